@@ -1,0 +1,18 @@
+//! Who is asking, and may they: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
+//!
+//! A request takes three steps, always in this order: [`request::Offered`] reads what it carries, [`request::Identities`]
+//! turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last can make a
+//! [`policy::Grant`], and nothing is sent to an agent without one.
+
+pub mod browser;
+pub mod cache;
+pub mod cookie;
+mod expiring;
+pub mod policy;
+pub mod principal;
+pub mod request;
+pub mod secret;
+pub mod shape;
+pub mod sign_in;
+pub mod site;
+pub mod token;

@@ -1,0 +1,250 @@
+//! Browser sessions, kept here and known to the browser only by an opaque id.
+//!
+//! A *public* session belongs to the public host: somebody signed in. A *host* session belongs to exactly one workspace
+//! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
+//! time without use and after an absolute time, whichever comes first.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::auth::secret::{Digest, Opaque};
+use crate::model::UserName;
+
+/// A session unused for this long has ended. Using a host session also uses its parent.
+pub const IDLE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+/// A session this old has ended. A host session never outlives its parent.
+pub const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
+/// Public sessions at once. Full: the one idle longest ends.
+pub const PUBLIC_SESSIONS_MAX: usize = 8 * 1024;
+/// Public sessions of one user, so that one user cannot push out the others. Full: theirs idle longest ends.
+pub const PUBLIC_SESSIONS_PER_USER_MAX: usize = 32;
+/// Host sessions at once. Full: the one idle longest ends.
+pub const HOST_SESSIONS_MAX: usize = 32 * 1024;
+/// Host sessions of one public session. Full: its own idle longest ends.
+pub const HOST_SESSIONS_PER_PARENT_MAX: usize = 256;
+
+const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
+const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
+
+/// All browser sessions of this replica. A look-up is one hash, one map read under a shared lock, and no allocation.
+#[derive(Debug)]
+pub struct BrowserSessions {
+    /// Instants become numbers relative to this one, so that a shared lock is enough to note a use.
+    epoch: Instant,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    public: HashMap<Digest, Arc<PublicSession>>,
+    hosts: HashMap<Digest, HostSession>,
+}
+
+#[derive(Debug)]
+struct PublicSession {
+    user: UserName,
+    opened: Instant,
+    used: LastUse,
+}
+
+#[derive(Debug)]
+struct HostSession {
+    host: Box<str>,
+    parent: Digest,
+    parent_session: Arc<PublicSession>,
+    used: LastUse,
+}
+
+/// The public session has ended, so nothing can be opened under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the public session has ended")]
+pub struct ParentEnded;
+
+impl BrowserSessions {
+    /// Makes an empty set. `epoch` is any instant not later than those given to the other methods.
+    #[must_use]
+    pub fn new(epoch: Instant) -> Self {
+        Self {
+            epoch,
+            state: RwLock::default(),
+        }
+    }
+
+    /// Opens a public session of `user` under the fresh `id`.
+    pub fn open_public(&self, id: &Opaque, user: UserName, now: Instant) {
+        let mut state = self.state.write();
+        state.sweep(self.epoch, now);
+        state.make_public_room(&user);
+        let session = PublicSession {
+            user,
+            opened: now,
+            used: LastUse::new(self.epoch, now),
+        };
+        state.public.insert(id.digest(), Arc::new(session));
+    }
+
+    /// Returns the user of a live public session, and notes the use.
+    #[must_use]
+    pub fn public(&self, id: &Digest, now: Instant) -> Option<UserName> {
+        let state = self.state.read();
+        let session = state
+            .public
+            .get(id)
+            .filter(|session| session.is_live(self.epoch, now))?;
+        session.used.note(self.epoch, now);
+        Some(session.user.clone())
+    }
+
+    /// Opens a session for exactly `host` under the fresh `id`, as a child of the public session `parent`.
+    ///
+    /// # Errors
+    ///
+    /// [`ParentEnded`] when the parent is gone or has expired.
+    pub fn open_host(
+        &self,
+        id: &Opaque,
+        parent: Digest,
+        host: &str,
+        now: Instant,
+    ) -> Result<(), ParentEnded> {
+        let mut state = self.state.write();
+        state.sweep(self.epoch, now);
+        let parent_session = state.public.get(&parent).cloned().ok_or(ParentEnded)?;
+        state.make_host_room(&parent);
+        let session = HostSession {
+            host: host.into(),
+            parent,
+            parent_session,
+            used: LastUse::new(self.epoch, now),
+        };
+        state.hosts.insert(id.digest(), session);
+        Ok(())
+    }
+
+    /// Returns the user of a live session of exactly `host`, and notes the use for it and its parent.
+    #[must_use]
+    pub fn host(&self, id: &Digest, host: &str, now: Instant) -> Option<UserName> {
+        let state = self.state.read();
+        let session = state
+            .hosts
+            .get(id)
+            .filter(|session| *session.host == *host)?;
+        if !session.is_live(self.epoch, now) {
+            return None;
+        }
+        session.used.note(self.epoch, now);
+        session.parent_session.used.note(self.epoch, now);
+        Some(session.parent_session.user.clone())
+    }
+
+    /// Ends a public session and all its children at once; tells whether there was one.
+    pub fn sign_out(&self, id: &Digest) -> bool {
+        self.state.write().end_public(id)
+    }
+}
+
+impl PublicSession {
+    fn is_live(&self, epoch: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(self.opened) < AGE_MAX && self.used.age(epoch, now) < IDLE_MAX
+    }
+}
+
+impl HostSession {
+    fn is_live(&self, epoch: Instant, now: Instant) -> bool {
+        self.parent_session.is_live(epoch, now) && self.used.age(epoch, now) < IDLE_MAX
+    }
+}
+
+impl State {
+    fn sweep(&mut self, epoch: Instant, now: Instant) {
+        self.public.retain(|_, session| session.is_live(epoch, now));
+        self.hosts.retain(|_, session| session.is_live(epoch, now));
+    }
+
+    fn end_public(&mut self, id: &Digest) -> bool {
+        self.hosts.retain(|_, session| session.parent != *id);
+        self.public.remove(id).is_some()
+    }
+
+    fn make_public_room(&mut self, user: &UserName) {
+        let theirs = self
+            .public
+            .values()
+            .filter(|session| session.user == *user)
+            .count();
+        let victim = if theirs >= PUBLIC_SESSIONS_PER_USER_MAX {
+            let own = self
+                .public
+                .iter()
+                .filter(|(_, session)| session.user == *user);
+            longest_idle(own.map(|(id, session)| (id, &session.used)))
+        } else if self.public.len() >= PUBLIC_SESSIONS_MAX {
+            longest_idle(self.public.iter().map(|(id, session)| (id, &session.used)))
+        } else {
+            None
+        };
+        if let Some(id) = victim {
+            self.end_public(&id);
+        }
+    }
+
+    fn make_host_room(&mut self, parent: &Digest) {
+        let own = || {
+            self.hosts
+                .iter()
+                .filter(|(_, session)| session.parent == *parent)
+        };
+        let victim = if own().count() >= HOST_SESSIONS_PER_PARENT_MAX {
+            longest_idle(own().map(|(id, session)| (id, &session.used)))
+        } else if self.hosts.len() >= HOST_SESSIONS_MAX {
+            longest_idle(self.hosts.iter().map(|(id, session)| (id, &session.used)))
+        } else {
+            None
+        };
+        if let Some(id) = victim {
+            self.hosts.remove(&id);
+        }
+    }
+}
+
+fn longest_idle<'a>(sessions: impl Iterator<Item = (&'a Digest, &'a LastUse)>) -> Option<Digest> {
+    sessions
+        .min_by_key(|(_, used)| used.since_epoch_ms())
+        .map(|(id, _)| *id)
+}
+
+/// When something was last used, in whole milliseconds since an epoch.
+#[derive(Debug)]
+struct LastUse(AtomicU64);
+
+impl LastUse {
+    fn new(epoch: Instant, now: Instant) -> Self {
+        Self(AtomicU64::new(milliseconds(epoch, now)))
+    }
+
+    fn note(&self, epoch: Instant, now: Instant) {
+        self.0
+            .fetch_max(milliseconds(epoch, now), Ordering::Relaxed);
+    }
+
+    fn age(&self, epoch: Instant, now: Instant) -> Duration {
+        Duration::from_millis(milliseconds(epoch, now).saturating_sub(self.since_epoch_ms()))
+    }
+
+    fn since_epoch_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn milliseconds(epoch: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

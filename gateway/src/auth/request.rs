@@ -1,0 +1,163 @@
+//! From the headers of a request to who sent it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use crate::auth::browser::BrowserSessions;
+use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::cookie::{self, CookieNames, Found};
+use crate::auth::principal::{Principal, Via};
+use crate::auth::secret::Digest;
+use crate::auth::token::{Token, TokenKind};
+use crate::model::UserName;
+
+/// Carries an API token beside the app's own `Authorization`. No app ever sees it.
+pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-authorization");
+
+/// The credential of a request, not yet looked up. Holds hashes only, so a long-lived stream can keep it and ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// None at all.
+    Nothing,
+    /// A session cookie.
+    Session(Digest),
+    /// An API token, by its hash.
+    Token([u8; 32]),
+    /// A credential that cannot be used: a malformed token, one of an agent, a cookie that occurs twice. The request has no
+    /// principal; nothing else that it carries is tried instead.
+    Refused,
+}
+
+impl Offered {
+    /// Reads the credential of a request. The first of these that is there decides: `gateway-authorization`; an
+    /// `authorization` that holds a token of ours (any other is the app's); the session cookie.
+    #[must_use]
+    pub fn read(headers: &HeaderMap, names: CookieNames) -> Self {
+        let own: Vec<&HeaderValue> = headers.get_all(GATEWAY_AUTHORIZATION).iter().collect();
+        let shared = || {
+            headers
+                .get_all(AUTHORIZATION)
+                .iter()
+                .filter(|value| is_gateway_bearer(value))
+                .collect()
+        };
+        let tokens = if own.is_empty() { shared() } else { own };
+        match tokens.as_slice() {
+            [] => match cookie::find(headers, names.session) {
+                Found::Nothing => Self::Nothing,
+                Found::One(id) => Self::Session(id.digest()),
+                Found::Unusable => Self::Refused,
+            },
+            [value] => user_token(value).map_or(Self::Refused, Self::Token),
+            [_, _, ..] => Self::Refused,
+        }
+    }
+}
+
+/// Returns whether an `authorization` value is one of the gateway's tokens, well-formed or not. Those are for the gateway
+/// and must not reach an app; every other value must reach it unchanged.
+#[must_use]
+pub fn is_gateway_bearer(value: &HeaderValue) -> bool {
+    bearer(value).is_some_and(|text| text.starts_with(b"gwu_") || text.starts_with(b"gwa_"))
+}
+
+fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
+    let token = Token::parse(str::from_utf8(bearer(value)?).ok()?).ok()?;
+    match token.kind() {
+        TokenKind::User => Some(token.hash()),
+        TokenKind::Agent => None,
+    }
+}
+
+/// Returns what follows the scheme `Bearer`, which is compared without regard to case (RFC 9110, section 11.1).
+fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, rest) = value
+        .as_bytes()
+        .trim_ascii_start()
+        .split_at_checked(b"Bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| rest.trim_ascii())
+}
+
+/// The host at which a credential was offered. A session is good at one host only.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// The public host.
+    Public,
+    /// A workspace host in its one spelling: lower case, without the listener's port.
+    Workspace(&'a str),
+}
+
+/// Looks credentials up.
+#[derive(Debug)]
+pub struct Identities {
+    sessions: Arc<BrowserSessions>,
+    tokens: Cache<[u8; 32], UserName>,
+}
+
+impl Identities {
+    /// Makes one with an empty token cache.
+    #[must_use]
+    pub fn new(sessions: Arc<BrowserSessions>) -> Self {
+        Self {
+            sessions,
+            tokens: Cache::new(),
+        }
+    }
+
+    /// Returns whom `offered` proves at `at`. `load` asks the store for the user of a live token by its hash; it runs only
+    /// for a token that is not in the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`] when the store had to be asked and did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn principal<L, F, E>(
+        &self,
+        offered: &Offered,
+        at: At<'_>,
+        now: Instant,
+        load: L,
+    ) -> Result<Option<Principal>, Unavailable>
+    where
+        L: FnOnce([u8; 32]) -> F,
+        F: Future<Output = Result<Option<UserName>, E>>,
+        E: Display,
+    {
+        match offered {
+            Offered::Nothing | Offered::Refused => Ok(None),
+            Offered::Session(id) => {
+                let user = match at {
+                    At::Public => self.sessions.public(id, now),
+                    At::Workspace(host) => self.sessions.host(id, host, now),
+                };
+                Ok(user.map(|user| Principal {
+                    user,
+                    via: Via::Browser,
+                }))
+            }
+            Offered::Token(hash) => {
+                let user = self.tokens.get(hash, now, || load(*hash)).await?;
+                Ok(user.map(|user| Principal {
+                    user,
+                    via: Via::ApiToken,
+                }))
+            }
+        }
+    }
+
+    /// Forgets a token that was just revoked here, so that it ends at once and not with the cache entry.
+    pub fn forget_token(&self, hash: &[u8; 32], now: Instant) {
+        self.tokens.forget(hash, now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What sign-in shows: fixed pages that repeat nothing from the request, and the headers on all its answers.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Response, StatusCode};
+
+use crate::auth::shape;
+use crate::auth::token::NoRandomness;
+
+const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:1rem/1.6 system-ui,sans-serif;max-width:34rem;margin:18vh auto 0;padding:0 1.5rem}\
+h1{font-size:1.4rem;line-height:1.3}";
+
+/// Nothing may be loaded, framed or submitted; the one style is named by its hash, computed so that it cannot drift.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(
+        "default-src 'none'; frame-ancestors 'none'",
+    ))
+});
+
+/// A page of its own, shown instead of going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// A sign-in link that is used, expired or wrong: which one is nobody's business.
+    LinkNotGood,
+    /// The public host needs a session and there is none.
+    SignInNeeded,
+    /// The last step on the workspace host failed: another browser, too late, cookies off.
+    TransferFailed,
+    /// The session has ended, as asked.
+    SignedOut,
+    /// A prefetch, a frame or a script asks for what only a visit may have.
+    NotAVisit,
+    /// Malformed, or sent from a foreign page.
+    BadRequest,
+    /// The system gave no random bytes.
+    Unable,
+}
+
+impl From<NoRandomness> for Page {
+    fn from(_: NoRandomness) -> Self {
+        tracing::error!("the system gave no random bytes; nobody can sign in");
+        Self::Unable
+    }
+}
+
+impl Page {
+    /// Returns status, `gateway-error` code (design, section 2.5), title and text.
+    fn parts(self) -> (StatusCode, Option<&'static str>, &'static str, &'static str) {
+        match self {
+            Self::LinkNotGood => (
+                StatusCode::UNAUTHORIZED,
+                Some("sign_in_required"),
+                "This sign-in link is not good any more",
+                "This link was used, has expired, or was not copied whole: each works once, for 15 minutes. The newest one \
+                 is on the gateway's terminal or in its log. If that one does not work either, reload this page after a \
+                 minute and a fresh one is printed there.",
+            ),
+            Self::SignInNeeded => (
+                StatusCode::UNAUTHORIZED,
+                Some("sign_in_required"),
+                "Please sign in first",
+                "Open the sign-in link that the gateway printed on its terminal or in its log. Then come back and reload \
+                 this page.",
+            ),
+            Self::TransferFailed => (
+                StatusCode::UNAUTHORIZED,
+                Some("sign_in_required"),
+                "This sign-in could not be finished",
+                "It was begun in another browser, took too long, or cookies are turned off. Open the workspace's address \
+                 again.",
+            ),
+            Self::SignedOut => (
+                StatusCode::OK,
+                None,
+                "You are signed out",
+                "This browser has no access to any workspace any more.",
+            ),
+            Self::NotAVisit => (
+                StatusCode::BAD_REQUEST,
+                Some("bad_request"),
+                "Open this address in a browser tab",
+                "It cannot be fetched ahead, embedded or called by a script.",
+            ),
+            Self::BadRequest => (
+                StatusCode::BAD_REQUEST,
+                Some("bad_request"),
+                "The gateway does not understand this request",
+                "The address may have been cut. Open the workspace's address again.",
+            ),
+            Self::Unable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Some("overloaded"),
+                "Nobody can sign in at the moment",
+                "Please try again soon.",
+            ),
+        }
+    }
+
+    /// Renders the page: HTML for browsers, a problem document (RFC 9457) for programs.
+    pub(super) fn response(self, request: &HeaderMap) -> Response<Bytes> {
+        let (status, code, title, text) = self.parts();
+        let (media, body) = if shape::accepts_html(request) || code.is_none() {
+            let body = format!(
+                "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+                 content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head>\
+                 <body><main><h1>{title}</h1><p>{text}</p></main></body></html>\n"
+            );
+            ("text/html; charset=utf-8", body)
+        } else {
+            let problem = serde_json::json!({
+                "title": title, "status": status.as_u16(), "detail": text, "code": code,
+            });
+            ("application/problem+json", problem.to_string())
+        };
+        let mut response = plain(status, Bytes::from(body));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        if let Some(code) = code {
+            headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"gateway\""),
+            );
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        response
+    }
+}
+
+/// Redirects to `location`, setting cookies on the way. 303 after something was done, 302 where signing in is asked for.
+pub(super) fn redirect(
+    status: StatusCode,
+    location: &str,
+    cookie: Option<HeaderValue>,
+) -> Result<Response<Bytes>, Page> {
+    let mut response = plain(status, Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(
+        LOCATION,
+        HeaderValue::try_from(location).map_err(|_| Page::BadRequest)?,
+    );
+    if let Some(cookie) = cookie {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    if status == StatusCode::FOUND {
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static("sign_in_required"));
+    }
+    Ok(response)
+}
+
+/// Makes a response with the headers that all of them carry: nothing is kept, nothing leaks through a referrer.
+fn plain(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY.clone());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::ACCEPT;
+
+    use super::*;
+
+    const ALL: [Page; 7] = [
+        Page::LinkNotGood,
+        Page::SignInNeeded,
+        Page::TransferFailed,
+        Page::SignedOut,
+        Page::NotAVisit,
+        Page::BadRequest,
+        Page::Unable,
+    ];
+
+    #[test]
+    fn pages_are_plain_words_that_need_no_escaping() {
+        for page in ALL {
+            let (_, _, title, text) = page.parts();
+            assert!(
+                !format!("{title}{text}").contains(['<', '>', '&', '"', '{', '\n']),
+                "{page:?}"
+            );
+            assert!(!text.contains("  "), "{page:?}");
+        }
+    }
+
+    #[test]
+    fn failures_are_named_for_browsers_and_for_programs() {
+        let browser: HeaderMap = [(ACCEPT, HeaderValue::from_static("text/html"))]
+            .into_iter()
+            .collect();
+        for page in ALL {
+            for (request, media) in [
+                (&browser, "text/html; charset=utf-8"),
+                (&HeaderMap::new(), "application/problem+json"),
+            ] {
+                let response = page.response(request);
+                let failed = !response.status().is_success();
+                assert_eq!(
+                    response.headers().contains_key(GATEWAY_ERROR),
+                    failed,
+                    "{page:?}"
+                );
+                if failed {
+                    assert_eq!(response.headers()[CONTENT_TYPE], media, "{page:?}");
+                }
+                assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+                assert_eq!(response.headers()[REFERRER_POLICY], "no-referrer");
+            }
+        }
+    }
+
+    #[test]
+    fn the_policy_names_the_style_and_forbids_the_rest() {
+        let policy = POLICY.to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"));
+        assert!(policy.contains("frame-ancestors 'none'"));
+        assert!(!policy.contains("unsafe"));
+    }
+}

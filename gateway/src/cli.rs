@@ -1,0 +1,265 @@
+//! The command line: what can be typed, and the commands that need no running gateway.
+
+mod config;
+mod console;
+mod token;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
+use crate::model::{UserName, WorkspaceName};
+use crate::store::TokenId;
+
+pub use config::run_config;
+pub use console::Console;
+pub use token::run_token;
+
+/// How a program ends (design, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done.
+    Success,
+    /// 1: it could not be done.
+    Failed,
+    /// 2: the command line makes no sense.
+    Usage,
+    /// 64: the configuration makes no sense.
+    BadConfig,
+}
+
+impl Exit {
+    /// Returns the process's exit code.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::BadConfig => 64,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gateway demo                                  everything in one process, to look around
+  gateway serve --config gateway.toml           run a gateway
+  gateway config check                          all problems of the configuration at once
+  gateway token create --workspace my-app       a token for the agent of a workspace
+
+Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
+The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 64 bad configuration.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  gateway demo
+  gateway demo --listen 127.0.0.1:9000 --agents-listen 127.0.0.1:0";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  gateway serve
+  gateway serve --config /etc/gateway/gateway.toml
+  GATEWAY_LISTEN__PUBLIC=0.0.0.0:8080 gateway serve --admin-listen off";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  gateway config check --config gateway.toml
+  gateway config show                           effective values and where they come from
+  gateway config show > gateway.toml            a file to start from
+  gateway config show --output json";
+
+const TOKEN_EXAMPLES: &str = "\
+Examples:
+  gateway token create --workspace my-app > agent.token
+  gateway token create --workspace my-app --owner alice
+  gateway token create --user alice
+  gateway token list --output json
+  gateway token revoke t-12";
+
+/// Signs users in and routes their traffic through reverse tunnels into workspaces.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "gateway", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Configuration file [default: gateway.toml, if there is one].
+    #[arg(long, global = true, value_name = "FILE", env = "GATEWAY_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run gateway, agent and a sample app in one process, with nothing to install.
+    Demo(DemoArgs),
+    /// Run a gateway.
+    Serve(ServeArgs),
+    /// Check or show the configuration.
+    Config(ConfigArgs),
+    /// Make, list or revoke tokens of agents and users.
+    Token(TokenArgs),
+}
+
+/// Flags of `gateway demo`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Address for browsers [default: `listen.public` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address for agents [default: `listen.agents` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub agents_listen: Option<SocketAddr>,
+    /// Address of the sample app; port 0 means any.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub app_listen: SocketAddr,
+}
+
+/// Flags of `gateway serve`; they stand above every other layer of the configuration.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// Address for users [default: `listen.public` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address for agents [default: `listen.agents` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub agents_listen: Option<SocketAddr>,
+    /// Address for health and metrics, or `off` [default: `listen.admin` of the configuration].
+    #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
+    pub admin_listen: Option<String>,
+}
+
+/// Flags of `gateway config`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CONFIG_EXAMPLES)]
+pub struct ConfigArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell all problems at once; exit 64 if there are any.
+    Check,
+    /// Print every key with its effective value and where that comes from; secrets are masked.
+    Show {
+        /// Shape of what is printed.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+}
+
+/// Flags of `gateway token`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct TokenArgs {
+    /// What to do with tokens.
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+/// What to do with tokens.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it, alone, this once.
+    Create(CreateTokenArgs),
+    /// List all tokens, without their text.
+    List {
+        /// Shape of what is printed.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Revoke a token; revoking it again is no error.
+    Revoke {
+        /// The id from the list, such as `t-12`.
+        #[arg(value_name = "ID")]
+        id: TokenId,
+    },
+}
+
+/// Flags of `gateway token create`: whom the token speaks for.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct CreateTokenArgs {
+    /// For the agent of this workspace, which is made if there is none.
+    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
+    pub workspace: Option<WorkspaceName>,
+    /// Owner of the workspace [default: its present owner; for a new one, `dev` in dev mode].
+    #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
+    pub owner: Option<UserName>,
+    /// For programs of this user.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<UserName>,
+}
+
+/// Shape of printed data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Cli {
+    /// Reads the configuration with this command line's file and flags.
+    ///
+    /// Without `--config` and `GATEWAY_CONFIG`, [`DEFAULT_FILE`] in the working directory counts if it is there.
+    ///
+    /// # Errors
+    /// All problems of all layers.
+    pub fn load_config(&self, env: &BTreeMap<String, String>) -> Result<Config, BadConfig> {
+        let default = Path::new(DEFAULT_FILE);
+        let file = self.config.as_deref().or_else(|| default.exists().then_some(default));
+        Config::load_with_flags(file, env, &self.command.flags())
+    }
+}
+
+impl Command {
+    /// Returns the flags that set keys of the configuration.
+    fn flags(&self) -> Vec<Flag> {
+        let text = |address: &SocketAddr| address.to_string();
+        let (public, agents, admin) = match self {
+            Self::Demo(args) => (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), None),
+            Self::Serve(args) => {
+                (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
+            }
+            Self::Config(_) | Self::Token(_) => (None, None, None),
+        };
+        let all = [
+            ("--listen", "listen.public", public),
+            ("--agents-listen", "listen.agents", agents),
+            ("--admin-listen", "listen.admin", admin),
+        ];
+        all.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value? })).collect()
+    }
+}
+
+/// Checks the text here, so that a slip in a flag is wrong usage (2) and not bad configuration (64).
+fn address_or_off(text: &str) -> Result<String, String> {
+    if text == "off" {
+        return Ok(text.to_owned());
+    }
+    let address: Result<SocketAddr, _> = text.parse();
+    address.map(|address| address.to_string()).map_err(|_| "neither an IP address and a port, nor `off`".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! What is typed, what is printed where, and how it ends.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use clap::CommandFactory;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::auth::token::{Token, TokenKind};
+use crate::store::{Store, UnixSeconds};
+
+/// A stream that keeps what it is given.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().clone()).unwrap()
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream whose reader has gone.
+struct Closed;
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A directory with a configuration file and a database, removed at the end.
+struct Site(PathBuf);
+
+/// How a command ended and what it wrote.
+struct Done {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+impl Site {
+    fn new(test: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("gateway-cli-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let site = Self(path);
+        let text = format!("store.url = '{}'\n{text}", site.store_url());
+        std::fs::write(site.0.join("gateway.toml"), text).unwrap();
+        site
+    }
+
+    fn store_url(&self) -> String {
+        format!("sqlite://{}", self.0.join("gateway.db").display())
+    }
+
+    fn cli(&self, words: &[&str]) -> Cli {
+        let file = self.0.join("gateway.toml");
+        Cli::try_parse_from(["gateway", "--config", file.to_str().unwrap()].iter().chain(words)).unwrap()
+    }
+
+    async fn run(&self, words: &[&str], err_is_terminal: bool) -> Done {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), err_is_terminal);
+        let exit = self.run_on(words, &mut console).await;
+        Done { exit, out: out.text(), err: err.text() }
+    }
+
+    async fn run_on(&self, words: &[&str], console: &mut Console) -> Exit {
+        let cli = self.cli(words);
+        let env = BTreeMap::new();
+        match &cli.command {
+            Command::Config(args) => run_config(&cli, args, &env, console),
+            Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            Command::Demo(_) | Command::Serve(_) => panic!("not run here"),
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn help_has_usage_and_examples() {
+    let help = Cli::command().term_width(100).render_long_help().to_string();
+    // Lines that hold only spaces would not survive editors.
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    insta::assert_snapshot!(help.join("\n"), @r"
+    Signs users in and routes their traffic through reverse tunnels into workspaces
+
+    Usage: gateway [OPTIONS] <COMMAND>
+
+    Commands:
+      demo    Run gateway, agent and a sample app in one process, with nothing to install
+      serve   Run a gateway
+      config  Check or show the configuration
+      token   Make, list or revoke tokens of agents and users
+      help    Print this message or the help of the given subcommand(s)
+
+    Options:
+          --config <FILE>
+              Configuration file [default: gateway.toml, if there is one]
+
+              [env: GATEWAY_CONFIG]
+
+      -h, --help
+              Print help
+
+      -V, --version
+              Print version
+
+    Examples:
+      gateway demo                                  everything in one process, to look around
+      gateway serve --config gateway.toml           run a gateway
+      gateway config check                          all problems of the configuration at once
+      gateway token create --workspace my-app       a token for the agent of a workspace
+
+    Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
+    The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 64 bad configuration.
+    ");
+}
+
+#[test]
+fn every_command_has_examples() {
+    for words in [["gateway", "demo"], ["gateway", "serve"], ["gateway", "config"], ["gateway", "token"]] {
+        let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
+        assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");
+    }
+}
+
+#[test]
+fn flags_stand_above_the_file() {
+    let site = Site::new("flags", "listen.public = '127.0.0.1:1'\nlisten.admin = '127.0.0.1:2'\n");
+    let config =
+        site.cli(&["serve", "--listen", "127.0.0.1:9", "--admin-listen", "off"]).load_config(&BTreeMap::new()).unwrap();
+    assert_eq!((config.listen.public.port(), config.listen.admin), (9, None));
+    assert_eq!(config.origin("listen.admin"), Some(crate::config::Origin::Flag));
+    let config = site.cli(&["demo", "--agents-listen", "127.0.0.1:0"]).load_config(&BTreeMap::new()).unwrap();
+    assert_eq!((config.listen.public.port(), config.listen.agents.port()), (1, 0));
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for words in [
+        &[][..],
+        &["nonsense"],
+        &["serve", "--listen", "localhost"],
+        &["serve", "--admin-listen", "on"],
+        &["token", "create"],
+        &["token", "create", "--workspace", "a", "--user", "b"],
+        &["token", "create", "--user", "b", "--owner", "c"],
+        &["token", "create", "--workspace", "Not-A-Name"],
+        &["token", "revoke", "12"],
+    ] {
+        let error = Cli::try_parse_from(["gateway"].iter().chain(words)).unwrap_err();
+        assert_eq!(error.exit_code(), i32::from(Exit::Usage.code()), "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn bad_configuration_ends_with_64_and_tells_all() {
+    let site = Site::new("bad", "zone = 'A'\nquux = 1\n");
+    for words in [&["config", "check"][..], &["config", "show"], &["token", "list"]] {
+        let done = site.run(words, false).await;
+        assert_eq!((done.exit, done.exit.code(), done.out.as_str()), (Exit::BadConfig, 64, ""), "{words:?}");
+        assert_eq!(done.err.lines().count(), 2, "{}", done.err);
+    }
+}
+
+#[tokio::test]
+async fn config_check_is_quiet_and_kind() {
+    let site = Site::new("check", "");
+    let done = site.run(&["config", "check"], false).await;
+    assert_eq!((done.exit, done.out.as_str(), done.err.as_str()), (Exit::Success, "", ""));
+    let done = site.run(&["config", "check"], true).await;
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("", "the configuration is good\n"));
+}
+
+#[tokio::test]
+async fn config_show_prints_a_file_that_loads_to_the_same_values() {
+    let site = Site::new(
+        "show",
+        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n",
+    );
+    let shown = site.run(&["config", "show"], false).await.out;
+    assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");
+    assert!(shown.contains("\n# tls.agents.cert is not set "), "{shown}");
+    let before = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
+    std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
+    let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
+    let values =
+        |config: &Config| config.effective().iter().map(|row| (row.key, row.value.clone())).collect::<Vec<_>>();
+    assert_eq!(values(&before), values(&after));
+
+    let rows: serde_json::Value =
+        serde_json::from_str(&site.run(&["config", "show", "--output", "json"], false).await.out).unwrap();
+    assert_eq!(rows[0], serde_json::json!({"key": "zone", "value": "ws.test", "origin": "file"}));
+}
+
+#[tokio::test]
+async fn token_create_prints_the_token_alone() {
+    let site = Site::new("create", "");
+    let done = site.run(&["token", "create", "--workspace", "app"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
+    let token = Token::parse(done.out.strip_suffix('\n').unwrap()).unwrap();
+    assert_eq!(token.kind(), TokenKind::Agent);
+    let done = site.run(&["token", "create", "--user", "alice"], true).await;
+    assert_eq!(Token::parse(done.out.trim_end()).unwrap().kind(), TokenKind::User);
+    assert!(done.err.starts_with("t-2 is shown this once"), "{}", done.err);
+    assert!(!done.err.contains(done.out.trim_end()), "the hint does not repeat it");
+
+    let store = Store::open(&site.store_url()).await.unwrap();
+    assert!(store.token_by_hash(&token.hash()).await.unwrap().is_some());
+    assert_eq!(store.workspace(&"app".parse().unwrap()).await.unwrap().unwrap().owner.as_str(), "dev");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn token_create_keeps_the_owner_unless_another_is_named() {
+    let site = Site::new("owner", "");
+    let create = ["token", "create", "--workspace", "app"];
+    assert_eq!(site.run(&[&create[..], &["--owner", "alice"]].concat(), false).await.exit, Exit::Success);
+    assert_eq!(site.run(&create, false).await.exit, Exit::Success);
+    let done = site.run(&[&create[..], &["--owner", "bob"]].concat(), false).await;
+    assert_eq!((done.exit, done.out.as_str()), (Exit::Failed, ""));
+    assert_eq!(done.err, "the workspace app belongs to another user\n");
+}
+
+#[tokio::test]
+async fn token_that_cannot_be_printed_is_revoked() {
+    let site = Site::new("unseen", "");
+    let mut console = Console::new(Box::new(Closed), Box::new(io::sink()), false);
+    assert_eq!(site.run_on(&["token", "create", "--user", "alice"], &mut console).await, Exit::Failed);
+    let store = Store::open(&site.store_url()).await.unwrap();
+    let tokens = store.list_tokens().await.unwrap();
+    assert!(tokens.len() == 1 && tokens[0].revoked_at.is_some(), "{tokens:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn token_list_and_revoke_go_by_id() {
+    let site = Site::new("list", "");
+    assert_eq!(site.run(&["token", "list"], false).await.out, "ID  KIND  FOR  ENDS IN  STATE  CREATED\n");
+    site.run(&["token", "create", "--workspace", "app"], false).await;
+    let token = site.run(&["token", "create", "--user", "alice"], false).await.out;
+    let done = site.run(&["token", "revoke", "t-1"], true).await;
+    assert_eq!((done.exit, done.out.as_str(), done.err.as_str()), (Exit::Success, "", "t-1 is revoked\n"));
+    let done = site.run(&["token", "revoke", "t-9"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no token t-9\n"));
+
+    let text = site.run(&["token", "list"], false).await.out;
+    let mask = |text: &str| {
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect::<Vec<Vec<_>>>()
+    };
+    let rows = mask(&text);
+    assert_eq!((rows[1][0].as_str(), rows[1][2].as_str(), rows[1][4].as_str()), ("t-1", "app", "revoked"));
+    assert_eq!(rows[2][..3], ["t-2", "user", "alice"]);
+    assert_eq!(rows[2][4..], ["live", "2027-01-15T08:00:00Z"]);
+    assert!(!text.contains(token.trim_end()));
+
+    let json: serde_json::Value =
+        serde_json::from_str(&site.run(&["token", "list", "--output", "json"], false).await.out).unwrap();
+    assert_eq!(json[0]["state"], "revoked");
+    assert_eq!((&json[1]["user"], &json[1]["workspace"]), (&"alice".into(), &serde_json::Value::Null));
+}
+
+#[tokio::test]
+async fn tokens_in_memory_are_refused_because_they_would_vanish() {
+    let site = Site::new("memory", "");
+    std::fs::write(site.0.join("gateway.toml"), "store.url = 'sqlite::memory:'").unwrap();
+    let done = site.run(&["token", "create", "--user", "alice"], false).await;
+    assert_eq!((done.exit, done.out.as_str()), (Exit::BadConfig, ""));
+}

@@ -1,0 +1,201 @@
+//! `gateway token`: create, list and revoke, straight on the database. A running gateway sees the change.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::{Cli, Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
+use crate::config::{AuthMode, Config, StoreUrl};
+use crate::model::{UserName, WorkspaceName};
+use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject, UnixSeconds};
+
+/// Runs `gateway token`.
+pub async fn run_token(
+    cli: &Cli,
+    args: &TokenArgs,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Exit {
+    let config = match cli.load_config(env) {
+        Ok(config) => config,
+        Err(bad) => {
+            console.complain(bad);
+            return Exit::BadConfig;
+        }
+    };
+    if config.store.url == StoreUrl::SqliteMemory {
+        console.complain("store.url is sqlite::memory:, where tokens end with this command; name a file");
+        return Exit::BadConfig;
+    }
+    let store = match Store::open(&config.store.url.to_string()).await {
+        Ok(store) => store,
+        Err(error) => {
+            console.complain_of(&error);
+            return Exit::Failed;
+        }
+    };
+    let exit = match &args.command {
+        TokenCommand::Create(create) => create_token(&store, &config, create, console, now).await,
+        TokenCommand::List { output } => match store.list_tokens().await {
+            Ok(tokens) => console.finish_with(show(&tokens, *output, now)),
+            Err(error) => fail(console, &error),
+        },
+        TokenCommand::Revoke { id } => match store.revoke_token(*id, now).await {
+            Ok(true) => {
+                console.hint(format_args!("{id} is revoked"));
+                Exit::Success
+            }
+            Ok(false) => {
+                console.complain(format_args!("there is no token {id}"));
+                Exit::Failed
+            }
+            Err(error) => fail(console, &error),
+        },
+    };
+    store.close().await;
+    exit
+}
+
+fn fail(console: &mut Console, error: &StoreError) -> Exit {
+    console.complain_of(error);
+    Exit::Failed
+}
+
+async fn create_token(
+    store: &Store,
+    config: &Config,
+    args: &CreateTokenArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Exit {
+    let made = match (&args.workspace, &args.user) {
+        (Some(workspace), None) => create_for_agent(store, config, workspace, args.owner.as_ref(), now).await,
+        (None, Some(user)) => store.create_user_token(user, now).await,
+        (Some(_), Some(_)) | (None, None) => {
+            console.complain("give either --workspace or --user");
+            return Exit::Usage;
+        }
+    };
+    let NewToken { id, token } = match made {
+        Ok(made) => made,
+        Err(error) => return fail(console, &error),
+    };
+    if let Err(error) = console.data(token.reveal()) {
+        console.complain(format_args!("cannot write the token: {error}"));
+        // Nobody has seen it, so nobody would ever revoke it.
+        if let Err(error) = store.revoke_token(id, now).await {
+            console.complain_of(&error);
+        }
+        return Exit::Failed;
+    }
+    console.hint(format_args!("{id} is shown this once; keep it in a file that only its user can read"));
+    Exit::Success
+}
+
+async fn create_for_agent(
+    store: &Store,
+    config: &Config,
+    workspace: &WorkspaceName,
+    owner: Option<&UserName>,
+    now: UnixSeconds,
+) -> Result<NewToken, StoreError> {
+    let owner = match owner {
+        Some(owner) => owner.clone(),
+        None => match store.workspace(workspace).await? {
+            Some(present) => present.owner,
+            None => default_owner(config.auth.mode),
+        },
+    };
+    store.create_agent_token(workspace, &owner, now).await
+}
+
+/// Returns who owns a new workspace when nobody is named.
+fn default_owner(mode: AuthMode) -> UserName {
+    match mode {
+        #[expect(clippy::expect_used, reason = "the text is a constant, and a test makes a workspace with it")]
+        AuthMode::Dev => "dev".parse().expect("`dev` is a user name"),
+    }
+}
+
+/// Returns the state as one word.
+fn state(token: &TokenRecord, now: UnixSeconds) -> &'static str {
+    match (token.is_live(now), token.revoked_at) {
+        (true, _) => "live",
+        (false, Some(_)) => "revoked",
+        (false, None) => "expired",
+    }
+}
+
+fn subject(token: &TokenRecord) -> &str {
+    match &token.subject {
+        TokenSubject::Agent { workspace, .. } => workspace.as_str(),
+        TokenSubject::User { user } => user.as_str(),
+    }
+}
+
+fn show(tokens: &[TokenRecord], output: Output, now: UnixSeconds) -> String {
+    match output {
+        Output::Text => show_text(tokens, now),
+        Output::Json => show_json(tokens, now),
+    }
+}
+
+fn show_text(tokens: &[TokenRecord], now: UnixSeconds) -> String {
+    let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED"].map(str::to_owned);
+    let rows = tokens.iter().map(|token| {
+        [
+            token.id.to_string(),
+            token.subject.kind().to_string(),
+            subject(token).to_owned(),
+            token.hint.clone(),
+            state(token, now).to_owned(),
+            token.created_at.to_string(),
+        ]
+    });
+    let table: Vec<[String; 6]> = std::iter::once(header).chain(rows).collect();
+    let mut widths = [0; 6];
+    for row in &table {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in &table {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            // Writing into a string cannot fail.
+            write!(line, "{cell:width$}  ").unwrap_or_default();
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn show_json(tokens: &[TokenRecord], now: UnixSeconds) -> String {
+    let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
+    let rows: Vec<_> = tokens
+        .iter()
+        .map(|token| {
+            let (workspace, user) = match &token.subject {
+                TokenSubject::Agent { workspace, .. } => (Some(workspace.as_str()), None),
+                TokenSubject::User { user } => (None, Some(user.as_str())),
+            };
+            json!({
+                "id": token.id.to_string(),
+                "kind": token.subject.kind().as_str(),
+                "workspace": workspace,
+                "user": user,
+                "hint": token.hint,
+                "state": state(token, now),
+                "created_at": token.created_at.to_string(),
+                "expires_at": time(token.expires_at),
+                "revoked_at": time(token.revoked_at),
+            })
+        })
+        .collect();
+    format!("{:#}", json!(rows))
+}

@@ -1,0 +1,266 @@
+//! What the operator decided: raw text from four layers, validated once into typed values.
+//!
+//! Layers, the later wins: defaults, the TOML file, `GATEWAY_…` environment variables, command-line flags. Reading never
+//! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
+//! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
+
+mod check;
+mod problem;
+mod reader;
+mod sections;
+mod source;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::model::Zone;
+
+pub use problem::{BadConfig, Place, Problem};
+pub use sections::{AuthMode, LogFormat};
+pub use source::{Flag, process_environment};
+pub use value::{BadStoreUrl, PublicUrl, Scheme, Secret, StoreUrl};
+
+/// The file that is read when no other is named and it exists.
+pub const DEFAULT_FILE: &str = "gateway.toml";
+
+/// Everything that can be configured, validated.
+///
+/// Invariants: the checks of the private `check` module hold for every value that [`Config::load`] returns.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The domain under which workspaces live (`zone`).
+    pub zone: Zone,
+    /// Where users reach the dashboard, the API and sign-in (`public_url`). Follows `listen.public` unless it is set.
+    pub public_url: PublicUrl,
+    /// Addresses to listen on (`listen.*`).
+    pub listen: Listen,
+    /// Certificates (`tls.*`).
+    pub tls: Tls,
+    /// The database (`store.*`).
+    pub store: StoreConfig,
+    /// How users sign in (`auth.*`).
+    pub auth: Auth,
+    /// Log output (`log.*`).
+    pub log: Log,
+    /// How long to wait (`timeouts.*`).
+    pub timeouts: Timeouts,
+    /// How much to accept (`limits.*`).
+    pub limits: Limits,
+    /// The agents' tunnel (`tunnel.*`).
+    pub tunnel: Tunnel,
+    rows: Vec<EffectiveRow>,
+}
+
+/// Addresses to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Users: browsers and API programs.
+    pub public: SocketAddr,
+    /// gRPC from agents.
+    pub agents: SocketAddr,
+    /// Health and metrics; `None` when `off`.
+    pub admin: Option<SocketAddr>,
+}
+
+/// Certificates per listener; `None` means plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// For `listen.public`.
+    pub public: Option<TlsFiles>,
+    /// For `listen.agents`.
+    pub agents: Option<TlsFiles>,
+}
+
+/// PEM files of one TLS listener. Relative paths start at the working directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, leaf first.
+    pub cert: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// Authorities whose client certificates are required; only for agents.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Which database (`store.url`).
+    pub url: StoreUrl,
+}
+
+/// How users sign in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// The way (`auth.mode`).
+    pub mode: AuthMode,
+}
+
+/// Log output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The least important level that is written (`log.level`).
+    pub level: tracing::Level,
+    /// The shape of a line (`log.format`).
+    pub format: LogFormat,
+}
+
+/// How long to wait, per kind of wait. All are above zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From accept to the end of the TLS handshake.
+    pub tls_handshake: Duration,
+    /// From the first wait for a request head to its last byte.
+    pub request_header: Duration,
+    /// From opening a channel to the agent's answer.
+    pub channel_open: Duration,
+    /// From the request to the app's response head.
+    pub response_header: Duration,
+    /// A user's connection without a request.
+    pub keep_alive: Duration,
+    /// An upgraded stream without a byte either way.
+    pub stream_idle: Duration,
+    /// A pooled channel without a request.
+    pub upstream_idle: Duration,
+    /// From the stop signal to closing what is still open.
+    pub drain: Duration,
+    /// From an agent's connection to its `Hello`.
+    pub agent_hello: Duration,
+}
+
+/// How much to accept before refusing. All are above zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Users' connections at a time.
+    pub connections: usize,
+    /// TLS handshakes at a time.
+    pub handshakes: usize,
+    /// A request head, in bytes; at least 8 KiB.
+    pub header_bytes: u64,
+    /// Header fields of a request.
+    pub headers: usize,
+    /// Requests in flight to one workspace.
+    pub requests_per_workspace: usize,
+    /// HTTP/2 streams of one user connection.
+    pub http2_streams: u32,
+    /// Agent sessions at a time.
+    pub sessions: usize,
+}
+
+/// The agents' tunnel. `window_initial <= window_max <= session_budget <= replica_budget`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// A new channel's window, in bytes.
+    pub window_initial: u64,
+    /// The widest window a channel can grow to, in bytes.
+    pub window_max: u64,
+    /// Sum of the windows of one session, in bytes.
+    pub session_budget: u64,
+    /// Sum of the windows of one replica, in bytes.
+    pub replica_budget: u64,
+    /// Channels of one session at a time.
+    pub channels_per_session: u32,
+    /// Silence after which the other side is asked for a sign of life.
+    pub keepalive_interval: Duration,
+    /// How long that sign may take.
+    pub keepalive_timeout: Duration,
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The TOML file.
+    File,
+    /// A `GATEWAY_…` variable.
+    Environment,
+    /// A command-line flag.
+    Flag,
+}
+
+impl Origin {
+    /// Returns the origin as one lower-case word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment => "environment",
+            Self::Flag => "flag",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// One line of `gateway config show`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EffectiveRow {
+    /// The dotted key.
+    pub key: &'static str,
+    /// The value as the file would spell it; a mask for secrets; `None` when the key has no value.
+    pub value: Option<String>,
+    /// Where the value came from.
+    pub origin: Origin,
+}
+
+impl Config {
+    /// Reads and validates the layers without flags.
+    ///
+    /// # Errors
+    /// All mistakes of the file and the environment together.
+    pub fn load(file: Option<&Path>, env: &BTreeMap<String, String>) -> Result<Self, BadConfig> {
+        Self::load_with_flags(file, env, &[])
+    }
+
+    /// Reads and validates all layers.
+    ///
+    /// # Errors
+    /// All mistakes of all layers together.
+    pub fn load_with_flags(
+        file: Option<&Path>,
+        env: &BTreeMap<String, String>,
+        flags: &[Flag],
+    ) -> Result<Self, BadConfig> {
+        let mut reader = reader::Reader::new(source::collect(file, env, flags));
+        let mut config = sections::read(&mut reader);
+        check::across_keys(&config, &mut reader);
+        config.rows = reader.finish()?;
+        Ok(config)
+    }
+
+    /// Returns every key with its value and origin, single keys before sections; secrets are masked.
+    #[must_use]
+    pub fn effective(&self) -> &[EffectiveRow] {
+        &self.rows
+    }
+
+    /// Returns where the value of `key` came from; `None` for a key that does not exist.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.rows.iter().find(|row| row.key == key).map(|row| row.origin)
+    }
+}
+
+impl Default for Config {
+    /// A working single node on loopback.
+    fn default() -> Self {
+        let mut reader = reader::Reader::new(source::Layers::default());
+        let mut config = sections::read(&mut reader);
+        // The defaults have no problems (a test holds that), so the empty list is never used.
+        config.rows = reader.finish().unwrap_or_default();
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The keys: name, default, kind and bounds of each, in one place.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing::Level;
+
+use super::reader::Reader;
+use super::value::{
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
+    Scheme, StoreUrl, ZONE,
+};
+use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
+use crate::model::Zone;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Bound of every count: below it, sums and the runtime's semaphores stay far from their own limits.
+const COUNT_MAX: usize = 10_000_000;
+
+/// How users sign in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMode {
+    /// A one-time link in the log; for one developer's machine.
+    Dev,
+}
+
+impl AuthMode {
+    /// Returns the mode as the file spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+        }
+    }
+}
+
+/// The shape of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    /// Returns the format as the file spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+const AUTH_MODE: Kind<AuthMode> = Kind {
+    accepted: "`dev`",
+    parse: |text| match text {
+        "dev" => Ok(AuthMode::Dev),
+        "oidc" => Err("not available in this version".to_owned()),
+        _ => Err("unknown way to sign in".to_owned()),
+    },
+    show: |mode| mode.as_str().to_owned(),
+    secret: false,
+};
+
+const LOG_FORMAT: Kind<LogFormat> = Kind {
+    accepted: "`text` or `json`",
+    parse: |text| match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("unknown format".to_owned()),
+    },
+    show: |format| format.as_str().to_owned(),
+    secret: false,
+};
+
+const LOG_LEVEL: Kind<Level> = Kind {
+    accepted: "`error`, `warn`, `info`, `debug` or `trace`",
+    parse: |text| match text {
+        "error" => Ok(Level::ERROR),
+        "warn" => Ok(Level::WARN),
+        "info" => Ok(Level::INFO),
+        "debug" => Ok(Level::DEBUG),
+        "trace" => Ok(Level::TRACE),
+        _ => Err("unknown level".to_owned()),
+    },
+    show: |level| level.as_str().to_ascii_lowercase(),
+    secret: false,
+};
+
+/// Reads every key; the rows of the result are still empty.
+pub(super) fn read(reader: &mut Reader) -> Config {
+    let zone = reader.take("zone", default_zone(), &ZONE);
+    let listen = read_listen(reader);
+    let tls = read_tls(reader);
+    let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
+    let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
+    Config {
+        zone,
+        public_url: reader.take("public_url", public_url, &PUBLIC_URL),
+        listen,
+        tls,
+        store: StoreConfig {
+            url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
+        },
+        auth: Auth { mode: reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE) },
+        log: Log {
+            level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
+            format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        timeouts: read_timeouts(reader),
+        limits: read_limits(reader),
+        tunnel: read_tunnel(reader),
+        rows: Vec::new(),
+    }
+}
+
+fn read_listen(reader: &mut Reader) -> Listen {
+    let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    Listen {
+        public: reader.take("listen.public", loopback(8080), &ADDRESS),
+        agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
+        admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
+    }
+}
+
+fn read_tls(reader: &mut Reader) -> Tls {
+    Tls {
+        public: read_tls_files(reader, "tls.public.cert", "tls.public.key", None),
+        agents: read_tls_files(reader, "tls.agents.cert", "tls.agents.key", Some("tls.agents.client_ca")),
+    }
+}
+
+fn read_tls_files(
+    reader: &mut Reader,
+    cert_key: &'static str,
+    key_key: &'static str,
+    client_ca_key: Option<&'static str>,
+) -> Option<TlsFiles> {
+    let cert = reader.take_optional(cert_key, &FILE_PATH);
+    let key = reader.take_optional(key_key, &FILE_PATH);
+    let client_ca = client_ca_key.and_then(|name| Some((name, reader.take_optional(name, &FILE_PATH)?)));
+    if !reader.is_sound(&[cert_key, key_key]) {
+        return None;
+    }
+    match (cert, key, client_ca) {
+        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, path)| path) }),
+        (Some(_), None, _) => {
+            reader.object(cert_key, format!("needs {key_key} beside it"));
+            None
+        }
+        (None, Some(_), _) => {
+            reader.object(key_key, format!("needs {cert_key} beside it"));
+            None
+        }
+        (None, None, Some((name, _))) => {
+            reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
+            None
+        }
+        (None, None, None) => None,
+    }
+}
+
+fn read_timeouts(reader: &mut Reader) -> Timeouts {
+    let mut take = |key, seconds| reader.take(key, Duration::from_secs(seconds), &DURATION);
+    Timeouts {
+        tls_handshake: take("timeouts.tls_handshake", 10),
+        request_header: take("timeouts.request_header", 30),
+        channel_open: take("timeouts.channel_open", 10),
+        response_header: take("timeouts.response_header", 60),
+        keep_alive: take("timeouts.keep_alive", 75),
+        stream_idle: take("timeouts.stream_idle", 10 * 60),
+        upstream_idle: take("timeouts.upstream_idle", 60),
+        drain: take("timeouts.drain", 30),
+        agent_hello: take("timeouts.agent_hello", 10),
+    }
+}
+
+fn read_limits(reader: &mut Reader) -> Limits {
+    Limits {
+        connections: reader.take_within("limits.connections", 10_000, 1..=COUNT_MAX, &COUNT),
+        handshakes: reader.take_within("limits.handshakes", 256, 1..=COUNT_MAX, &COUNT),
+        // hyper refuses a read buffer below 8 KiB.
+        header_bytes: reader.take_within("limits.header_bytes", 64 * KIB, 8 * KIB..=16 * MIB, &SIZE),
+        headers: reader.take_within("limits.headers", 100, 1..=10_000, &COUNT),
+        requests_per_workspace: reader.take_within("limits.requests_per_workspace", 1024, 1..=COUNT_MAX, &COUNT),
+        http2_streams: reader.take_within("limits.http2_streams", 256, 1..=100_000, &COUNT_32),
+        sessions: reader.take_within("limits.sessions", 20_000, 1..=COUNT_MAX, &COUNT),
+    }
+}
+
+fn read_tunnel(reader: &mut Reader) -> Tunnel {
+    Tunnel {
+        window_initial: reader.take_within("tunnel.window_initial", 256 * KIB, KIB..=GIB, &SIZE),
+        window_max: reader.take_within("tunnel.window_max", 8 * MIB, KIB..=GIB, &SIZE),
+        session_budget: reader.take_within("tunnel.session_budget", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+        replica_budget: reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE),
+        channels_per_session: reader.take_within("tunnel.channels_per_session", 4096, 1..=1_000_000, &COUNT_32),
+        keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
+        keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),
+    }
+}
+
+fn default_zone() -> Zone {
+    #[expect(clippy::expect_used, reason = "the text is a constant, and a test reads the default configuration")]
+    "localhost".parse().expect("`localhost` is a zone")
+}

@@ -1,0 +1,201 @@
+//! The whole way: layers in, typed values or all problems out.
+
+use std::fs;
+
+use super::*;
+
+/// A file in a directory of its own, removed at the end.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn with(test: &str, text: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("gateway-config-{test}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("gateway.toml");
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+    }
+}
+
+fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(test: &str, text: &str, env: &[(&str, &str)]) -> Result<Config, BadConfig> {
+    let file = TempFile::with(test, text);
+    Config::load(Some(&file.0), &variables(env))
+}
+
+/// Returns the problems without the directory of the file.
+fn problems(test: &str, text: &str, env: &[(&str, &str)]) -> Vec<String> {
+    let bad = load(test, text, env).unwrap_err().to_string();
+    bad.lines().map(|line| line.rsplit_once("/gateway.toml").map_or(line, |(_, rest)| rest).to_owned()).collect()
+}
+
+#[test]
+fn defaults_are_a_working_node_on_loopback() {
+    let config = Config::load(None, &BTreeMap::new()).unwrap();
+    assert_eq!(config.zone.as_str(), "localhost");
+    assert_eq!(config.public_url.to_string(), "http://localhost:8080");
+    assert_eq!(config.listen.public.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.listen.admin.map(|address| address.port()), Some(8082));
+    assert_eq!(config.store.url.to_string(), "sqlite://gateway.db");
+    assert_eq!(config.tls, Tls { public: None, agents: None });
+    assert_eq!(config.timeouts.keep_alive, Duration::from_secs(75));
+    assert_eq!(config.limits.header_bytes, 65_536);
+    assert_eq!(config.tunnel.window_max, 8 << 20);
+    assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
+    assert_eq!(Config::default().effective(), config.effective());
+    assert_eq!(Config::default().effective().len(), 37);
+}
+
+#[test]
+fn later_layer_wins_and_the_origin_tells_which() {
+    let text = "zone = 'ws.test'\n[listen]\npublic = '127.0.0.1:1'\nagents = '127.0.0.1:2'\nadmin = 'off'\n";
+    let file = TempFile::with("layers", text);
+    let env = variables(&[
+        ("GATEWAY_LISTEN__PUBLIC", "127.0.0.1:3"),
+        ("GATEWAY_LISTEN__AGENTS", "127.0.0.1:4"),
+        ("PATH", "x"),
+    ]);
+    let flag = Flag { name: "--listen", key: "listen.public", value: "127.0.0.1:5".to_owned() };
+    let config = Config::load_with_flags(Some(&file.0), &env, &[flag]).unwrap();
+    assert_eq!(config.listen.public.port(), 5);
+    assert_eq!(config.listen.agents.port(), 4);
+    assert_eq!(config.listen.admin, None);
+    assert_eq!(config.public_url.to_string(), "http://localhost:5", "follows the listener");
+    for (key, origin) in [
+        ("listen.public", Some(Origin::Flag)),
+        ("listen.agents", Some(Origin::Environment)),
+        ("listen.admin", Some(Origin::File)),
+        ("log.level", Some(Origin::Default)),
+        ("no.such", None),
+    ] {
+        assert_eq!(config.origin(key), origin, "{key}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once_with_place_value_and_remedy() {
+    let text = "zone = 'Not A Zone'\nlimits.headers = -1\n\n[listen]\npubic = '127.0.0.1:1'\nagents = 8081\n\n[timeouts]\ndrain = 30\n";
+    let env = [("GATEWAY_TUNNEL__WINDOW_MAX", "1 KB"), ("GATEWAY_LISTEN__PUBIC", "x"), ("GATEWAY_AUTH__MODE", "oidc")];
+    insta::assert_snapshot!(problems("all", text, &env).join("\n"), @r#"
+    :1: zone = "Not A Zone": not a DNS name; accepted: a lower-case DNS name such as `localhost` or `workspaces.example.com`
+    :6: listen.agents = "8081": not an IP address and a port; accepted: an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`
+    environment GATEWAY_AUTH__MODE: auth.mode = "oidc": not available in this version; accepted: `dev`
+    :9: timeouts.drain = "30": the unit is missing; accepted: a whole number with a unit: `500ms`, `10s`, `5m`, `1h`, `1d`
+    :2: limits.headers = "-1": not a whole number; accepted: a whole number
+    environment GATEWAY_TUNNEL__WINDOW_MAX: tunnel.window_max = "1 KB": the unit is unknown; accepted: a whole number of bytes, or with a unit: `64 KiB`, `8MiB`, `1 GiB`
+    environment GATEWAY_LISTEN__PUBIC: listen.pubic: unknown key; did you mean GATEWAY_LISTEN__PUBLIC?
+    "#);
+}
+
+#[test]
+fn unknown_key_in_the_file_gets_the_nearest_known_one() {
+    let text = "zoen = 'a'\nhandshakes = 1\nquux = 1\nlisten-public = 1\n'listen.public' = 1\nagents_dir = 'x'\nauth = 'dev'\n[timeout]\n[listen]\n";
+    insta::assert_snapshot!(problems("unknown", text, &[]).join("\n"), @r#"
+    :5: "listen.public": unknown key; did you mean listen.public?
+    :6: agents_dir: is not available in this version
+    :7: auth: is a section, not a key; it has auth.mode
+    :2: handshakes: unknown key; did you mean limits.handshakes?
+    :4: listen-public: unknown key; did you mean listen.public?
+    :3: quux: unknown key
+    :1: zoen: unknown key; did you mean zone?
+    :8: timeout: unknown key
+    "#);
+}
+
+#[test]
+fn unknown_variable_is_a_problem_unless_it_is_of_the_small_set() {
+    let known =
+        [("GATEWAY_CONFIG", "x"), ("GATEWAY_LOG", "x"), ("GATEWAY_TOKEN", "x"), ("GATEWAY_URL", "x"), ("OTHER", "x")];
+    assert!(Config::load(None, &variables(&known)).is_ok());
+    let bad =
+        Config::load(None, &variables(&[("GATEWAY_SECRET_THING", "hunter2"), ("GATEWAY_Zone", "x")])).unwrap_err();
+    insta::assert_snapshot!(bad.to_string(), @r"
+    environment GATEWAY_Zone: Zone: unknown key; did you mean GATEWAY_ZONE?
+    environment GATEWAY_SECRET_THING: secret_thing: unknown key
+    ");
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_told_where_they_stand() {
+    let text = "zone = 'ws.test'\npublic_url = 'http://app.ws.test'\nlisten.public = '0.0.0.0:8081'\nlimits.header_bytes = 1\n\
+        [tls.public]\ncert = 'a'\n[tls.agents]\nclient_ca = 'b'\n[tunnel]\nwindow_initial = '16 MiB'\nreplica_budget = '32 MiB'\n";
+    insta::assert_snapshot!(problems("across", text, &[]).join("\n"), @r#"
+    :6: tls.public.cert = "a": needs tls.public.key beside it
+    :8: tls.agents.client_ca = "b": needs tls.agents.cert and tls.agents.key beside it
+    :4: limits.header_bytes = "1": must be from 8 KiB to 16 MiB
+    :3: listen.public = "0.0.0.0:8081": collides with listen.agents = "127.0.0.1:8081"
+    :2: public_url = "http://app.ws.test": the host would be a workspace's inside zone ws.test; choose one outside
+    :10: tunnel.window_initial = "16 MiB": must not be above tunnel.window_max = "8 MiB"
+    :11: tunnel.replica_budget = "32 MiB": must not be below tunnel.session_budget = "64 MiB"
+    "#);
+}
+
+#[test]
+fn zone_and_public_url_share_a_host_only_on_localhost() {
+    let bad = |zone: &str, url: &str| {
+        Config::load(None, &variables(&[("GATEWAY_ZONE", zone), ("GATEWAY_PUBLIC_URL", url)])).is_err()
+    };
+    assert!(!bad("localhost", "http://localhost:8080"));
+    assert!(!bad("dev.localhost", "http://dev.localhost:8080"));
+    assert!(!bad("ws.example.com", "https://gateway.example.org"));
+    assert!(bad("ws.example.com", "https://ws.example.com"));
+    assert!(bad("ws.example.com", "https://gateway.ws.example.com"));
+    assert!(bad("localhost", "http://8080-app.localhost"));
+}
+
+#[test]
+fn bad_key_does_not_cause_a_second_message_about_its_default() {
+    let text = "[tunnel]\nwindow_initial = '16 MiB'\nwindow_max = 'big'\n[tls.public]\ncert = ''\nkey = 'k'\n";
+    let told = problems("second", text, &[]);
+    assert_eq!(told.len(), 2, "{told:?}");
+}
+
+#[test]
+fn syntax_errors_are_told_together_with_bad_variables() {
+    let told = problems("syntax", "zone = \nlisten = [\n", &[("GATEWAY_ZONE", "A")]);
+    assert!(told.iter().any(|line| line.starts_with(":1: not valid TOML")), "{told:?}");
+    assert!(told.iter().any(|line| line.starts_with("environment GATEWAY_ZONE")), "{told:?}");
+}
+
+#[test]
+fn file_that_is_not_there_is_a_problem() {
+    let bad = Config::load(Some(Path::new("/no/such/gateway.toml")), &BTreeMap::new()).unwrap_err();
+    assert!(bad.to_string().starts_with("/no/such/gateway.toml: cannot be read: "), "{bad}");
+}
+
+#[test]
+fn password_in_a_bad_value_is_masked() {
+    let told =
+        Config::load(None, &variables(&[("GATEWAY_STORE__URL", "postgres://u:hunter2@h/db")])).unwrap_err().to_string();
+    assert!(told.contains("postgres://********@h/db") && !told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn long_value_is_shortened_and_stays_on_one_line() {
+    let value = format!("\n{}", "x".repeat(1000));
+    let told = Config::load(None, &variables(&[("GATEWAY_ZONE", &value)])).unwrap_err().to_string();
+    assert!(told.len() < 300 && !told.contains('\n'), "{told}");
+}
+
+#[test]
+fn tls_files_make_the_default_url_https() {
+    let config = load("tls", "[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n", &[]).unwrap();
+    assert_eq!(config.public_url.to_string(), "https://localhost:8080");
+    assert_eq!(config.tls.public, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into(), client_ca: None }));
+}
+
+#[test]
+fn listen_on_any_port_leaves_the_url_for_the_binder() {
+    let config = Config::load(None, &variables(&[("GATEWAY_LISTEN__PUBLIC", "127.0.0.1:0")])).unwrap();
+    assert_eq!(config.public_url.port(), 0);
+    assert_eq!(config.public_url.with_port(4000).to_string(), "http://localhost:4000");
+}

@@ -1,0 +1,200 @@
+//! Parsers from raw text to typed values, each with the words that tell people what it accepts.
+
+mod measure;
+mod url;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::model::Zone;
+
+pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
+pub(super) use url::PUBLIC_URL;
+pub use url::{PublicUrl, Scheme};
+
+/// How one kind of value is read and written.
+///
+/// Invariants: `parse(show(value))` gives `value` again, except for secrets.
+pub(super) struct Kind<T> {
+    /// What to write, for people.
+    pub(super) accepted: &'static str,
+    /// Reads the text; the error says what is wrong with it.
+    pub(super) parse: fn(&str) -> Result<T, String>,
+    /// Writes the value as the file would spell it.
+    pub(super) show: fn(&T) -> String,
+    /// Neither value nor mistake is ever shown.
+    pub(super) secret: bool,
+}
+
+/// A text that must not reach a log, a page or a terminal: `Debug` and `Display` print a mask.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// What is shown instead.
+    pub const MASK: &str = "********";
+
+    /// Wraps a secret text.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Returns the text itself. Every caller is a place to review.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::MASK)
+    }
+}
+
+/// Replaces what stands between `://` and the last `@` of the authority by a mask: people put URLs with passwords into
+/// wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords contain anything.
+pub(super) fn mask_credentials(text: &str) -> String {
+    match text.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, after)) => format!("{scheme}://{}@{after}", Secret::MASK),
+            None => text.to_owned(),
+        },
+        None => text.to_owned(),
+    }
+}
+
+/// Which database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `sqlite://PATH`: one file; relative paths start at the working directory.
+    SqliteFile(PathBuf),
+    /// `sqlite::memory:`: gone when the process ends.
+    SqliteMemory,
+}
+
+/// Why a text is not a [`StoreUrl`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadStoreUrl {
+    /// The scheme is not SQLite's.
+    #[error("this version has SQLite only")]
+    Scheme,
+    /// `sqlite://` without a path.
+    #[error("the file's path is missing")]
+    NoPath,
+    /// `?` or `#` in the path, or a NUL.
+    #[error("the path cannot contain `?`, `#` or NUL")]
+    Character,
+}
+
+impl FromStr for StoreUrl {
+    type Err = BadStoreUrl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "sqlite::memory:" {
+            return Ok(Self::SqliteMemory);
+        }
+        let path = text.strip_prefix("sqlite://").ok_or(BadStoreUrl::Scheme)?;
+        if path.is_empty() {
+            return Err(BadStoreUrl::NoPath);
+        }
+        if path.contains(['?', '#', '\0']) {
+            return Err(BadStoreUrl::Character);
+        }
+        Ok(Self::SqliteFile(PathBuf::from(path)))
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SqliteFile(path) => write!(formatter, "sqlite://{}", path.display()),
+            Self::SqliteMemory => formatter.write_str("sqlite::memory:"),
+        }
+    }
+}
+
+pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
+    accepted: "`sqlite://` and a path, or `sqlite::memory:`",
+    parse: |text| text.parse().map_err(|error: BadStoreUrl| error.to_string()),
+    show: ToString::to_string,
+    secret: false,
+};
+
+pub(super) const ZONE: Kind<Zone> = Kind {
+    accepted: "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
+    parse: |text| text.parse().map_err(|_| "not a DNS name".to_owned()),
+    show: ToString::to_string,
+    secret: false,
+};
+
+pub(super) const ADDRESS: Kind<SocketAddr> = Kind {
+    accepted: "an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`",
+    parse: parse_address,
+    show: ToString::to_string,
+    secret: false,
+};
+
+pub(super) const ADDRESS_OR_OFF: Kind<Option<SocketAddr>> = Kind {
+    accepted: "an IP address and a port such as `127.0.0.1:8082`, or `off`",
+    parse: |text| if text == "off" { Ok(None) } else { parse_address(text).map(Some) },
+    show: |address| address.map_or_else(|| "off".to_owned(), |address| address.to_string()),
+    secret: false,
+};
+
+pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
+    accepted: "the path of a PEM file",
+    parse: |text| match text {
+        "" => Err("the path is missing".to_owned()),
+        text if text.contains('\0') => Err("the path contains NUL".to_owned()),
+        text => Ok(PathBuf::from(text)),
+    },
+    show: |path| path.display().to_string(),
+    secret: false,
+};
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "not an IP address and a port".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_never_prints_itself() {
+        let secret = Secret::new("hunter2".to_owned());
+        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "******** ******** Some(********)");
+        assert_eq!(secret.reveal(), "hunter2");
+    }
+
+    #[test]
+    fn credentials_in_urls_are_masked_wherever_the_at_sign_is() {
+        assert_eq!(mask_credentials("postgres://u:p@h/db"), "postgres://********@h/db");
+        assert_eq!(mask_credentials("postgres://u:p/w@x@h/db"), "postgres://********@h/db");
+        assert_eq!(mask_credentials("sqlite://gateway.db"), "sqlite://gateway.db");
+        assert_eq!(mask_credentials("user@host"), "user@host");
+    }
+
+    #[test]
+    fn store_url_is_a_file_or_memory() {
+        assert_eq!("sqlite::memory:".parse(), Ok(StoreUrl::SqliteMemory));
+        assert_eq!("sqlite:///var/lib/g.db".parse(), Ok(StoreUrl::SqliteFile("/var/lib/g.db".into())));
+        assert_eq!("sqlite://".parse::<StoreUrl>(), Err(BadStoreUrl::NoPath));
+        assert_eq!("sqlite://a?mode=ro".parse::<StoreUrl>(), Err(BadStoreUrl::Character));
+        for text in ["", "gateway.db", "postgres://h/db", "sqlite:gateway.db"] {
+            assert_eq!(text.parse::<StoreUrl>(), Err(BadStoreUrl::Scheme), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Tells the app who asked and how: `X-Forwarded-*` and `Forwarded` (RFC 7239), made fresh for every request.
+//!
+//! What arrives under these names was written by the client, so none of it is passed on or added to. The `_` spellings
+//! go too: many app servers read `X_Forwarded_For` and `X-Forwarded-For` as one variable.
+
+use std::net::IpAddr;
+
+use http::uri::Uri;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::edge::headers::spelled;
+
+/// The scheme a user's browser used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`
+    Http,
+    /// `https`
+    Https,
+}
+
+impl Scheme {
+    /// Returns the scheme as it is written in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Returns the port that a URL of this scheme means when it has none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// Reads a scheme, in any case. `None` for schemes that are not HTTP.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        if text.eq_ignore_ascii_case("http") {
+            return Some(Self::Http);
+        }
+        text.eq_ignore_ascii_case("https").then_some(Self::Https)
+    }
+
+    /// Reads the scheme of a request target. `None` if it has none, or one that is not HTTP.
+    #[must_use]
+    pub fn of(uri: &Uri) -> Option<Self> {
+        uri.scheme_str().and_then(Self::from_text)
+    }
+}
+
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+
+/// Says whether a field name claims to tell where a request came from, in any spelling with `-` or `_`.
+#[must_use]
+pub fn is_forwarding_field(name: &str) -> bool {
+    let exact = [
+        "forwarded",
+        "forwarded-for",
+        "x-real-ip",
+        "x-client-ip",
+        "true-client-ip",
+    ];
+    spelled(name, "x-forwarded")
+        || exact
+            .iter()
+            .any(|known| known.len() == name.len() && spelled(name, known))
+}
+
+/// Replaces every forwarding field by what the gateway knows: the user's address, scheme, and the authority asked for.
+///
+/// Runs after hop-by-hop fields are out, so that a Connection field cannot take these away. `host` is an authority that
+/// the host parser accepted.
+pub fn apply(headers: &mut HeaderMap, peer: IpAddr, scheme: Scheme, host: &str) {
+    while let Some(name) = headers
+        .keys()
+        .find(|name| is_forwarding_field(name.as_str()))
+        .cloned()
+    {
+        headers.remove(name);
+    }
+    let peer = peer.to_canonical();
+    let port = host
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse::<u16>().ok())
+        .unwrap_or_else(|| scheme.default_port());
+    // An IPv6 address is not a token: RFC 7239, section 6, wants it bracketed and quoted.
+    let node = match peer {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme.as_str()));
+    headers.insert(X_FORWARDED_PORT, HeaderValue::from(port));
+    put(headers, X_FORWARDED_FOR, peer.to_string());
+    put(headers, X_FORWARDED_HOST, host.to_owned());
+    if !host.contains(['"', '\\']) {
+        put(
+            headers,
+            FORWARDED,
+            format!("for={node};host=\"{host}\";proto={}", scheme.as_str()),
+        );
+    }
+}
+
+/// Sets a field; text that is no field value cannot come from an accepted authority, and is left out.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(peer: &str, scheme: Scheme, host: &str, expected: [&str; 5]) {
+        let mut headers = HeaderMap::new();
+        apply(&mut headers, peer.parse().unwrap(), scheme, host);
+        let names = [
+            X_FORWARDED_FOR,
+            X_FORWARDED_PROTO,
+            X_FORWARDED_HOST,
+            X_FORWARDED_PORT,
+            FORWARDED,
+        ];
+        let found: Vec<_> = names
+            .iter()
+            .map(|name| headers.get(name).unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn fields_tell_address_scheme_host_and_port() {
+        check(
+            "192.0.2.7",
+            Scheme::Https,
+            "8080-app.ws.example.com",
+            [
+                "192.0.2.7",
+                "https",
+                "8080-app.ws.example.com",
+                "443",
+                "for=192.0.2.7;host=\"8080-app.ws.example.com\";proto=https",
+            ],
+        );
+        check(
+            "2001:db8::1",
+            Scheme::Http,
+            "app.localhost:8080",
+            [
+                "2001:db8::1",
+                "http",
+                "app.localhost:8080",
+                "8080",
+                "for=\"[2001:db8::1]\";host=\"app.localhost:8080\";proto=http",
+            ],
+        );
+        check(
+            "::ffff:192.0.2.7",
+            Scheme::Http,
+            "a.b",
+            [
+                "192.0.2.7",
+                "http",
+                "a.b",
+                "80",
+                "for=192.0.2.7;host=\"a.b\";proto=http",
+            ],
+        );
+    }
+
+    #[test]
+    fn inbound_claims_are_dropped_in_every_spelling() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "x-forwarded-for",
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x-forwarded-server",
+            "x-forwarded-prefix",
+            "x-forwarded",
+            "forwarded",
+            "x-real-ip",
+            "x_real_ip",
+            "x-client-ip",
+            "true-client-ip",
+            "forwarded-for",
+        ] {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("evil"),
+            );
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("evil too"),
+            );
+        }
+        headers.insert("x-forward", HeaderValue::from_static("app's own"));
+        apply(
+            &mut headers,
+            "192.0.2.7".parse().unwrap(),
+            Scheme::Http,
+            "a.b",
+        );
+        assert!(
+            headers
+                .values()
+                .all(|value| !value.as_bytes().starts_with(b"evil")),
+            "{headers:?}"
+        );
+        assert_eq!(headers.len(), 6);
+        assert_eq!(headers.get("x-forward").unwrap(), "app's own");
+    }
+}

@@ -1,0 +1,245 @@
+//! Takes out the fields that belong to one connection, and those that belong to the gateway, in both directions.
+//!
+//! A proxy speaks for itself on each side (RFC 9110, section 7.6.1). Removal comes first, and the gateway's own fields
+//! are added after, so a Connection field cannot name one of ours away.
+//!
+//! `Trailer` stays: it is no hop-by-hop field (RFC 9110, section 6.6.2), and HTTP/1.1 sends only the trailers it
+//! announces.
+
+use bytes::BytesMut;
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, EXPECT, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Carries the code of a failure that the gateway itself answered.
+pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
+/// Carries the trace id of a failure.
+pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
+/// Carries an API token where `Authorization` belongs to the app.
+pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-authorization");
+
+/// How the gateway's own tokens begin: of users, and of agents.
+pub const TOKEN_PREFIXES: [&str; 2] = ["gwu_", "gwa_"];
+
+/// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Fields meant for the far end, which a Connection field must not name (RFC 9110, section 7.6.1): it names them only to
+/// hide from an app what the app's own checks need.
+const NEVER_HOP_BY_HOP: [HeaderName; 9] = [
+    HOST,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    COOKIE,
+    SET_COOKIE,
+    AUTHORIZATION,
+    ORIGIN,
+    CACHE_CONTROL,
+    CONNECTION,
+];
+
+/// Fields that mean nothing, or harm, in a trailer section (RFC 9110, section 6.5.1): framing, routing, credentials.
+const NEVER_IN_TRAILERS: [HeaderName; 11] = [
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    HOST,
+    COOKIE,
+    SET_COOKIE,
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    TRAILER,
+    EXPECT,
+];
+
+/// The protocol spoken with the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppHttp {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2 with prior knowledge, for gRPC apps.
+    Http2,
+}
+
+/// How a request goes to the app.
+#[derive(Clone, Copy, Debug)]
+pub struct AppRequest<'a> {
+    /// The protocol spoken with the app.
+    pub http: AppHttp,
+    /// The protocol to ask the app to switch to; only with HTTP/1.1.
+    pub upgrade: Option<&'a HeaderValue>,
+    /// Whether a user's `TE: trailers` is repeated to the app; gRPC needs it.
+    pub trailers: bool,
+}
+
+/// Turns the head a user sent into the head the app gets.
+///
+/// Out: hop-by-hop fields, every `gateway-*` and `x-gateway-*` field in any spelling, and `Authorization` if it holds a
+/// token of the gateway. Cookie fields become one towards HTTP/1.1 (RFC 9113, section 8.2.3). In: what the gateway
+/// itself asks of the app's connection. Allocates only if there are several Cookie fields.
+pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
+    let asks_trailers = request.trailers && has_token(headers, &TE, "trailers");
+    remove_hop_by_hop(headers);
+    remove_gateway_fields(headers);
+    if headers.get_all(AUTHORIZATION).iter().any(is_own_token) {
+        headers.remove(AUTHORIZATION);
+    }
+    match (request.http, request.upgrade) {
+        (AppHttp::Http1, Some(protocol)) => {
+            join_cookies(headers);
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol.clone());
+        }
+        (AppHttp::Http1, None) => {
+            join_cookies(headers);
+            if asks_trailers {
+                headers.insert(CONNECTION, HeaderValue::from_static("te"));
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+            }
+        }
+        (AppHttp::Http2, _) => {
+            if asks_trailers {
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+            }
+        }
+    }
+}
+
+/// Turns the head an app sent into the head the user gets; `switched` is the protocol of a 101 over HTTP/1.1.
+///
+/// An app cannot speak for the gateway: `gateway-error` and its kin are dropped.
+pub fn to_user(headers: &mut HeaderMap, switched: Option<&HeaderValue>) {
+    remove_hop_by_hop(headers);
+    remove_gateway_fields(headers);
+    if let Some(protocol) = switched {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// Cleans a trailer section, in either direction: the HTTP library passes on any field a peer puts there.
+pub fn trailers(trailers: &mut HeaderMap) {
+    remove_hop_by_hop(trailers);
+    remove_gateway_fields(trailers);
+    for name in &NEVER_IN_TRAILERS {
+        trailers.remove(name);
+    }
+    let forwarding =
+        |name: &&HeaderName| crate::edge::forwarded::is_forwarding_field(name.as_str());
+    while let Some(name) = trailers.keys().find(forwarding).cloned() {
+        trailers.remove(name);
+    }
+}
+
+/// Says whether a field belongs to the gateway: `gateway-*` or `x-gateway-*`, `_` counting as `-`.
+#[must_use]
+pub fn is_gateway_field(name: &str) -> bool {
+    spelled(name, "gateway-") || spelled(name, "x-gateway-")
+}
+
+/// Says whether a credential is a bearer token of the gateway.
+#[must_use]
+pub fn is_own_token(authorization: &HeaderValue) -> bool {
+    let bytes = authorization.as_bytes();
+    let Some((scheme, token)) = bytes.split_at_checked("bearer ".len()) else {
+        return false;
+    };
+    let token = token.trim_ascii_start();
+    scheme.eq_ignore_ascii_case(b"bearer ")
+        && TOKEN_PREFIXES
+            .iter()
+            .any(|prefix| token.starts_with(prefix.as_bytes()))
+}
+
+/// Says whether a comma-separated list field holds a token, in any case (RFC 9110, section 5.6.1).
+#[must_use]
+pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    tokens(headers, name).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Iterates over the elements of a comma-separated list field, over all its lines, empty ones left out.
+pub fn tokens<'map>(
+    headers: &'map HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'map [u8]> {
+    let values = headers.get_all(name).iter();
+    values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+/// Says whether a name begins with a prefix, `_` counting as `-`. Both are lower case.
+pub(crate) fn spelled(name: &str, prefix: &str) -> bool {
+    let same = |(found, wanted): (u8, u8)| found == wanted || (found == b'_' && wanted == b'-');
+    name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(same)
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let mut line = 0;
+    // The lines are visited by number because removing a field ends every borrow; a clone of a value is a count up.
+    while let Some(value) = headers.get_all(CONNECTION).iter().nth(line).cloned() {
+        line += 1;
+        for option in value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+        {
+            if let Ok(name) = std::str::from_utf8(option)
+                && !name.is_empty()
+                && !NEVER_HOP_BY_HOP
+                    .iter()
+                    .any(|kept| kept.as_str().eq_ignore_ascii_case(name))
+            {
+                headers.remove(name);
+            }
+        }
+    }
+    headers.remove(CONNECTION);
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn remove_gateway_fields(headers: &mut HeaderMap) {
+    while let Some(name) = headers
+        .keys()
+        .find(|name| is_gateway_field(name.as_str()))
+        .cloned()
+    {
+        headers.remove(name);
+    }
+}
+
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines = headers.get_all(COOKIE);
+    if lines.iter().nth(1).is_none() {
+        return;
+    }
+    let mut joined = BytesMut::with_capacity(lines.iter().map(|line| line.len() + 2).sum());
+    for line in lines {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(joined) = HeaderValue::from_maybe_shared(joined.freeze()) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! The table of failures itself: code, status, and the fixed words that people read.
+
+use http::StatusCode;
+
+/// Why the gateway itself answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No such workspace, or not the user's: the same answer.
+    NoSuchHost,
+    /// Nobody is signed in. A page visit is redirected instead, see [`redirect_to_sign_in`].
+    SignInRequired,
+    /// The workspace does not expose this port to the user.
+    PortNotAllowed,
+    /// The workspace is not running.
+    WorkspaceStopped,
+    /// No session for this workspace now.
+    AgentAbsent,
+    /// The agent is there, nothing listens on the port.
+    PortClosed,
+    /// The channel was not opened in time.
+    OpenTimeout,
+    /// The app did not begin its answer in time.
+    ResponseTimeout,
+    /// The session ended while the request was under way.
+    SessionLost,
+    /// A limit is reached.
+    Overloaded {
+        /// The name of the limit.
+        limit: &'static str,
+    },
+    /// This replica is shutting down.
+    Draining,
+    /// The request is malformed or ambiguous.
+    BadRequest {
+        /// The name of the rule it breaks.
+        reason: &'static str,
+    },
+    /// The method is not for this listener (a kind of `bad_request`).
+    MethodNotAllowed,
+    /// `Expect` asks for something unknown (a kind of `bad_request`).
+    ExpectationFailed,
+    /// The request target is too long (a kind of `bad_request`).
+    UriTooLong,
+    /// The header section is too large, or has too many fields.
+    HeaderTooLarge,
+    /// The connection was made for another host.
+    Misdirected,
+}
+
+/// The words of one failure: what people read, apart from what is logged.
+struct Words {
+    title: &'static str,
+    text: &'static str,
+    hint: &'static str,
+}
+
+impl Failure {
+    /// Returns the code, which is part of the contract with programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoSuchHost => "no_such_host",
+            Self::SignInRequired => "sign_in_required",
+            Self::PortNotAllowed => "port_not_allowed",
+            Self::WorkspaceStopped => "workspace_stopped",
+            Self::AgentAbsent => "agent_absent",
+            Self::PortClosed => "port_closed",
+            Self::OpenTimeout => "open_timeout",
+            Self::ResponseTimeout => "response_timeout",
+            Self::SessionLost => "session_lost",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Draining => "draining",
+            Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::UriTooLong => "bad_request",
+            Self::HeaderTooLarge => "header_too_large",
+            Self::Misdirected => "misdirected",
+        }
+    }
+
+    /// Returns the status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchHost => StatusCode::NOT_FOUND,
+            Self::SignInRequired => StatusCode::UNAUTHORIZED,
+            Self::PortNotAllowed => StatusCode::FORBIDDEN,
+            Self::WorkspaceStopped
+            | Self::AgentAbsent
+            | Self::Overloaded { .. }
+            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Self::PortClosed | Self::SessionLost => StatusCode::BAD_GATEWAY,
+            Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
+            Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+        }
+    }
+
+    /// Returns the name of the failure for people.
+    #[must_use]
+    pub fn title(&self) -> &'static str {
+        self.words().title
+    }
+
+    /// Returns what happened, for people.
+    #[must_use]
+    pub fn public_text(&self) -> &'static str {
+        self.words().text
+    }
+
+    /// Returns what to do about it, for people.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        self.words().hint
+    }
+
+    /// Returns the name of the limit or rule behind the failure, if it has one.
+    #[must_use]
+    pub fn detail(&self) -> Option<&'static str> {
+        match self {
+            Self::Overloaded { limit } => Some(limit),
+            Self::BadRequest { reason } => Some(reason),
+            Self::MethodNotAllowed => Some("method_not_allowed"),
+            Self::ExpectationFailed => Some("expectation_unknown"),
+            Self::UriTooLong => Some("uri_too_long"),
+            Self::NoSuchHost
+            | Self::SignInRequired
+            | Self::PortNotAllowed
+            | Self::WorkspaceStopped
+            | Self::AgentAbsent
+            | Self::PortClosed
+            | Self::OpenTimeout
+            | Self::ResponseTimeout
+            | Self::SessionLost
+            | Self::Draining
+            | Self::HeaderTooLarge
+            | Self::Misdirected => None,
+        }
+    }
+
+    /// Returns after how long a client may try again, in seconds.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u16> {
+        match self {
+            // About one redial of an agent whose link broke.
+            Self::AgentAbsent => Some(3),
+            Self::Overloaded { .. } | Self::Draining => Some(1),
+            Self::NoSuchHost
+            | Self::SignInRequired
+            | Self::PortNotAllowed
+            | Self::WorkspaceStopped
+            | Self::PortClosed
+            | Self::OpenTimeout
+            | Self::ResponseTimeout
+            | Self::SessionLost
+            | Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::UriTooLong
+            | Self::HeaderTooLarge
+            | Self::Misdirected => None,
+        }
+    }
+
+    /// Says whether an HTTP/1.1 connection must close after the answer: after a request whose end may be read in two
+    /// ways, or whose body the gateway will not read, the next bytes are not to be trusted.
+    #[must_use]
+    pub fn closes_connection(&self) -> bool {
+        match self {
+            Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::UriTooLong
+            | Self::HeaderTooLarge
+            | Self::Draining => true,
+            Self::NoSuchHost
+            | Self::SignInRequired
+            | Self::PortNotAllowed
+            | Self::WorkspaceStopped
+            | Self::AgentAbsent
+            | Self::PortClosed
+            | Self::OpenTimeout
+            | Self::ResponseTimeout
+            | Self::SessionLost
+            | Self::Overloaded { .. }
+            | Self::Misdirected => false,
+        }
+    }
+
+    fn words(&self) -> &'static Words {
+        match self {
+            Self::NoSuchHost => &NO_SUCH_HOST,
+            Self::SignInRequired => &SIGN_IN_REQUIRED,
+            Self::PortNotAllowed => &PORT_NOT_ALLOWED,
+            Self::WorkspaceStopped => &WORKSPACE_STOPPED,
+            Self::AgentAbsent => &AGENT_ABSENT,
+            Self::PortClosed => &PORT_CLOSED,
+            Self::OpenTimeout => &OPEN_TIMEOUT,
+            Self::ResponseTimeout => &RESPONSE_TIMEOUT,
+            Self::SessionLost => &SESSION_LOST,
+            Self::Overloaded { .. } => &OVERLOADED,
+            Self::Draining => &DRAINING,
+            Self::BadRequest { .. } => &BAD_REQUEST,
+            Self::MethodNotAllowed => &METHOD_NOT_ALLOWED,
+            Self::ExpectationFailed => &EXPECTATION_FAILED,
+            Self::UriTooLong => &URI_TOO_LONG,
+            Self::HeaderTooLarge => &HEADER_TOO_LARGE,
+            Self::Misdirected => &MISDIRECTED,
+        }
+    }
+}
+
+const NO_SUCH_HOST: Words = Words {
+    title: "No such workspace",
+    text: "There is no workspace at this address, or it is not yours.",
+    hint: "Check the address. If somebody shared it with you, ask whether the share is still valid.",
+};
+
+const SIGN_IN_REQUIRED: Words = Words {
+    title: "Sign-in required",
+    text: "This address needs a signed-in user.",
+    hint: "Open it in a browser to sign in, or send an API token.",
+};
+
+const PORT_NOT_ALLOWED: Words = Words {
+    title: "Port not shared",
+    text: "The workspace does not expose this port to you.",
+    hint: "Ask the owner of the workspace to share the port.",
+};
+
+const WORKSPACE_STOPPED: Words = Words {
+    title: "Workspace stopped",
+    text: "The workspace is not running.",
+    hint: "Start it from the dashboard, then reload this page.",
+};
+
+const AGENT_ABSENT: Words = Words {
+    title: "Workspace not connected",
+    text: "The agent of this workspace has no connection to the gateway now.",
+    hint: "It usually reconnects within seconds. If not, look at the agent's log in the workspace.",
+};
+
+const PORT_CLOSED: Words = Words {
+    title: "Nothing listens on this port",
+    text: "The workspace is connected, but no program listens on this port.",
+    hint: "Start the program, or check which port it uses. It must listen on 127.0.0.1 or ::1.",
+};
+
+const OPEN_TIMEOUT: Words = Words {
+    title: "Workspace did not answer",
+    text: "The workspace did not open the connection in time.",
+    hint: "The workspace may be overloaded. Try again.",
+};
+
+const RESPONSE_TIMEOUT: Words = Words {
+    title: "App did not answer",
+    text: "The app accepted the request but sent no answer in time.",
+    hint: "Look at the app's own log, and try again.",
+};
+
+const SESSION_LOST: Words = Words {
+    title: "Connection to the workspace lost",
+    text: "The workspace went away while it handled the request.",
+    hint: "Reload the page. Check first whether the request already had its effect.",
+};
+
+const OVERLOADED: Words = Words {
+    title: "Too much at once",
+    text: "A limit of the gateway is reached. The detail names it.",
+    hint: "Wait a moment and try again.",
+};
+
+const DRAINING: Words = Words {
+    title: "Gateway restarting",
+    text: "This part of the gateway is shutting down for maintenance.",
+    hint: "Try again now: another part takes over.",
+};
+
+const BAD_REQUEST: Words = Words {
+    title: "Bad request",
+    text: "The request is malformed, or could be read in more than one way. The detail names the rule.",
+    hint: "This is usually a fault of the client program.",
+};
+
+const METHOD_NOT_ALLOWED: Words = Words {
+    title: "Method not allowed",
+    text: "The gateway does not take this method.",
+    hint: "To reach a port that does not speak HTTP, use the gateway's port forwarding.",
+};
+
+const EXPECTATION_FAILED: Words = Words {
+    title: "Expectation failed",
+    text: "The request expects something other than 100-continue.",
+    hint: "This is usually a fault of the client program.",
+};
+
+const URI_TOO_LONG: Words = Words {
+    title: "Address too long",
+    text: "The address of the request is longer than the gateway takes.",
+    hint: "Send long data in the body of the request.",
+};
+
+const HEADER_TOO_LARGE: Words = Words {
+    title: "Headers too large",
+    text: "The request has more header data than the gateway takes.",
+    hint: "Often these are cookies: delete the cookies of this site and try again.",
+};
+
+const MISDIRECTED: Words = Words {
+    title: "Wrong connection",
+    text: "The connection was made for another host.",
+    hint: "Try again: the browser will open a new connection.",
+};

@@ -1,0 +1,11 @@
+//! The gateway: signs users in and routes their traffic through reverse tunnels into workspaces.
+//!
+//! ARCHITECTURE.md at the top of the repository has the map of these modules and the direction of their arrows.
+
+pub mod auth;
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod edge;
+pub mod model;
+pub mod store;

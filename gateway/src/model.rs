@@ -1,0 +1,237 @@
+//! The domain's words as types: names, ports, users, the zone. No behaviour that needs I/O.
+//!
+//! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
+//! re-checks (design, section 2.3).
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
+pub const LABEL_BYTES_MAX: usize = 63;
+
+/// Longest workspace name, in bytes: a label also has to hold the widest port and a dash (`65535-`).
+pub const WORKSPACE_NAME_BYTES_MAX: usize = LABEL_BYTES_MAX - 6;
+
+/// The name of a workspace: `[a-z0-9]([a-z0-9-]*[a-z0-9])?`, not beginning with digits and a dash (that would read as
+/// a port), at most [`WORKSPACE_NAME_BYTES_MAX`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkspaceName(Arc<str>);
+
+/// Why a text is not a workspace name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadWorkspaceName {
+    /// The text is empty.
+    #[error("a workspace name cannot be empty")]
+    Empty,
+    /// The text is longer than [`WORKSPACE_NAME_BYTES_MAX`].
+    #[error("a workspace name has at most {WORKSPACE_NAME_BYTES_MAX} characters")]
+    TooLong,
+    /// A character outside `[a-z0-9-]`, or a dash at either end.
+    #[error("a workspace name uses a-z, 0-9 and inner dashes only")]
+    Character,
+    /// It begins with digits and a dash, which is how a port is written.
+    #[error("a workspace name cannot begin with digits and a dash: that is how a port is written")]
+    LooksLikePort,
+}
+
+impl WorkspaceName {
+    /// Returns the name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for WorkspaceName {
+    type Err = BadWorkspaceName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(BadWorkspaceName::Empty);
+        }
+        if text.len() > WORKSPACE_NAME_BYTES_MAX {
+            return Err(BadWorkspaceName::TooLong);
+        }
+        let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+        if !text.as_bytes().iter().all(inner) || text.starts_with('-') || text.ends_with('-') {
+            return Err(BadWorkspaceName::Character);
+        }
+        if let Some((head, _)) = text.split_once('-')
+            && head.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return Err(BadWorkspaceName::LooksLikePort);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for WorkspaceName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A TCP port inside a workspace, 1 to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Port(NonZeroU16);
+
+/// The text is not a decimal port from 1 to 65535 without leading zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a port is a decimal number from 1 to 65535 without leading zeros")]
+pub struct BadPort;
+
+impl Port {
+    /// Wraps a number; `None` for 0.
+    #[must_use]
+    pub fn new(number: u16) -> Option<Self> {
+        NonZeroU16::new(number).map(Self)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub fn get(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl FromStr for Port {
+    type Err = BadPort;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits_only = text.bytes().all(|byte| byte.is_ascii_digit());
+        if text.is_empty() || text.starts_with('0') || !digits_only {
+            return Err(BadPort);
+        }
+        text.parse().ok().and_then(Self::new).ok_or(BadPort)
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)
+    }
+}
+
+/// A signed-in person, by the name the identity provider or the operator gave: 1 to 128 printable ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UserName(Arc<str>);
+
+/// The text is not 1 to 128 printable ASCII characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a user name has 1 to 128 printable ASCII characters and no spaces")]
+pub struct BadUserName;
+
+impl UserName {
+    /// Returns the name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for UserName {
+    type Err = BadUserName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+        if text.is_empty() || text.len() > 128 || !printable {
+            return Err(BadUserName);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for UserName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The DNS domain under which workspaces live, lower case, without a trailing dot: `localhost`, `ws.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Zone(Arc<str>);
+
+/// The text is not a DNS name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a zone is a DNS name such as `localhost` or `workspaces.example.com`")]
+pub struct BadZone;
+
+impl Zone {
+    /// Returns the zone as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Zone {
+    type Err = BadZone;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let label = |label: &str| {
+            !label.is_empty()
+                && label.len() <= LABEL_BYTES_MAX
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        };
+        // 253 is the longest DNS name in text form; the workspace label and its dot must still fit in front.
+        if text.len() > 253 - LABEL_BYTES_MAX - 1 || !text.split('.').all(label) {
+            return Err(BadZone);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_name(text: &str, expected: Result<(), BadWorkspaceName>) {
+        assert_eq!(text.parse::<WorkspaceName>().map(|_| ()), expected, "{text:?}");
+    }
+
+    #[test]
+    fn workspace_name_accepts_labels_and_refuses_all_else() {
+        check_name("a", Ok(()));
+        check_name("my-app", Ok(()));
+        check_name("3d-printer", Ok(()));
+        check_name("8080", Ok(()));
+        check_name("", Err(BadWorkspaceName::Empty));
+        check_name("8080-app", Err(BadWorkspaceName::LooksLikePort));
+        check_name("-a", Err(BadWorkspaceName::Character));
+        check_name("a-", Err(BadWorkspaceName::Character));
+        check_name("A", Err(BadWorkspaceName::Character));
+        check_name("a.b", Err(BadWorkspaceName::Character));
+        check_name("ä", Err(BadWorkspaceName::Character));
+        check_name(&"a".repeat(58), Err(BadWorkspaceName::TooLong));
+    }
+
+    #[test]
+    fn port_refuses_zero_signs_and_leading_zeros() {
+        assert_eq!("8080".parse::<Port>().map(Port::get), Ok(8080));
+        for text in ["", "0", "080", "+80", "-1", "65536", "8080 ", "٣", "99999999999999999999"] {
+            assert_eq!(text.parse::<Port>(), Err(BadPort), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn zone_is_a_dns_name() {
+        assert!("localhost".parse::<Zone>().is_ok());
+        assert!("ws.example.com".parse::<Zone>().is_ok());
+        for text in ["", ".", "a..b", "Example.com", "a.", "-a.b", "a b"] {
+            assert_eq!(text.parse::<Zone>(), Err(BadZone), "{text:?}");
+        }
+    }
+}

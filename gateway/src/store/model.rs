@@ -1,0 +1,200 @@
+//! What the tables hold, as types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::UnixSeconds;
+use crate::auth::token::{Token, TokenKind};
+use crate::model::{UserName, WorkspaceName};
+
+/// The text is not an id of the kind that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an id is {prefix} and a number, such as {prefix}12")]
+pub struct BadId {
+    prefix: &'static str,
+}
+
+fn parse_id(text: &str, prefix: &'static str) -> Result<i64, BadId> {
+    let digits = text.strip_prefix(prefix).ok_or(BadId { prefix })?;
+    if digits.is_empty() || digits.starts_with('0') || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(BadId { prefix });
+    }
+    digits.parse().map_err(|_| BadId { prefix })
+}
+
+/// Names a stored token; never used again. Displays as `t-12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenId(pub(super) i64);
+
+impl FromStr for TokenId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_id(text, "t-").map(Self)
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "t-{}", self.0)
+    }
+}
+
+/// Names a workspace for good, also after another has taken its name. Displays as `w-12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkspaceId(pub(super) i64);
+
+impl FromStr for WorkspaceId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_id(text, "w-").map(Self)
+    }
+}
+
+impl fmt::Display for WorkspaceId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "w-{}", self.0)
+    }
+}
+
+/// Who runs a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// Somebody else: an agent shows up, or not.
+    External,
+}
+
+impl Executor {
+    /// Returns the executor as one lower-case word, as stored and printed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::External => "external",
+        }
+    }
+
+    pub(super) fn from_stored(text: &str) -> Option<Self> {
+        match text {
+            "external" => Some(Self::External),
+            _ => None,
+        }
+    }
+}
+
+/// A workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its id.
+    pub id: WorkspaceId,
+    /// Its name, unique at any one time.
+    pub name: WorkspaceName,
+    /// Whose it is.
+    pub owner: UserName,
+    /// Who runs it.
+    pub executor: Executor,
+    /// When it was made.
+    pub created_at: UnixSeconds,
+}
+
+/// Whom a stored token speaks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSubject {
+    /// The agent of a workspace.
+    Agent {
+        /// The workspace's id.
+        workspace_id: WorkspaceId,
+        /// The workspace's name.
+        workspace: WorkspaceName,
+    },
+    /// A program of a user.
+    User {
+        /// The user.
+        user: UserName,
+    },
+}
+
+impl TokenSubject {
+    /// Returns the kind of token.
+    #[must_use]
+    pub fn kind(&self) -> TokenKind {
+        match self {
+            Self::Agent { .. } => TokenKind::Agent,
+            Self::User { .. } => TokenKind::User,
+        }
+    }
+}
+
+/// A stored token, live or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    /// Its id.
+    pub id: TokenId,
+    /// Whom it speaks for.
+    pub subject: TokenSubject,
+    /// The last characters of its text.
+    pub hint: String,
+    /// When it was made.
+    pub created_at: UnixSeconds,
+    /// From when on it is worth nothing; `None` means never.
+    pub expires_at: Option<UnixSeconds>,
+    /// When it was revoked.
+    pub revoked_at: Option<UnixSeconds>,
+}
+
+impl TokenRecord {
+    /// Tells whether the token counts now. A revoked one never does, even if the clock says that it will be revoked
+    /// later: clocks of replicas differ, and revoking means at once.
+    #[must_use]
+    pub fn is_live(&self, now: UnixSeconds) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|expires_at| now < expires_at)
+    }
+}
+
+/// A token that was just made: the only moment at which its text exists.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// The id under which it is listed and revoked.
+    pub id: TokenId,
+    /// The token.
+    pub token: Token,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(expires_at: Option<i64>, revoked_at: Option<i64>) -> TokenRecord {
+        TokenRecord {
+            id: TokenId(1),
+            subject: TokenSubject::User { user: "dev".parse().unwrap() },
+            hint: "abcd".to_owned(),
+            created_at: UnixSeconds::new(0),
+            expires_at: expires_at.map(UnixSeconds::new),
+            revoked_at: revoked_at.map(UnixSeconds::new),
+        }
+    }
+
+    #[test]
+    fn token_is_live_until_it_expires_or_is_revoked() {
+        let now = UnixSeconds::new(100);
+        assert!(record(None, None).is_live(now));
+        assert!(record(Some(101), None).is_live(now));
+        assert!(!record(Some(100), None).is_live(now));
+        assert!(!record(None, Some(50)).is_live(now));
+        assert!(!record(None, Some(150)).is_live(now));
+        assert!(!record(Some(101), Some(50)).is_live(now));
+    }
+
+    #[test]
+    fn ids_read_back_and_do_not_mix() {
+        assert_eq!("t-12".parse(), Ok(TokenId(12)));
+        assert_eq!(TokenId(12).to_string(), "t-12");
+        assert_eq!(WorkspaceId(3).to_string().parse(), Ok(WorkspaceId(3)));
+        for text in ["", "12", "w-12", "t-", "t-0", "t-012", "t--1", "t-+1", "t-9223372036854775808"] {
+            assert!(text.parse::<TokenId>().is_err(), "{text:?}");
+        }
+    }
+}

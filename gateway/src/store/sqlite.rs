@@ -1,0 +1,131 @@
+//! Opens SQLite databases and brings their schema up to date.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqlitePool};
+use tokio::time::Instant;
+
+use super::StoreError;
+
+/// How long SQLite waits for another process's write. Writes take milliseconds; longer means that something hangs.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to wait before asking again where SQLite does not wait by itself.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a statement waits for a connection of the pool.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections that only read. Look-ups take microseconds, so a few serve many tasks.
+const READERS_MAX: u32 = 4;
+
+/// Starts a transaction that has the write lock from its first statement: one that begins by reading could find, when
+/// it comes to write, that another process wrote in between, and waiting cannot mend that.
+pub(super) const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
+
+/// Where the database keeps which migrations it has seen.
+const MIGRATIONS_TABLE: &str = "_migrations";
+
+/// Oldest first.
+static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
+    vec![migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql"))]
+});
+
+pub(super) fn migration(version: i64, description: &'static str, sql: &'static str) -> Migration {
+    Migration::new(version, description.into(), MigrationType::Simple, sql.into_sql_str(), false)
+}
+
+/// Opens or creates a file; returns writer and readers.
+pub(super) async fn open_file(path: PathBuf) -> Result<(SqlitePool, SqlitePool), StoreError> {
+    // With a write-ahead log, NORMAL can lose the last commits on power loss, but never corrupts.
+    let write = options().filename(&path).create_if_missing(true).synchronous(SqliteSynchronous::Normal);
+    let read = options().filename(&path).pragma("query_only", "1");
+    let is_new = !path.exists();
+    let opened = async {
+        let writer = pool(1).connect_with(write).await?;
+        if is_new {
+            make_private(&path)?;
+        }
+        use_write_ahead_log(&writer).await?;
+        Ok(writer)
+    };
+    let writer = opened.await.map_err(|source| StoreError::Open { path, source })?;
+    Ok((writer, pool(READERS_MAX).connect_lazy_with(read)))
+}
+
+/// Lets only the owner read a new database. SQLite gives its log the rights of the database, so this comes before the
+/// log is made. By path: opening the file here and closing it would end the locks that this process has on it.
+fn make_private(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
+}
+
+/// Switches the file to a write-ahead log, for good. Where two programs do that to a new file at once, SQLite answers
+/// one of them `busy` without waiting as it does elsewhere, so the waiting is done here.
+async fn use_write_ahead_log(writer: &SqlitePool) -> Result<(), sqlx::Error> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match sqlx::query("PRAGMA journal_mode = WAL").execute(writer).await {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => tokio::time::sleep(BUSY_PAUSE).await,
+            done => return done.map(|_| ()),
+        }
+    }
+}
+
+/// Tells whether SQLite's primary result code, the low byte, is `SQLITE_BUSY`.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
+    code.is_some_and(|code| code & 0xff == 5)
+}
+
+/// Makes a database in memory. It lives as long as its only connection, so the pool never lets go of that.
+pub(super) async fn open_memory() -> Result<SqlitePool, StoreError> {
+    let pool = pool(1).min_connections(1).idle_timeout(None).max_lifetime(None);
+    let options = options().filename(":memory:").in_memory(true);
+    let failed = |source| StoreError::Open { path: PathBuf::from(":memory:"), source };
+    pool.connect_with(options).await.map_err(failed)
+}
+
+/// Applies what is missing, under the write lock: of two programs that start at once, one migrates and the other sees
+/// that nothing is left to do. All or nothing.
+pub(super) async fn migrate(writer: &SqlitePool) -> Result<(), StoreError> {
+    migrate_to(&MIGRATIONS, writer).await
+}
+
+pub(super) async fn migrate_to(migrations: &[Migration], writer: &SqlitePool) -> Result<(), StoreError> {
+    let mut connection = writer.acquire().await?;
+    let mut transaction = connection.begin_with(BEGIN_WRITE).await?;
+    transaction.ensure_migrations_table(MIGRATIONS_TABLE).await.map_err(StoreError::Migrate)?;
+    let applied = transaction.list_applied_migrations(MIGRATIONS_TABLE).await.map_err(StoreError::Migrate)?;
+    let known = migrations.last().map_or(0, |last| last.version);
+    if let Some(found) = applied.iter().map(|applied| applied.version).max().filter(|found| *found > known) {
+        return Err(StoreError::Newer { found, known });
+    }
+    for migration in migrations {
+        match applied.iter().find(|applied| applied.version == migration.version) {
+            Some(applied) if applied.checksum == migration.checksum => {}
+            Some(_) => return Err(StoreError::Migrate(MigrateError::VersionMismatch(migration.version))),
+            None => {
+                transaction.apply(MIGRATIONS_TABLE, migration).await.map_err(StoreError::Migrate)?;
+            }
+        }
+    }
+    Ok(transaction.commit().await?)
+}
+
+fn options() -> SqliteConnectOptions {
+    // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
+    SqliteConnectOptions::new().busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
+}
+
+fn pool(connections_max: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE_TIMEOUT)
+}

@@ -1,0 +1,71 @@
+//! One back-off for everything that redials: exponential with full jitter, pure. Success has to be earned.
+
+use std::time::Duration;
+
+/// Bounds of the wait between attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Ceiling of the first wait.
+    pub first: Duration,
+    /// Ceiling of every wait.
+    pub max: Duration,
+    /// How long a link has to hold before failures are forgotten.
+    pub healthy_after: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            healthy_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Backoff {
+    /// Returns how long to wait after so many failures in a row. `roll` is uniform in `0.0..1.0` and spreads a herd
+    /// over the whole interval (full jitter).
+    #[must_use]
+    pub fn delay(&self, failures: u32, roll: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(20);
+        let ceiling = self.first.saturating_mul(1 << doublings).min(self.max);
+        ceiling.mul_f64(roll.clamp(0.0, 1.0))
+    }
+
+    /// Returns the failures to count from after a link that held for `up`.
+    #[must_use]
+    pub fn failures_after(&self, failures: u32, up: Duration) -> u32 {
+        if up >= self.healthy_after { 0 } else { failures }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn delay_stays_within_its_bounds(failures in any::<u32>(), roll in 0.0..1.0_f64) {
+            let backoff = Backoff::default();
+            prop_assert!(backoff.delay(failures, roll) <= backoff.max);
+        }
+    }
+
+    #[test]
+    fn ten_thousand_agents_spread_over_the_whole_interval() {
+        let backoff = Backoff::default();
+        let spread: Vec<_> = (0..10_000_u32).map(|agent| backoff.delay(7, f64::from(agent) / 10_000.0)).collect();
+        let in_first_second = spread.iter().filter(|delay| **delay < Duration::from_secs(1)).count();
+        assert!(in_first_second < 400, "{in_first_second} redial within a second");
+    }
+
+    #[test]
+    fn failures_are_forgotten_only_after_a_healthy_while() {
+        let backoff = Backoff::default();
+        assert_eq!(backoff.failures_after(5, Duration::from_secs(1)), 5);
+        assert_eq!(backoff.failures_after(5, Duration::from_secs(30)), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! One channel as an async byte stream. Dropping it resets what is not over.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tunnel_proto::id::ChannelId;
+use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
+use tunnel_proto::mux::{OpenError, Read, Room};
+use tunnel_proto::reason::Reason;
+
+use crate::session::Session;
+
+/// A channel's bytes. Reads end with the peer's finish; `shutdown` finishes this side and leaves the other open.
+#[derive(Debug)]
+pub struct ChannelIo {
+    session: Session,
+    state: State,
+    /// Bytes taken from the machine and not yet by the reader.
+    unread: Bytes,
+}
+
+#[derive(Debug)]
+enum State {
+    Unopened { port: u16, accepted: Option<oneshot::Sender<Result<(), Reason>>>, reader: Option<Waker> },
+    Open(ChannelId),
+    Failed(OpenError),
+}
+
+/// Why a channel's read or write failed; the source of the `io::Error` that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ChannelError {
+    /// The channel was reset.
+    #[error("the channel was reset: {0}")]
+    Reset(Reason),
+    /// The channel could not be opened.
+    #[error("the channel could not be opened: {0}")]
+    Open(OpenError),
+    /// This side was finished already.
+    #[error("this side of the channel was finished")]
+    Finished,
+}
+
+impl From<ChannelError> for io::Error {
+    fn from(error: ChannelError) -> Self {
+        let kind = match error {
+            ChannelError::Reset(_) => io::ErrorKind::ConnectionReset,
+            ChannelError::Open(_) => io::ErrorKind::NotConnected,
+            ChannelError::Finished => io::ErrorKind::BrokenPipe,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl ChannelError {
+    /// Finds the channel's fault in an error's chain of sources.
+    #[must_use]
+    pub fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(*found);
+            }
+            // An `io::Error` hides its payload from `source`.
+            let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            next = match inner {
+                Some(inner) => Some(inner),
+                None => error.source(),
+            };
+        }
+        None
+    }
+}
+
+impl ChannelIo {
+    pub(crate) fn unopened(
+        session: Session,
+        port: u16,
+        accepted: oneshot::Sender<Result<(), Reason>>,
+    ) -> Self {
+        let state = State::Unopened { port, accepted: Some(accepted), reader: None };
+        Self { session, state, unread: Bytes::new() }
+    }
+
+    pub(crate) fn open(session: Session, channel: ChannelId) -> Self {
+        Self { session, state: State::Open(channel), unread: Bytes::new() }
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Ends the channel at once with a reason for the peer.
+    pub fn reset(self, reason: Reason) {
+        if let State::Open(channel) = self.state {
+            self.session.reset(channel, reason);
+        }
+    }
+
+    /// Takes the next bytes as they came, without a copy. `None` at the end.
+    pub fn poll_bytes(&mut self, context: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if !self.unread.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.unread))));
+        }
+        match &mut self.state {
+            State::Unopened { reader, .. } => {
+                *reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+            State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
+            State::Open(channel) => self.session.poll_read(*channel, context).map(|read| match read {
+                Read::Bytes(bytes) => Ok(Some(bytes)),
+                Read::End | Read::Pending => Ok(None),
+                Read::Reset(reason) => Err(ChannelError::Reset(reason).into()),
+            }),
+        }
+    }
+
+    /// Waits until at least one byte can be written; returns how many.
+    pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        match &self.state {
+            State::Unopened { .. } => Poll::Ready(Ok(PAYLOAD_BYTES_ALONE)),
+            State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
+            State::Open(channel) => self.session.poll_room(*channel, context).map(written),
+        }
+    }
+
+    /// Writes as much of `bytes` as there is room for, without copying; the rest stays in `bytes`. Returns how many
+    /// were taken.
+    pub fn poll_write_bytes(&mut self, context: &Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<usize>> {
+        let offered = bytes.len();
+        let channel = match &mut self.state {
+            State::Open(channel) => *channel,
+            State::Failed(error) => return Poll::Ready(Err(ChannelError::Open(*error).into())),
+            State::Unopened { port, accepted, reader } => {
+                let reader = reader.take();
+                let opened = match accepted.take() {
+                    Some(accepted) => self.session.open_with(*port, bytes, accepted),
+                    None => Err(OpenError::Ended),
+                };
+                let result = match opened {
+                    Ok(channel) => {
+                        self.state = State::Open(channel);
+                        Ok(channel)
+                    }
+                    Err(error) => {
+                        self.state = State::Failed(error);
+                        Err(ChannelError::Open(error))
+                    }
+                };
+                if let Some(reader) = reader {
+                    reader.wake();
+                }
+                result?
+            }
+        };
+        // What travels with the open frame is written already.
+        if !bytes.is_empty() {
+            match self.session.poll_write(channel, context, bytes) {
+                Poll::Ready(Room::Bytes(_)) => {}
+                Poll::Ready(room) => return Poll::Ready(written(room)),
+                Poll::Pending if bytes.len() == offered => return Poll::Pending,
+                Poll::Pending => {}
+            }
+        }
+        Poll::Ready(Ok(offered - bytes.len()))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match &self.state {
+            State::Open(channel) => {
+                self.session.finish(*channel);
+                Ok(())
+            }
+            State::Unopened { .. } => Ok(()),
+            State::Failed(error) => Err(ChannelError::Open(*error).into()),
+        }
+    }
+}
+
+fn written(room: Room) -> io::Result<usize> {
+    match room {
+        Room::Bytes(bytes) => Ok(bytes),
+        Room::Finished | Room::Pending => Err(ChannelError::Finished.into()),
+        Room::Reset(reason) => Err(ChannelError::Reset(reason).into()),
+    }
+}
+
+impl Drop for ChannelIo {
+    fn drop(&mut self) {
+        if let State::Open(channel) = self.state {
+            self.session.release(channel);
+        }
+    }
+}
+
+impl AsyncRead for ChannelIo {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.unread.is_empty() {
+            match this.poll_bytes(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(None)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(Some(bytes))) => this.unread = bytes,
+            }
+        }
+        let taken = this.unread.len().min(buffer.remaining());
+        buffer.put_slice(this.unread.get(..taken).unwrap_or_default());
+        this.unread.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ChannelIo {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let room = ready!(self.poll_room(context))?;
+        let taken = buffer.len().min(room).min(PAYLOAD_BYTES_ALONE);
+        let mut bytes = Bytes::copy_from_slice(buffer.get(..taken).unwrap_or(buffer));
+        self.poll_write_bytes(context, &mut bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        if total == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let room = ready!(self.poll_room(context))?;
+        let wanted = total.min(room).min(PAYLOAD_BYTES_ALONE);
+        let mut gathered = BytesMut::with_capacity(wanted);
+        for buffer in buffers {
+            let taken = buffer.len().min(wanted - gathered.len());
+            gathered.extend_from_slice(buffer.get(..taken).unwrap_or_default());
+        }
+        self.poll_write_bytes(context, &mut gathered.freeze())
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What is written is on its way: the link takes it as soon as it can.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.finish())
+    }
+}

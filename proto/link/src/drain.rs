@@ -1,0 +1,86 @@
+//! The one shutdown helper: stop taking work, wait for what runs up to a deadline, then cut it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end
+/// now).
+#[derive(Clone, Debug, Default)]
+pub struct Drain {
+    draining: CancellationToken,
+    cut: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// How a drain went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Every task finished by itself.
+    Clean,
+    /// So many had to be cut.
+    Cut(usize),
+}
+
+impl Drain {
+    /// Runs a task that the drain waits for.
+    pub fn spawn<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let cut = self.cut.clone();
+        drop(self.tasks.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = cut.cancelled() => {}
+            }
+        }));
+    }
+
+    /// Returns the signal to take nothing new.
+    #[must_use]
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// Returns how many tasks run.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Signals, waits up to `grace`, cuts what is left and waits for that too.
+    ///
+    /// Cancel safety: may be dropped and called again.
+    pub async fn run(&self, grace: Duration) -> Drained {
+        self.draining.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
+            return Drained::Clean;
+        }
+        let left = self.tasks.len();
+        self.cut.cancel();
+        self.tasks.wait().await;
+        Drained::Cut(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_waits_for_tasks_and_cuts_those_past_the_grace() {
+        let drain = Drain::default();
+        let draining = drain.draining().clone();
+        drain.spawn(async move { draining.cancelled().await });
+        assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Clean);
+
+        let drain = Drain::default();
+        drain.spawn(std::future::pending());
+        assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Cut(1));
+        assert_eq!(drain.live(), 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! The agent's end of the RPC.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use http::{Method, Request};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tunnel_proto::frame::{Body, Frame};
+use tunnel_proto::hello::{Hello, Welcome};
+
+use super::decode::{FrameReader, ReadError};
+use super::encode::{Outgoing, Slot};
+use super::server::{Code, Refused};
+use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
+use crate::session::Session;
+
+/// HTTP/2 pings under the tunnel's own, for links on which not even frames get through.
+const H2_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const H2_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the RPC did not come up.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// HTTP/2 could not be spoken.
+    #[error("no HTTP/2 connection: is this the gateway's listener for agents?")]
+    Http2(#[source] hyper::Error),
+    /// The answer is not gRPC.
+    #[error("the other side answered HTTP {status} and is not a gateway for agents")]
+    NotGateway {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The gateway turned the agent away.
+    #[error("the gateway refused this agent: {}", .0.message)]
+    Refused(Refused),
+    /// The stream ended or broke before the Welcome.
+    #[error("the stream ended before the gateway's welcome")]
+    NoWelcome,
+    /// The first frame was not readable.
+    #[error("the gateway's welcome could not be read")]
+    Welcome(#[source] ReadError),
+    /// An argument cannot be sent.
+    #[error("{0} cannot be sent in an HTTP header")]
+    Argument(&'static str),
+}
+
+/// A link after the gateway's Welcome.
+#[derive(Debug)]
+pub struct Dialed {
+    /// What the gateway answered.
+    pub welcome: Welcome,
+    /// The frames that follow.
+    pub reader: FrameReader<Incoming>,
+    slot: Arc<Mutex<Slot>>,
+}
+
+impl Dialed {
+    /// Lets the link carry this session's frames.
+    pub fn attach(&self, session: Session) {
+        Slot::fill(&self.slot, session);
+    }
+}
+
+/// Speaks HTTP/2 on a connected stream, sends the Hello, and waits for the Welcome. The returned future drives the
+/// connection and has to be polled for as long as the link is used.
+///
+/// # Errors
+/// [`ConnectError`], each with its cause.
+pub async fn dial<S>(
+    stream: S,
+    authority: Authority,
+    scheme: Scheme,
+    token: &str,
+    hello: Hello,
+) -> Result<(impl Future<Output = Result<(), hyper::Error>> + Send + use<S>, impl Future<Output = Result<Dialed, ConnectError>> + use<S>), ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(H2_WINDOW_BYTES)
+        .initial_connection_window_size(H2_WINDOW_BYTES)
+        .max_frame_size(H2_FRAME_BYTES)
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+        .max_header_list_size(H2_HEADER_BYTES)
+        .keep_alive_interval(H2_KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(H2_KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .handshake::<_, Outgoing>(TokioIo::new(stream))
+        .await
+        .map_err(ConnectError::Http2)?;
+    let slot = Arc::new(Mutex::new(Slot::default()));
+    let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
+    let request = request(authority, scheme, token, Outgoing::request(first, slot.clone()))?;
+    let answer = async move {
+        let response = sender.send_request(request).await.map_err(ConnectError::Http2)?;
+        // The connection closes when its last sender is gone and no stream is open; the stream keeps it.
+        drop(sender);
+        if response.status() != http::StatusCode::OK {
+            return Err(ConnectError::NotGateway { status: response.status().as_u16() });
+        }
+        if let Some(refused) = refusal(response.headers()) {
+            return Err(ConnectError::Refused(refused));
+        }
+        let mut reader = FrameReader::new(response.into_body());
+        let frame = reader.next().await.map_err(ConnectError::Welcome)?;
+        let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
+            return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
+        };
+        Ok(Dialed { welcome: *welcome, reader, slot })
+    };
+    Ok((connection, answer))
+}
+
+fn request(
+    authority: Authority,
+    scheme: Scheme,
+    token: &str,
+    body: Outgoing,
+) -> Result<Request<Outgoing>, ConnectError> {
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(scheme);
+    parts.authority = Some(authority);
+    parts.path_and_query = Some(PathAndQuery::from_static(PATH));
+    let uri = Uri::from_parts(parts).map_err(|_| ConnectError::Argument("the gateway's address"))?;
+    let mut bearer =
+        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ConnectError::Argument("the token"))?;
+    bearer.set_sensitive(true);
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(AUTHORIZATION, bearer);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION"))),
+    );
+    Ok(request)
+}
+
+/// Reads a gRPC status that is not OK. Codes that a gateway does not use count as unavailable, which redials.
+fn refusal(headers: &HeaderMap) -> Option<Refused> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let number: u16 = text("grpc-status")?.parse().ok()?;
+    if number == 0 {
+        return None;
+    }
+    let retry_after = text("grpc-retry-pushback-ms").and_then(|text| text.parse().ok()).map(Duration::from_millis);
+    Some(Refused {
+        code: Code::from_number(number).unwrap_or(Code::Unavailable),
+        message: text("grpc-message").unwrap_or("no reason given").to_owned(),
+        retry_after,
+    })
+}

@@ -1,0 +1,15 @@
+//! The shell around [`tunnel_proto`] that both programs share. It moves bytes and wakes tasks; it decides nothing.
+//!
+//! * [`session`]: a [`Session`](session::Session) handle around the pure machine, and the loop that feeds it
+//! * [`channel_io`]: one channel as an async byte stream
+//! * [`splice`]: a channel joined with a socket
+//! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
+//! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
+
+pub mod backoff;
+pub mod channel_io;
+pub mod drain;
+pub mod grpc;
+pub mod session;
+pub mod socket;
+pub mod splice;

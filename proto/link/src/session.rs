@@ -1,0 +1,445 @@
+//! A session: the pure machine behind a short lock, wakers for those who wait, and the loop that feeds it.
+//!
+//! The lock is held for one call into the machine, never across an await, and wakers run after it is released. The
+//! link's outgoing half polls the machine itself (`grpc::Outgoing`), so a written byte passes no queue but the
+//! machine's own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tunnel_proto::frame::{Frame, Open};
+use tunnel_proto::id::ChannelId;
+use tunnel_proto::mux::{Event, Mux, OpenError, Read, Room, SessionError, Settings, Stats};
+use tunnel_proto::reason::Reason;
+
+use crate::channel_io::ChannelIo;
+
+/// A cheap handle to one session. The session ends when its link does, not when handles are dropped.
+#[derive(Clone)]
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ended: CancellationToken,
+}
+
+struct State {
+    mux: Mux,
+    channels: BTreeMap<ChannelId, Waiting>,
+    /// The link's outgoing half, when it has nothing to send.
+    transmit: Option<Waker>,
+    /// Channels that the peer opened and nobody has taken yet. Bounded by the machine's channel bound.
+    incoming: VecDeque<Open>,
+    accept: Option<Waker>,
+    draining: Option<DrainRequest>,
+    end: Option<SessionError>,
+}
+
+/// Who waits on one channel.
+#[derive(Default)]
+struct Waiting {
+    read: Option<Waker>,
+    write: Option<Waker>,
+    accepted: Option<oneshot::Sender<Result<(), Reason>>>,
+}
+
+/// The gateway asks to attach elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainRequest {
+    /// Until the link ends.
+    pub deadline: Duration,
+    /// Earliest redial.
+    pub redial_after: Duration,
+}
+
+/// Wakers collected under the lock and run after it.
+#[derive(Default)]
+struct Wakes {
+    transmit: Option<Waker>,
+    others: Vec<Waker>,
+}
+
+impl Wakes {
+    fn run(self) {
+        if let Some(waker) = self.transmit {
+            waker.wake();
+        }
+        for waker in self.others {
+            waker.wake();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the shell is where the machine's time comes from")]
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl Session {
+    /// Starts a session after its handshake.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let state = State {
+            mux: Mux::new(settings, now()),
+            channels: BTreeMap::new(),
+            transmit: None,
+            incoming: VecDeque::new(),
+            accept: None,
+            draining: None,
+            end: None,
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), ended: CancellationToken::new() }) }
+    }
+
+    /// Makes a channel to `port` that opens with its first written bytes, so that opening costs no round trip. The
+    /// receiver hears when the port answered, or why it did not.
+    #[must_use]
+    pub fn channel(&self, port: u16) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
+        let (sender, receiver) = oneshot::channel();
+        (ChannelIo::unopened(self.clone(), port, sender), receiver)
+    }
+
+    /// Opens a channel at once, for apps that speak first.
+    ///
+    /// # Errors
+    /// [`OpenError`] when a bound is reached or the session is over.
+    pub fn open(&self, port: u16) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
+        let (sender, receiver) = oneshot::channel();
+        let channel = self.open_with(port, &mut Bytes::new(), sender)?;
+        Ok((ChannelIo::open(self.clone(), channel), receiver))
+    }
+
+    pub(crate) fn open_with(
+        &self,
+        port: u16,
+        first: &mut Bytes,
+        accepted: oneshot::Sender<Result<(), Reason>>,
+    ) -> Result<ChannelId, OpenError> {
+        self.with(|state| {
+            let channel = state.mux.open(now(), port, first)?;
+            state.channels.insert(channel, Waiting { accepted: Some(accepted), ..Waiting::default() });
+            Ok(channel)
+        })
+    }
+
+    /// Waits for the next channel that the peer opens. `None` when the session is over.
+    ///
+    /// Cancel safety: safe; a channel is taken only by the call that returns it.
+    pub async fn accept(&self) -> Option<Incoming> {
+        std::future::poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&self, context: &Context<'_>) -> Poll<Option<Incoming>> {
+        self.with(|state| match state.incoming.pop_front() {
+            Some(open) => Poll::Ready(Some(Incoming {
+                port: open.port,
+                io: ChannelIo::open(self.clone(), open.channel),
+                channel: open.channel,
+            })),
+            None if state.end.is_some() => Poll::Ready(None),
+            None => {
+                register(&mut state.accept, context);
+                Poll::Pending
+            }
+        })
+    }
+
+    /// Asks the agent to attach elsewhere.
+    pub fn drain(&self, deadline: Duration, redial_after: Duration) {
+        self.with(|state| state.mux.drain(deadline, redial_after));
+    }
+
+    /// Returns the gateway's request to attach elsewhere, once there is one.
+    #[must_use]
+    pub fn drain_request(&self) -> Option<DrainRequest> {
+        self.shared.state.lock().draining
+    }
+
+    /// Ends the session: every channel is reset and the peer is told why.
+    pub fn close(&self, reason: Reason, detail: &str) {
+        self.with(|state| {
+            state.mux.close(reason, detail);
+            state.end.get_or_insert(SessionError::Closed { reason, detail: detail.to_owned() });
+        });
+        self.shared.ended.cancel();
+    }
+
+    /// Returns why the session ended, once it has.
+    #[must_use]
+    pub fn end(&self) -> Option<SessionError> {
+        self.shared.state.lock().end.clone()
+    }
+
+    /// Completes when the session has ended.
+    ///
+    /// Cancel safety: safe.
+    pub async fn ended(&self) {
+        self.shared.ended.cancelled().await;
+    }
+
+    /// Returns whether the session has ended.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.shared.ended.is_cancelled()
+    }
+
+    /// Returns counters for people and metrics.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.state.lock().mux.stats()
+    }
+
+    /// Returns the first broken invariant of the machine, if any; for tests.
+    #[must_use]
+    pub fn broken_invariant(&self) -> Option<&'static str> {
+        self.shared.state.lock().mux.broken_invariant()
+    }
+
+    pub(crate) fn accept_channel(&self, channel: ChannelId) {
+        self.with(|state| state.mux.accept(channel));
+    }
+
+    pub(crate) fn poll_read(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Read> {
+        self.with(|state| match state.mux.read(channel) {
+            Read::Pending => {
+                register(&mut state.channels.entry(channel).or_default().read, context);
+                Poll::Pending
+            }
+            read @ (Read::Bytes(_) | Read::End | Read::Reset(_)) => Poll::Ready(read),
+        })
+    }
+
+    /// Writes as much of `bytes` as there is room for, without copying; the rest stays in `bytes`.
+    pub(crate) fn poll_write(&self, channel: ChannelId, context: &Context<'_>, bytes: &mut Bytes) -> Poll<Room> {
+        self.with(|state| {
+            let room = state.mux.write(channel, bytes);
+            state.or_wait_to_write(channel, context, room)
+        })
+    }
+
+    /// Waits for room without writing.
+    pub(crate) fn poll_room(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Room> {
+        self.with(|state| {
+            let room = state.mux.room(channel);
+            state.or_wait_to_write(channel, context, room)
+        })
+    }
+
+    pub(crate) fn finish(&self, channel: ChannelId) {
+        self.with(|state| state.mux.finish(channel));
+    }
+
+    pub(crate) fn reset(&self, channel: ChannelId, reason: Reason) {
+        self.with(|state| state.mux.reset(channel, reason));
+    }
+
+    pub(crate) fn release(&self, channel: ChannelId) {
+        self.with(|state| {
+            state.mux.release(channel);
+            state.channels.remove(&channel);
+        });
+    }
+
+    /// Fills a batch of frames to send, or waits for something to say.
+    pub(crate) fn poll_transmit(&self, context: &Context<'_>, mut sink: impl FnMut(Frame) -> bool) -> Poll<bool> {
+        let now = now();
+        self.with(|state| {
+            let mut any = false;
+            while let Some(frame) = state.mux.poll_transmit(now) {
+                any = true;
+                if !sink(frame) {
+                    break;
+                }
+            }
+            if any {
+                return Poll::Ready(true);
+            }
+            if state.mux.is_ended() {
+                return Poll::Ready(false);
+            }
+            register(&mut state.transmit, context);
+            Poll::Pending
+        })
+    }
+
+    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too.
+    pub(crate) fn handle_frames(
+        &self,
+        mut next: impl FnMut() -> Option<Result<Frame, SessionError>>,
+    ) -> Result<(), SessionError> {
+        let now = now();
+        self.with(|state| {
+            while let Some(frame) = next() {
+                frame.and_then(|frame| state.mux.handle_frame(now, frame))?;
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.shared.state.lock().mux.poll_timeout()
+    }
+
+    pub(crate) fn handle_timeout(&self) -> Result<(), SessionError> {
+        let now = now();
+        self.with(|state| state.mux.handle_timeout(now))
+    }
+
+    /// Records why the session is over and wakes everybody. A frame that says so to the peer may still be sent.
+    pub(crate) fn fail(&self, error: SessionError) {
+        self.with(|state| {
+            state.mux.close(error.reason(), error.reason().text());
+            state.end.get_or_insert(error);
+        });
+        self.shared.ended.cancel();
+    }
+
+    /// The link is gone: nothing can be sent any more.
+    pub fn link_lost(&self) {
+        self.with(|state| {
+            state.mux.link_lost();
+            state.end.get_or_insert(SessionError::Ended);
+        });
+        self.shared.ended.cancel();
+    }
+
+    /// Runs one call under the lock, then wakes whom it concerns.
+    fn with<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
+        let mut wakes = Wakes::default();
+        let result = {
+            let mut state = self.shared.state.lock();
+            let result = call(&mut state);
+            state.collect(&mut wakes);
+            result
+        };
+        wakes.run();
+        result
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("ended", &self.is_ended()).finish_non_exhaustive()
+    }
+}
+
+/// A channel that the peer opened.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The port it is for.
+    pub port: u16,
+    io: ChannelIo,
+    channel: ChannelId,
+}
+
+impl Incoming {
+    /// Tells the peer that the port answered.
+    #[must_use]
+    pub fn accept(self) -> ChannelIo {
+        self.io.session().accept_channel(self.channel);
+        self.io
+    }
+
+    /// Tells the peer why the port cannot be reached.
+    pub fn refuse(self, reason: Reason) {
+        self.io.session().reset(self.channel, reason);
+    }
+
+    /// Completes when the peer gave the channel up, so that no connection is made for nobody.
+    ///
+    /// Cancel safety: safe; nothing is read.
+    pub async fn abandoned(&self) {
+        std::future::poll_fn(|context| match self.io.session().poll_room(self.channel, context) {
+            Poll::Ready(Room::Reset(_)) => Poll::Ready(()),
+            Poll::Ready(Room::Bytes(_) | Room::Finished | Room::Pending) | Poll::Pending => {
+                self.io.session().watch_write(self.channel, context);
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+impl Session {
+    /// Registers for the next event that concerns a writer, a reset among them.
+    fn watch_write(&self, channel: ChannelId, context: &Context<'_>) {
+        self.with(|state| register(&mut state.channels.entry(channel).or_default().write, context));
+    }
+}
+
+impl State {
+    fn or_wait_to_write(&mut self, channel: ChannelId, context: &Context<'_>, room: Room) -> Poll<Room> {
+        match room {
+            Room::Pending => {
+                register(&mut self.channels.entry(channel).or_default().write, context);
+                Poll::Pending
+            }
+            Room::Bytes(_) | Room::Finished | Room::Reset(_) => Poll::Ready(room),
+        }
+    }
+
+    /// Turns the machine's events into wakers to run.
+    fn collect(&mut self, wakes: &mut Wakes) {
+        while let Some(event) = self.mux.poll_event() {
+            match event {
+                Event::Opened(open) => {
+                    self.incoming.push_back(open);
+                    wakes.others.extend(self.accept.take());
+                }
+                Event::Accepted(channel) => {
+                    if let Some(sender) = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take()) {
+                        // Nobody may be waiting any more.
+                        sender.send(Ok(())).ok();
+                    }
+                }
+                Event::Readable(channel) => {
+                    wakes.others.extend(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
+                }
+                Event::Writable(channel) => {
+                    wakes.others.extend(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
+                }
+                Event::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
+                Event::Draining { deadline_ms, redial_after_ms } => {
+                    self.draining = Some(DrainRequest {
+                        deadline: Duration::from_millis(u64::from(deadline_ms)),
+                        redial_after: Duration::from_millis(u64::from(redial_after_ms)),
+                    });
+                    wakes.others.extend(self.accept.take());
+                }
+            }
+        }
+        if self.end.is_some() {
+            wakes.others.extend(self.accept.take());
+        }
+        if self.transmit.is_some() && (self.mux.wants_transmit() || self.mux.is_ended()) {
+            wakes.transmit = self.transmit.take();
+        }
+    }
+
+    fn wake_all(&mut self, channel: ChannelId, reason: Reason, wakes: &mut Wakes) {
+        if let Some(waiting) = self.channels.get_mut(&channel) {
+            wakes.others.extend(waiting.read.take());
+            wakes.others.extend(waiting.write.take());
+            if let Some(sender) = waiting.accepted.take() {
+                // Nobody may be waiting any more.
+                sender.send(Err(reason)).ok();
+            }
+        }
+    }
+}
+
+fn register(slot: &mut Option<Waker>, context: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *slot = Some(context.waker().clone()),
+    }
+}

@@ -1,0 +1,77 @@
+//! What a gateway answers to a Hello: one pure decision.
+
+use thiserror::Error;
+
+use crate::hello::{Hello, Role};
+use crate::version::{self, VersionRange};
+
+/// Why a Hello cannot be answered with a Welcome. The texts reach the agent's log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// No protocol version is spoken by both.
+    #[error(
+        "the agent speaks protocol versions {} to {}, this gateway speaks {} to {}: install a matching agent",
+        theirs.min, theirs.max, version::OURS.min, version::OURS.max
+    )]
+    Version {
+        /// What the agent speaks.
+        theirs: VersionRange,
+    },
+    /// The credential is for another role than the agent claims.
+    #[error("this credential is not for an agent of this role")]
+    Role,
+}
+
+/// What both sides will use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The protocol version.
+    pub version: u32,
+    /// The features that both named.
+    pub features: Vec<String>,
+}
+
+/// Decides what to use with an agent whose credential stands for `role`.
+///
+/// # Errors
+/// [`Refusal`] with the cause that the agent is told.
+pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, Refusal> {
+    if hello.role != role {
+        return Err(Refusal::Role);
+    }
+    let version = version::OURS.agree(hello.versions).ok_or(Refusal::Version { theirs: hello.versions })?;
+    Ok(Agreement { version, features: version::agree_features(&hello.features) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::OPEN_CREDIT_BYTES;
+
+    fn hello(versions: VersionRange) -> Hello {
+        Hello {
+            versions,
+            features: vec!["unheard-of".into()],
+            agent_version: "9".into(),
+            role: Role::Workspace,
+            instance: 1,
+            resume: None,
+            open_credit_bytes: OPEN_CREDIT_BYTES,
+            ports: Vec::new(),
+            default_port: None,
+        }
+    }
+
+    #[test]
+    fn unknown_features_are_left_out_and_the_version_is_common() {
+        let agreement = agree(&hello(VersionRange { min: 1, max: 7 }), Role::Workspace);
+        assert_eq!(agreement, Ok(Agreement { version: 1, features: Vec::new() }));
+    }
+
+    #[test]
+    fn version_from_the_future_and_foreign_role_are_refused_by_name() {
+        let theirs = VersionRange { min: 8, max: 9 };
+        assert_eq!(agree(&hello(theirs), Role::Workspace), Err(Refusal::Version { theirs }));
+        assert_eq!(agree(&hello(version::OURS), Role::Cluster), Err(Refusal::Role));
+    }
+}

@@ -1,0 +1,260 @@
+//! The handshake: what an agent offers, what a gateway answers, and the pure decision between them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::frame::{FrameError, port, text};
+use crate::id::{Generation, SessionId};
+use crate::limit::{
+    CHANNELS_MAX, FEATURES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
+};
+use crate::version::VersionRange;
+use crate::wire;
+
+/// What an agent says first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hello {
+    /// Versions that the agent speaks.
+    pub versions: VersionRange,
+    /// Features that the agent can use.
+    pub features: Vec<String>,
+    /// Version of the program, for people.
+    pub agent_version: String,
+    /// What the agent is there for.
+    pub role: Role,
+    /// Random, chosen when the agent process started.
+    pub instance: u64,
+    /// Asks to continue a session.
+    pub resume: Option<Resume>,
+    /// Payload bytes that the gateway may send on a new channel before any grant.
+    pub open_credit_bytes: u32,
+    /// Ports that the agent exposes; empty means every loopback port but its own.
+    pub ports: Vec<Port>,
+    /// Port of `{name}.{zone}`.
+    pub default_port: Option<u16>,
+}
+
+/// What an agent is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Inside a workspace: carries channels to its ports.
+    Workspace,
+    /// Inside a cluster: reconciles workspaces.
+    Cluster,
+}
+
+/// Names the session that an agent wants to continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The session.
+    pub session: SessionId,
+    /// The secret that its Welcome carried.
+    pub secret: Bytes,
+    /// Highest frame number received in order.
+    pub received: u64,
+}
+
+/// How the gateway speaks to one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// 1 to 65535.
+    pub number: u16,
+    /// HTTP version that the app speaks.
+    pub protocol: AppProtocol,
+    /// Which host the app sees.
+    pub host: HostMode,
+}
+
+/// HTTP version that an app speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AppProtocol {
+    /// HTTP/1.1 (RFC 9112).
+    #[default]
+    Http1,
+    /// HTTP/2 with prior knowledge (RFC 9113, section 3.3), as gRPC servers speak it.
+    Http2,
+}
+
+/// Which host an app sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostMode {
+    /// The host that the user asked for.
+    #[default]
+    Original,
+    /// `localhost:{port}`, for dev servers that insist on it.
+    Localhost,
+}
+
+/// What a gateway answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Welcome {
+    /// The version that both sides use from here on.
+    pub version: u32,
+    /// The features that both sides named.
+    pub features: Vec<String>,
+    /// The new session.
+    pub session: SessionId,
+    /// Its place among the sessions of this agent.
+    pub generation: Generation,
+    /// Channels that may live at once.
+    pub channels_max: u32,
+    /// Largest payload of one frame, in bytes.
+    pub payload_bytes_max: u32,
+    /// Silence after which a ping is sent.
+    pub keepalive_interval: Duration,
+    /// Wait for a pong before the link counts as dead.
+    pub keepalive_timeout: Duration,
+    /// Secret to resume with; empty while that feature is not agreed on.
+    pub resume_secret: Bytes,
+    /// The workspace that the credential stands for.
+    pub workspace: String,
+}
+
+impl Hello {
+    pub(crate) fn to_wire(&self) -> wire::Hello {
+        wire::Hello {
+            version_min: self.versions.min,
+            version_max: self.versions.max,
+            features: self.features.clone(),
+            agent_version: self.agent_version.clone(),
+            role: self.role.name().to_owned(),
+            instance: self.instance,
+            resume: self.resume.as_ref().map(|resume| wire::Resume {
+                session: resume.session.get(),
+                secret: resume.secret.clone(),
+                received: resume.received,
+            }),
+            open_credit_bytes: self.open_credit_bytes,
+            ports: self.ports.iter().map(|port| port.to_wire()).collect(),
+            default_port: self.default_port.map_or(0, u32::from),
+        }
+    }
+
+    pub(crate) fn from_wire(hello: wire::Hello) -> Result<Self, FrameError> {
+        if hello.features.len() > FEATURES_MAX {
+            return Err(FrameError::Field { field: "features" });
+        }
+        if hello.ports.len() > PORTS_MAX {
+            return Err(FrameError::Field { field: "ports" });
+        }
+        if !(WINDOW_BYTES_MIN..=WINDOW_BYTES_MAX).contains(&hello.open_credit_bytes) {
+            return Err(FrameError::Field { field: "open_credit_bytes" });
+        }
+        let features = hello.features.into_iter().map(|name| text(name, "features")).collect::<Result<_, _>>()?;
+        Ok(Self {
+            versions: VersionRange { min: hello.version_min, max: hello.version_max },
+            features,
+            agent_version: text(hello.agent_version, "agent_version")?,
+            role: Role::parse(&hello.role)?,
+            instance: hello.instance,
+            resume: hello.resume.map(|resume| Resume {
+                session: SessionId::new(resume.session),
+                secret: resume.secret,
+                received: resume.received,
+            }),
+            open_credit_bytes: hello.open_credit_bytes,
+            ports: hello.ports.iter().map(Port::from_wire).collect::<Result<_, _>>()?,
+            default_port: match hello.default_port {
+                0 => None,
+                number => Some(port(number)?),
+            },
+        })
+    }
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    fn parse(name: &str) -> Result<Self, FrameError> {
+        match name {
+            "workspace" => Ok(Self::Workspace),
+            "cluster" => Ok(Self::Cluster),
+            _ => Err(FrameError::Field { field: "role" }),
+        }
+    }
+}
+
+impl Port {
+    fn to_wire(self) -> wire::Port {
+        let protocol = match self.protocol {
+            AppProtocol::Http1 => wire::AppProtocol::Http1,
+            AppProtocol::Http2 => wire::AppProtocol::Http2,
+        };
+        let host = match self.host {
+            HostMode::Original => wire::HostMode::Original,
+            HostMode::Localhost => wire::HostMode::Localhost,
+        };
+        wire::Port { number: u32::from(self.number), protocol: protocol.into(), host: host.into() }
+    }
+
+    /// A value that a newer agent may send and this version does not know is an error: guessing how to speak to an
+    /// app would break it in a way that is hard to see.
+    fn from_wire(message: &wire::Port) -> Result<Self, FrameError> {
+        let protocol = match wire::AppProtocol::try_from(message.protocol) {
+            Ok(wire::AppProtocol::Http1) => AppProtocol::Http1,
+            Ok(wire::AppProtocol::Http2) => AppProtocol::Http2,
+            Err(_) => return Err(FrameError::Field { field: "protocol" }),
+        };
+        let host = match wire::HostMode::try_from(message.host) {
+            Ok(wire::HostMode::Original) => HostMode::Original,
+            Ok(wire::HostMode::Localhost) => HostMode::Localhost,
+            Err(_) => return Err(FrameError::Field { field: "host" }),
+        };
+        Ok(Self { number: port(message.number)?, protocol, host })
+    }
+}
+
+impl Welcome {
+    pub(crate) fn to_wire(&self) -> wire::Welcome {
+        wire::Welcome {
+            version: self.version,
+            features: self.features.clone(),
+            session: self.session.get(),
+            generation: self.generation.get(),
+            limits: Some(wire::Limits { channels: self.channels_max, payload_bytes: self.payload_bytes_max }),
+            keepalive_interval_ms: milliseconds(self.keepalive_interval),
+            keepalive_timeout_ms: milliseconds(self.keepalive_timeout),
+            resume_secret: self.resume_secret.clone(),
+            workspace: self.workspace.clone(),
+        }
+    }
+
+    pub(crate) fn from_wire(welcome: wire::Welcome) -> Result<Self, FrameError> {
+        if welcome.features.len() > FEATURES_MAX {
+            return Err(FrameError::Field { field: "features" });
+        }
+        let limits = welcome.limits.ok_or(FrameError::Field { field: "limits" })?;
+        if limits.channels == 0 || limits.payload_bytes == 0 {
+            return Err(FrameError::Field { field: "limits" });
+        }
+        if welcome.keepalive_interval_ms == 0 || welcome.keepalive_timeout_ms == 0 {
+            return Err(FrameError::Field { field: "keepalive" });
+        }
+        let payload_max = u32::try_from(PAYLOAD_BYTES_MAX).unwrap_or(u32::MAX);
+        Ok(Self {
+            version: welcome.version,
+            features: welcome.features.into_iter().map(|name| text(name, "features")).collect::<Result<_, _>>()?,
+            session: SessionId::new(welcome.session),
+            generation: Generation::new(welcome.generation),
+            // A peer may ask for more than this program is built for; the smaller number holds.
+            channels_max: limits.channels.min(CHANNELS_MAX * 16),
+            payload_bytes_max: limits.payload_bytes.min(payload_max),
+            keepalive_interval: Duration::from_millis(u64::from(welcome.keepalive_interval_ms)),
+            keepalive_timeout: Duration::from_millis(u64::from(welcome.keepalive_timeout_ms)),
+            resume_secret: welcome.resume_secret,
+            workspace: text(welcome.workspace, "workspace")?,
+        })
+    }
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+const _: () = assert!(OPEN_CREDIT_BYTES >= WINDOW_BYTES_MIN && OPEN_CREDIT_BYTES <= WINDOW_BYTES_MAX);

@@ -1,0 +1,22 @@
+//! The tunnel's wire format and its rules.
+//!
+//! Pure: no sockets, no clock, no randomness, no runtime; time comes in as an argument. The gateway, the agent, the
+//! simulation and the fuzz targets all drive the same [`mux::Mux`].
+//!
+//! * [`frame`], [`hello`], [`reason`], [`id`]: what stands on the wire, as domain types
+//! * [`version`], [`handshake`]: what is agreed before the first channel
+//! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
+//! * [`limit`]: every bound, with its reason
+
+pub mod frame;
+pub mod handshake;
+pub mod hello;
+pub mod id;
+pub mod limit;
+pub mod mux;
+pub mod reason;
+pub mod version;
+mod wire;
+
+/// The schema as an encoded `FileDescriptorSet`, for gRPC server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../schema/tunnel.v1.binpb");

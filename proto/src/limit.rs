@@ -1,0 +1,83 @@
+//! Every bound on the wire, with its unit and its reason. Relations between them are checked when compiling.
+
+use std::time::Duration;
+
+/// Overhead in front of a payload: HTTP/2 frame header (9), gRPC prefix (5), protobuf tags, lengths, numbers (≤ 50).
+pub const FRAME_OVERHEAD_BYTES_MAX: usize = 64;
+
+/// Largest plaintext of one TLS record (RFC 8446, section 5.1).
+const TLS_RECORD_BYTES: usize = 16_384;
+
+/// Payload of one Data frame while other channels wait too: with its overhead it fills one TLS record, and it is
+/// short enough that a keystroke behind it waits a fraction of a millisecond on a slow uplink's bottleneck queue.
+pub const PAYLOAD_BYTES_SHARED: usize = TLS_RECORD_BYTES - FRAME_OVERHEAD_BYTES_MAX;
+
+/// Payload of one Data frame while a channel has the link for itself: four TLS records, fewer frames and syscalls.
+pub const PAYLOAD_BYTES_ALONE: usize = 4 * TLS_RECORD_BYTES - FRAME_OVERHEAD_BYTES_MAX;
+
+/// Largest payload that is accepted from a peer.
+pub const PAYLOAD_BYTES_MAX: usize = PAYLOAD_BYTES_ALONE;
+
+/// Largest encoded frame that is accepted from a peer. A larger one ends the session before it is stored.
+pub const FRAME_BYTES_MAX: usize = 128 * 1024;
+
+/// Smallest window that a channel can have; a session's budget is divided into at least these.
+pub const WINDOW_BYTES_MIN: u32 = 16 * 1024;
+
+/// Default window of a new channel: one 256 KiB flight fills a 100 Mbit/s link of 20 ms before the first grant.
+pub const WINDOW_BYTES_INITIAL: u32 = 256 * 1024;
+
+/// Default ceiling of a window: 1 Gbit/s over 64 ms.
+pub const WINDOW_BYTES_MAX: u32 = 8 * 1024 * 1024;
+
+/// What an agent lets the gateway send on a new channel before any grant: a request head and a small body.
+pub const OPEN_CREDIT_BYTES: u32 = 64 * 1024;
+
+/// Bytes that one channel may queue for sending. Two frames: one being sent, one ready.
+pub const SEND_QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_ALONE;
+
+/// What a channel may queue when the session's send budget is spent: enough for a keystroke or a request head.
+pub const SEND_QUEUE_BYTES_MIN: usize = 16 * 1024;
+
+/// Live channels of one session by default.
+pub const CHANNELS_MAX: u32 = 4096;
+
+/// A channel with at most this much queued counts as interactive (a keystroke, a WebSocket message, a request head).
+pub const INTERACTIVE_BYTES_MAX: usize = 2 * 1024;
+
+/// Interactive bytes that may go ahead of waiting bulk before one bulk frame gets its turn: priority never starves.
+pub const INTERACTIVE_BURST_BYTES: usize = 4 * PAYLOAD_BYTES_SHARED;
+
+/// Bytes that a bulk channel may send per round of the deficit round robin.
+pub const QUANTUM_BYTES: usize = PAYLOAD_BYTES_SHARED;
+
+/// Grants in one Credit frame: 64 of them stay under a kilobyte.
+pub const GRANTS_PER_FRAME_MAX: usize = 64;
+
+/// Numbered frames that may be received before an acknowledgement goes out on its own.
+pub const ACKNOWLEDGE_FRAMES_MAX: u64 = 64;
+
+/// How long a received frame may stay unacknowledged when nothing else is sent.
+pub const ACKNOWLEDGE_DELAY: Duration = Duration::from_millis(500);
+
+/// While bytes flow, the round trip is measured this often.
+pub const PING_INTERVAL_BUSY: Duration = Duration::from_secs(1);
+
+/// Names and texts in Hello: each at most this long.
+pub const TEXT_BYTES_MAX: usize = 128;
+
+/// Ports in one Hello.
+pub const PORTS_MAX: usize = 256;
+
+/// Features in one Hello.
+pub const FEATURES_MAX: usize = 32;
+
+/// Control frames that may wait for the link. Honest peers stay far below; one that provokes answers and does not
+/// collect them loses its session here instead of filling memory.
+pub const CONTROL_QUEUED_MAX: usize = 64 * 1024;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= FRAME_BYTES_MAX);
+const _: () = assert!(WINDOW_BYTES_MIN <= OPEN_CREDIT_BYTES);
+const _: () = assert!(OPEN_CREDIT_BYTES <= WINDOW_BYTES_INITIAL);
+const _: () = assert!(WINDOW_BYTES_INITIAL <= WINDOW_BYTES_MAX);
+const _: () = assert!(INTERACTIVE_BYTES_MAX < PAYLOAD_BYTES_SHARED);

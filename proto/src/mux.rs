@@ -1,0 +1,471 @@
+//! One session's machine: channels, credit, scheduling, numbering and keepalive.
+//!
+//! Drive it in this order: [`Mux::handle_timeout`] when [`Mux::poll_timeout`] is reached, [`Mux::handle_frame`] for
+//! what arrived, commands from the application, then [`Mux::poll_transmit`] while the link has room, and
+//! [`Mux::poll_event`] until it is empty after each of these. Nothing here blocks, reads a clock or rolls dice.
+
+mod budget;
+mod channel;
+mod credit;
+mod error;
+mod event;
+mod invariant;
+mod keepalive;
+mod numbering;
+mod receive;
+mod schedule;
+mod transmit;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+pub use self::budget::{Budget, ReplicaBudget};
+pub use self::error::{OpenError, SessionError};
+pub use self::event::Event;
+
+use self::channel::{Channel, Live, SendState};
+use self::keepalive::Keepalive;
+use self::numbering::Numbering;
+use self::schedule::Schedule;
+use crate::frame::{Body, Open};
+use crate::id::ChannelId;
+use crate::limit::{
+    CHANNELS_MAX, CONTROL_QUEUED_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, SEND_QUEUE_BYTES_MAX,
+    SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
+};
+use crate::reason::Reason;
+
+/// Which end of the session this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Opens channels.
+    Gateway,
+    /// Accepts them.
+    Agent,
+}
+
+/// What a session may use. All sizes in payload bytes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which end this is.
+    pub side: Side,
+    /// Channels that may live at once.
+    pub channels_max: u32,
+    /// Window of a new channel while the budget has room.
+    pub window_initial: u32,
+    /// Ceiling of a window.
+    pub window_max: u32,
+    /// Bound on the sum of the session's windows.
+    pub session_budget: u64,
+    /// Bound on the sum of the process's windows.
+    pub replica_budget: Option<Arc<ReplicaBudget>>,
+    /// What the gateway may send on a new channel before any grant: the agent's Hello says it.
+    pub open_credit: u32,
+    /// Silence after which a ping is sent.
+    pub keepalive_interval: Duration,
+    /// Wait for an answer before the session counts as dead.
+    pub keepalive_timeout: Duration,
+}
+
+impl Settings {
+    /// Returns the defaults for one side.
+    #[must_use]
+    pub fn new(side: Side) -> Self {
+        Self {
+            side,
+            channels_max: CHANNELS_MAX,
+            window_initial: WINDOW_BYTES_INITIAL,
+            window_max: WINDOW_BYTES_MAX,
+            session_budget: 64 * 1024 * 1024,
+            replica_budget: None,
+            open_credit: OPEN_CREDIT_BYTES,
+            keepalive_interval: Duration::from_secs(20),
+            keepalive_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// The next bytes, never empty.
+    Bytes(Bytes),
+    /// Nothing yet; an [`Event::Readable`] follows.
+    Pending,
+    /// The peer finished; there is no more.
+    End,
+    /// The channel was reset.
+    Reset(Reason),
+}
+
+/// How much can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// So many bytes, never 0.
+    Bytes(usize),
+    /// None yet; an [`Event::Writable`] follows.
+    Pending,
+    /// This half was finished by us.
+    Finished,
+    /// The channel was reset.
+    Reset(Reason),
+}
+
+/// Counters for people and metrics; plain numbers, published by the shell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Channels opened since the start.
+    pub channels_opened: u64,
+    /// Channels that live now.
+    pub channels_live: usize,
+    /// Payload bytes sent since the start.
+    pub bytes_sent: u64,
+    /// Payload bytes received since the start.
+    pub bytes_received: u64,
+    /// Numbered frames sent, of these acknowledged, and received.
+    pub frames: (u64, u64, u64),
+    /// Bytes promised to the peer: the sum of all windows.
+    pub window_bytes: u64,
+    /// Bytes that wait to be sent.
+    pub queued_bytes: usize,
+    /// Latest round trip.
+    pub round_trip: Option<Duration>,
+}
+
+/// One session's machine. See the module for the order of calls.
+#[derive(Debug)]
+pub struct Mux {
+    settings: Settings,
+    state: State,
+    channels: BTreeMap<ChannelId, Channel>,
+    /// Highest id ever opened, by either side's view.
+    last_opened: ChannelId,
+    budget: Budget,
+    numbering: Numbering,
+    keepalive: Keepalive,
+    schedule: Schedule,
+    /// Opens, accepts, finishes, resets and drains, in order.
+    control: VecDeque<Body>,
+    /// Channels whose destination took enough for a grant.
+    grants_due: Vec<ChannelId>,
+    events: VecDeque<Event>,
+    queued_bytes: usize,
+    stats: Stats,
+}
+
+#[derive(Debug)]
+enum State {
+    Up,
+    /// One Close frame is still to be sent.
+    Closing { reason: Reason, detail: String },
+    Ended,
+}
+
+impl Mux {
+    /// Starts after the handshake.
+    #[must_use]
+    pub fn new(settings: Settings, now: Instant) -> Self {
+        Self {
+            state: State::Up,
+            channels: BTreeMap::new(),
+            last_opened: ChannelId::new(0),
+            budget: Budget::new(settings.session_budget, settings.replica_budget.clone()),
+            numbering: Numbering::default(),
+            keepalive: Keepalive::new(settings.keepalive_interval, settings.keepalive_timeout, now),
+            schedule: Schedule::default(),
+            control: VecDeque::new(),
+            grants_due: Vec::new(),
+            events: VecDeque::new(),
+            queued_bytes: 0,
+            stats: Stats::default(),
+            settings,
+        }
+    }
+
+    /// Returns counters for people and metrics.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            channels_live: self.channels.len(),
+            frames: self.numbering.counts(),
+            window_bytes: self.budget.reserved(),
+            queued_bytes: self.queued_bytes,
+            round_trip: self.keepalive.round_trip(),
+            ..self.stats
+        }
+    }
+
+    /// Returns whether the session is over; nothing more will be sent or received.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// Opens a channel to `port`. `first` goes along with the open frame, so that opening costs no round trip; what
+    /// did not fit stays in `first` and is written like any other bytes.
+    ///
+    /// # Errors
+    /// [`OpenError`] when a bound is reached; nothing was sent and `first` is untouched.
+    pub fn open(&mut self, now: Instant, port: u16, first: &mut Bytes) -> Result<ChannelId, OpenError> {
+        if !matches!(self.state, State::Up) {
+            return Err(OpenError::Ended);
+        }
+        if self.channels.len() >= self.settings.channels_max as usize || self.control.len() >= CONTROL_QUEUED_MAX {
+            return Err(OpenError::ChannelsExhausted);
+        }
+        let channel = self.last_opened.next().ok_or(OpenError::ChannelsExhausted)?;
+        let window =
+            self.budget.reserve_window(self.settings.window_initial).ok_or(OpenError::BudgetExhausted)?;
+        let mut live = Live::new(self.settings.open_credit, window, self.settings.window_max, now);
+        let taken = live.send.credit.take(first.len().min(INTERACTIVE_BYTES_MAX));
+        let payload = first.split_to(taken);
+        self.note_sent(payload.len());
+        self.control.push_back(Body::Open(Open { channel, port, credit_bytes: window, payload }));
+        self.channels.insert(channel, Channel::Live(Box::new(live)));
+        self.last_opened = channel;
+        self.stats.channels_opened += 1;
+        Ok(channel)
+    }
+
+    /// Tells the gateway that the port answered, and grants the rest of the channel's window.
+    pub fn accept(&mut self, channel: ChannelId) {
+        let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { return };
+        if live.accepted {
+            return;
+        }
+        live.accepted = true;
+        let more = self.settings.window_initial.saturating_sub(live.recv.credit.window());
+        let credit_bytes = if !self.budget.is_short() && self.budget.reserve(u64::from(more)) { more } else { 0 };
+        live.recv.credit.extend(credit_bytes);
+        self.control.push_back(Body::Accept { channel, credit_bytes });
+    }
+
+    /// Returns whether the port behind a channel has answered.
+    #[must_use]
+    pub fn is_accepted(&self, channel: ChannelId) -> bool {
+        matches!(self.channels.get(&channel), Some(Channel::Live(live)) if live.accepted)
+    }
+
+    /// Returns how much can be written now. Asked before bytes are read from their source, so that none have to be
+    /// held while there is no room.
+    pub fn room(&mut self, channel: ChannelId) -> Room {
+        let queue_max = self.send_queue_max();
+        match self.channels.get_mut(&channel) {
+            None => Room::Reset(Reason::SessionLost),
+            Some(Channel::Reset(reason)) => Room::Reset(*reason),
+            Some(Channel::Live(live)) if live.send.state != SendState::Open => Room::Finished,
+            Some(Channel::Live(live)) => {
+                let credit = live.send.credit.available() as usize;
+                let room = credit.min(queue_max).saturating_sub(live.send.queued);
+                live.send.blocked = room == 0;
+                if room == 0 { Room::Pending } else { Room::Bytes(room) }
+            }
+        }
+    }
+
+    /// Queues as much of `bytes` as there is [room](Mux::room) for; the rest stays in `bytes`.
+    pub fn write(&mut self, channel: ChannelId, bytes: &mut Bytes) -> Room {
+        if bytes.is_empty() {
+            return self.room(channel);
+        }
+        let room = self.room(channel);
+        let (Room::Bytes(room), Some(Channel::Live(live))) = (room, self.channels.get_mut(&channel)) else {
+            return room;
+        };
+        let piece = bytes.split_to(room.min(bytes.len()));
+        let written = piece.len();
+        self.queued_bytes += written;
+        live.send.queued += written;
+        live.send.queue.push_back(piece);
+        self.requeue(channel);
+        Room::Bytes(written)
+    }
+
+    /// Says that nothing more will be written. What is queued is sent first.
+    pub fn finish(&mut self, channel: ChannelId) {
+        let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { return };
+        if live.send.state != SendState::Open {
+            return;
+        }
+        if live.send.queue.is_empty() {
+            live.send.state = SendState::Finished;
+            self.control.push_back(Body::Finish { channel });
+            self.collect(channel);
+        } else {
+            live.send.state = SendState::Finishing;
+        }
+    }
+
+    /// Takes the next bytes. Taking is what gives credit back, so it is called when the destination has room.
+    pub fn read(&mut self, channel: ChannelId) -> Read {
+        match self.channels.get_mut(&channel) {
+            None => Read::Reset(Reason::SessionLost),
+            Some(Channel::Reset(reason)) => Read::Reset(*reason),
+            Some(Channel::Live(live)) => match live.recv.queue.pop_front() {
+                Some(bytes) => {
+                    let wanted_before = live.recv.credit.wants_grant();
+                    live.recv.credit.consume(bytes.len());
+                    // After the peer's Finish nobody needs credit any more.
+                    if !wanted_before && live.recv.credit.wants_grant() && !live.recv.finished {
+                        self.grants_due.push(channel);
+                    }
+                    Read::Bytes(bytes)
+                }
+                None if live.recv.finished => Read::End,
+                None => Read::Pending,
+            },
+        }
+    }
+
+    /// Ends a channel at once in both directions.
+    pub fn reset(&mut self, channel: ChannelId, reason: Reason) {
+        if matches!(self.channels.get(&channel), Some(Channel::Live(_))) {
+            self.control.push_back(Body::Reset { channel, reason });
+            self.discard(channel, reason);
+        }
+    }
+
+    /// The application lets go of its handle. A channel that is not over by then is reset; bytes that were written
+    /// and finished are still sent.
+    pub fn release(&mut self, channel: ChannelId) {
+        match self.channels.get_mut(&channel) {
+            None => {}
+            Some(Channel::Reset(_)) => {
+                self.channels.remove(&channel);
+            }
+            Some(Channel::Live(live)) => {
+                live.held = false;
+                if live.recv.finished && live.send.state != SendState::Open {
+                    self.collect(channel);
+                } else {
+                    self.reset(channel, Reason::Cancelled);
+                }
+            }
+        }
+    }
+
+    /// Asks the peer to attach elsewhere.
+    pub fn drain(&mut self, deadline: Duration, redial_after: Duration) {
+        let milliseconds = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        self.control.push_back(Body::Drain {
+            deadline_ms: milliseconds(deadline),
+            redial_after_ms: milliseconds(redial_after),
+        });
+    }
+
+    /// Ends the session: every channel is reset, one Close frame is still sent.
+    pub fn close(&mut self, reason: Reason, detail: &str) {
+        if matches!(self.state, State::Up) {
+            self.end_channels(Reason::SessionLost);
+            self.state = State::Closing { reason, detail: detail.to_owned() };
+        }
+    }
+
+    /// The link is gone: every channel ends, nothing more is sent.
+    pub fn link_lost(&mut self) {
+        self.end_channels(Reason::SessionLost);
+        self.state = State::Ended;
+    }
+
+    /// Returns the next thing that the application should hear of.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns when [`Mux::handle_timeout`] is to be called; `None` after the end.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !matches!(self.state, State::Up) {
+            return None;
+        }
+        let keepalive = self.keepalive.deadline();
+        Some(self.numbering.due().map_or(keepalive, |due| due.min(keepalive)))
+    }
+
+    /// Acts on time that passed.
+    ///
+    /// # Errors
+    /// [`SessionError::KeepaliveTimedOut`] when the peer was silent for too long; the session has ended.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
+        if !matches!(self.state, State::Up) {
+            return Ok(());
+        }
+        self.numbering.handle_timeout(now);
+        self.keepalive.handle_timeout(now).map_err(|_timed_out| self.fail(SessionError::KeepaliveTimedOut))
+    }
+
+    /// Bound of one channel's send queue: less for everybody once the session has a budget's quarter queued.
+    fn send_queue_max(&self) -> usize {
+        let spent = self.queued_bytes as u64 >= self.settings.session_budget / 4;
+        if spent { SEND_QUEUE_BYTES_MIN } else { SEND_QUEUE_BYTES_MAX }
+    }
+
+    fn note_sent(&mut self, bytes: usize) {
+        self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(bytes as u64);
+        self.keepalive.payload_flowed();
+    }
+
+    /// Ends the session for a rule that the peer broke, and keeps the reason for the Close frame.
+    fn fail(&mut self, error: SessionError) -> SessionError {
+        self.end_channels(Reason::SessionLost);
+        self.state = match &error {
+            SessionError::Closed { .. } | SessionError::Ended => State::Ended,
+            SessionError::Frame(_)
+            | SessionError::Sequence { .. }
+            | SessionError::Acknowledged { .. }
+            | SessionError::Unexpected { .. }
+            | SessionError::ChannelOrder { .. }
+            | SessionError::ChannelUnknown { .. }
+            | SessionError::Exhausted
+            | SessionError::KeepaliveTimedOut => {
+                State::Closing { reason: error.reason(), detail: error.reason().text().to_owned() }
+            }
+        };
+        error
+    }
+
+    fn end_channels(&mut self, reason: Reason) {
+        let live: Vec<_> = self.channels.keys().copied().collect();
+        for channel in live {
+            if self.discard(channel, reason) {
+                self.events.push_back(Event::Reset(channel, reason));
+            }
+        }
+        self.control.clear();
+        self.grants_due.clear();
+    }
+
+    /// Turns a live channel into a reset one and frees all it held. Returns whether an application still holds it.
+    fn discard(&mut self, channel: ChannelId, reason: Reason) -> bool {
+        let Some(Channel::Live(live)) = self.channels.get(&channel) else { return false };
+        let held = live.held;
+        live.settle(&mut self.budget);
+        self.queued_bytes -= live.send.queued;
+        self.schedule.remove(channel, live.send.place);
+        if held {
+            self.channels.insert(channel, Channel::Reset(reason));
+        } else {
+            self.channels.remove(&channel);
+        }
+        held
+    }
+
+    /// Removes a channel that is over and that nobody holds.
+    fn collect(&mut self, channel: ChannelId) {
+        if let Some(Channel::Live(live)) = self.channels.get(&channel)
+            && live.is_over()
+            && !live.held
+        {
+            live.settle(&mut self.budget);
+            self.channels.remove(&channel);
+        }
+    }
+}
+
+#[cfg(any(test, feature = "model"))]
+pub mod model;
+#[cfg(test)]
+mod tests;

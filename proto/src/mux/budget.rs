@@ -1,0 +1,181 @@
+//! The bound on memory: the sum of all receive windows, per session and per replica.
+//!
+//! A window is a promise to hold that many bytes, so promises are what is counted, not bytes that happen to be here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limit::WINDOW_BYTES_MIN;
+
+/// The budget of one process, shared by its sessions.
+#[derive(Debug)]
+pub struct ReplicaBudget {
+    limit_bytes: u64,
+    reserved_bytes: AtomicU64,
+}
+
+impl ReplicaBudget {
+    /// Makes a budget of so many bytes.
+    #[must_use]
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, reserved_bytes: AtomicU64::new(0) })
+    }
+
+    /// Returns the bytes promised by all sessions.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bound, in bytes.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    // Relaxed is enough: the number guards nothing but itself.
+    fn reserve(&self, bytes: u64) -> bool {
+        let fits = |reserved: u64| reserved.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
+        self.reserved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn release(&self, bytes: u64) {
+        self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The budget of one session, inside its replica's. What it holds goes back when it is dropped.
+#[derive(Debug)]
+pub struct Budget {
+    limit_bytes: u64,
+    reserved_bytes: u64,
+    replica: Option<Arc<ReplicaBudget>>,
+}
+
+impl Budget {
+    /// Makes a budget of so many bytes, inside `replica` if there is one.
+    #[must_use]
+    pub fn new(limit_bytes: u64, replica: Option<Arc<ReplicaBudget>>) -> Self {
+        Self { limit_bytes, reserved_bytes: 0, replica }
+    }
+
+    /// Returns the bytes promised by this session.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserved_bytes
+    }
+
+    /// Reserves so many bytes; all or nothing.
+    pub fn reserve(&mut self, bytes: u64) -> bool {
+        let Some(sum) = self.reserved_bytes.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes) else {
+            return false;
+        };
+        if self.replica.as_ref().is_some_and(|replica| !replica.reserve(bytes)) {
+            return false;
+        }
+        self.reserved_bytes = sum;
+        true
+    }
+
+    /// Reserves the window of a new channel: `wanted` while there is plenty, a quarter of it past half of the budget,
+    /// the smallest past three quarters, so that many stalled channels still leave room for the next.
+    pub fn reserve_window(&mut self, wanted: u32) -> Option<u32> {
+        let wanted = wanted.max(WINDOW_BYTES_MIN);
+        let first = match self.pressure() {
+            Pressure::None => wanted,
+            Pressure::Half => (wanted / 4).max(WINDOW_BYTES_MIN),
+            Pressure::Short => WINDOW_BYTES_MIN,
+        };
+        [first, WINDOW_BYTES_MIN].into_iter().find(|window| self.reserve(u64::from(*window)))
+    }
+
+    /// Gives back what was reserved.
+    pub fn release(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.reserved_bytes, "released more than was reserved");
+        let bytes = bytes.min(self.reserved_bytes);
+        self.reserved_bytes -= bytes;
+        if let Some(replica) = &self.replica {
+            replica.release(bytes);
+        }
+    }
+
+    /// Returns whether windows have to shrink: three quarters of the session's or of the replica's budget are promised.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.pressure() == Pressure::Short
+    }
+
+    /// Returns whether windows may grow: half of the budget is still free. The gap to [`Budget::is_short`] keeps
+    /// windows from swinging.
+    #[must_use]
+    pub fn is_roomy(&self) -> bool {
+        self.pressure() == Pressure::None
+    }
+
+    fn pressure(&self) -> Pressure {
+        let own = Pressure::of(self.reserved_bytes, self.limit_bytes);
+        let replica = self.replica.as_ref().map_or(Pressure::None, |replica| {
+            Pressure::of(replica.reserved(), replica.limit())
+        });
+        own.max(replica)
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        self.release(self.reserved_bytes);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pressure {
+    None,
+    Half,
+    Short,
+}
+
+impl Pressure {
+    fn of(reserved: u64, limit: u64) -> Self {
+        if reserved >= limit - limit / 4 {
+            Self::Short
+        } else if reserved >= limit / 2 {
+            Self::Half
+        } else {
+            Self::None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_gives_everything_back_to_its_replica() {
+        let replica = ReplicaBudget::new(100);
+        let mut one = Budget::new(80, Some(replica.clone()));
+        let mut two = Budget::new(80, Some(replica.clone()));
+        assert!(one.reserve(80));
+        assert!(!one.reserve(1), "the session's own bound");
+        assert!(!two.reserve(21), "the replica's bound");
+        assert!(two.reserve(20));
+        drop(one);
+        assert_eq!(replica.reserved(), 20);
+        two.release(5);
+        drop(two);
+        assert_eq!(replica.reserved(), 0);
+    }
+
+    #[test]
+    fn windows_get_smaller_as_the_budget_fills_so_that_a_thousand_stalled_channels_fit() {
+        let mut budget = Budget::new(64 << 20, None);
+        let mut windows = Vec::new();
+        while let Some(window) = budget.reserve_window(256 << 10) {
+            windows.push(window);
+        }
+        assert_eq!(windows.first(), Some(&(256 << 10)));
+        assert_eq!(windows.last(), Some(&WINDOW_BYTES_MIN));
+        assert!(windows.len() > 1000, "{}", windows.len());
+        assert!(budget.reserved() <= 64 << 20);
+    }
+}

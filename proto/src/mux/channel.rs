@@ -1,0 +1,121 @@
+//! One channel: two halves that end on their own, or together by a reset.
+//!
+//! ```text
+//!            write, finish                     Finish sent
+//!  send:  Open ───────────► Finishing ───────────────────► Finished
+//!            Finish received
+//!  recv:  Open ─────────────────► Finished
+//!  both:  any ── reset by us, by the peer, or by the session's end ──► Reset
+//! ```
+//!
+//! The entry leaves the table when the application let go of it and both halves are finished, or it was reset.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::budget::Budget;
+use super::credit::{RecvCredit, SendCredit};
+use super::schedule::Place;
+use crate::reason::Reason;
+
+/// A channel in the table.
+#[derive(Debug)]
+pub(super) enum Channel {
+    /// At least one half is open, or bytes wait to be sent or read.
+    Live(Box<Live>),
+    /// It ended at once; only the application still has to hear of it.
+    Reset(Reason),
+}
+
+/// A channel that is not reset.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) send: SendHalf,
+    pub(super) recv: RecvHalf,
+    /// The port answered, or this is the side that answers.
+    pub(super) accepted: bool,
+    /// The application still holds its handle.
+    pub(super) held: bool,
+}
+
+/// What goes out.
+#[derive(Debug)]
+pub(super) struct SendHalf {
+    pub(super) credit: SendCredit,
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) queued: usize,
+    pub(super) state: SendState,
+    pub(super) place: Place,
+    /// The application was told to wait for room.
+    pub(super) blocked: bool,
+}
+
+/// See the diagram above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendState {
+    Open,
+    Finishing,
+    Finished,
+}
+
+/// What came in.
+#[derive(Debug)]
+pub(super) struct RecvHalf {
+    pub(super) credit: RecvCredit,
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) finished: bool,
+}
+
+impl Live {
+    pub(super) fn new(send_credit: u32, window: u32, window_max: u32, now: Instant) -> Self {
+        Self {
+            send: SendHalf {
+                credit: SendCredit::new(send_credit),
+                queue: VecDeque::new(),
+                queued: 0,
+                state: SendState::Open,
+                place: Place::Idle,
+                blocked: false,
+            },
+            recv: RecvHalf {
+                credit: RecvCredit::new(window, window_max, now),
+                queue: VecDeque::new(),
+                finished: false,
+            },
+            accepted: false,
+            held: true,
+        }
+    }
+
+    /// Returns whether nothing more can happen on the wire.
+    pub(super) fn is_over(&self) -> bool {
+        self.send.state == SendState::Finished && self.recv.finished
+    }
+
+    /// Gives the window back; the channel is about to go.
+    pub(super) fn settle(&self, budget: &mut Budget) {
+        budget.release(u64::from(self.recv.credit.window()));
+    }
+}
+
+impl SendHalf {
+    /// Returns the bytes that could be sent now.
+    pub(super) fn ready(&self) -> usize {
+        self.queued.min(self.credit.available() as usize)
+    }
+
+    /// Takes one frame's payload, at most `bytes_max`. It is one contiguous piece; small neighbours are not merged,
+    /// because the batch that they end up in is written at once anyway.
+    pub(super) fn take(&mut self, bytes_max: usize) -> Option<Bytes> {
+        let wanted = self.queue.front()?.len().min(bytes_max);
+        let taken = self.credit.take(wanted);
+        if taken == 0 {
+            return None;
+        }
+        self.queued -= taken;
+        let front = self.queue.front_mut()?;
+        if taken == front.len() { self.queue.pop_front() } else { Some(front.split_to(taken)) }
+    }
+}

@@ -1,0 +1,99 @@
+//! What goes wrong, by how much dies: one channel or the whole session.
+
+use thiserror::Error;
+
+use crate::frame::FrameError;
+use crate::id::ChannelId;
+use crate::reason::Reason;
+
+/// The session ends. Except for [`SessionError::Ended`] it is the peer that broke a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SessionError {
+    /// Bytes that are not a frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A numbered frame is missing or came twice.
+    #[error("frame {got} came where {expected} was due")]
+    Sequence {
+        /// The number that was due.
+        expected: u64,
+        /// The number that came.
+        got: u64,
+    },
+    /// The peer acknowledged a frame that was never sent.
+    #[error("the peer acknowledged frame {acknowledged}, the last one sent is {sent}")]
+    Acknowledged {
+        /// What the peer said.
+        acknowledged: u64,
+        /// The last number sent.
+        sent: u64,
+    },
+    /// A frame that this side of the protocol never sends.
+    #[error("a {frame} frame cannot come from this peer now")]
+    Unexpected {
+        /// Which frame.
+        frame: &'static str,
+    },
+    /// A channel was opened with an id that is not higher than the one before.
+    #[error("channel {channel} was opened out of order")]
+    ChannelOrder {
+        /// The offending id.
+        channel: ChannelId,
+    },
+    /// A frame for a channel that was never opened.
+    #[error("a frame for {channel}, which was never opened")]
+    ChannelUnknown {
+        /// The offending id.
+        channel: ChannelId,
+    },
+    /// Frame or channel numbers are used up.
+    #[error("all numbers of this session are used up")]
+    Exhausted,
+    /// No answer to a ping in time.
+    #[error("no answer to a ping in time")]
+    KeepaliveTimedOut,
+    /// The peer closed the session.
+    #[error("the peer closed the session: {reason}")]
+    Closed {
+        /// Its reason.
+        reason: Reason,
+        /// Its text for people.
+        detail: String,
+    },
+    /// The session had ended already.
+    #[error("the session has ended")]
+    Ended,
+}
+
+impl SessionError {
+    /// Returns the reason to tell the peer.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Frame(_)
+            | Self::Sequence { .. }
+            | Self::Acknowledged { .. }
+            | Self::Unexpected { .. }
+            | Self::ChannelOrder { .. }
+            | Self::ChannelUnknown { .. } => Reason::Protocol,
+            Self::Exhausted => Reason::Overloaded,
+            Self::KeepaliveTimedOut => Reason::TimedOut,
+            Self::Closed { reason, .. } => *reason,
+            Self::Ended => Reason::SessionLost,
+        }
+    }
+}
+
+/// A channel could not be opened; nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// As many channels live as the session may have.
+    #[error("the session has as many channels as it may have")]
+    ChannelsExhausted,
+    /// The memory budget of the session or the replica is spent.
+    #[error("the memory budget is spent")]
+    BudgetExhausted,
+    /// The session has ended or is draining.
+    #[error("the session has ended")]
+    Ended,
+}

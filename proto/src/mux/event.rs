@@ -1,0 +1,28 @@
+//! What the shell has to tell the application.
+
+use crate::frame::Open;
+use crate::id::ChannelId;
+use crate::reason::Reason;
+
+/// Something happened that a waiting application wants to know. Events about a channel are hints to look again:
+/// the state itself is asked from the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The peer opened a channel. The `payload` of [`Open`] is already readable on the channel and empty here.
+    Opened(Open),
+    /// The other end of a channel is connected.
+    Accepted(ChannelId),
+    /// There is something to read, or the end of it.
+    Readable(ChannelId),
+    /// There is room to write.
+    Writable(ChannelId),
+    /// The peer reset the channel.
+    Reset(ChannelId, Reason),
+    /// The peer asks to attach elsewhere.
+    Draining {
+        /// Until the link ends, in milliseconds.
+        deadline_ms: u32,
+        /// Earliest redial, in milliseconds.
+        redial_after_ms: u32,
+    },
+}

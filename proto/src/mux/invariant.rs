@@ -1,0 +1,57 @@
+//! What must hold between any two calls. Tests, fuzz targets and the simulation ask after every step.
+
+use super::Mux;
+use super::channel::{Channel, SendState};
+use super::schedule::Place;
+use crate::id::ChannelId;
+
+impl Mux {
+    /// Returns the first broken invariant, if any.
+    ///
+    /// # Invariants
+    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and within its
+    /// bound; queues and their byte counts agree; what can be sent waits for its turn.
+    #[must_use]
+    pub fn broken_invariant(&self) -> Option<&'static str> {
+        let mut windows = 0;
+        let mut queued = 0;
+        for channel in self.channels.values() {
+            let Channel::Live(live) = channel else { continue };
+            if !live.recv.credit.is_conserved() {
+                return Some("credit is not conserved");
+            }
+            let buffered: usize = live.recv.queue.iter().map(bytes::Bytes::len).sum();
+            if buffered != live.recv.credit.buffered() as usize {
+                return Some("bytes buffered and bytes accounted for differ");
+            }
+            let waiting: usize = live.send.queue.iter().map(bytes::Bytes::len).sum();
+            if waiting != live.send.queued {
+                return Some("bytes queued and bytes counted differ");
+            }
+            if live.send.ready() > 0 && live.send.place == Place::Idle {
+                return Some("a channel that can send does not wait for its turn");
+            }
+            if live.send.state == SendState::Finished && waiting > 0 {
+                return Some("a finished half still has bytes");
+            }
+            windows += u64::from(live.recv.credit.window());
+            queued += waiting;
+        }
+        if windows != self.budget.reserved() {
+            return Some("the budget is not the sum of the windows");
+        }
+        if windows > self.settings.session_budget {
+            return Some("the windows exceed the budget");
+        }
+        (queued != self.queued_bytes).then_some("the session's queued bytes are counted wrong")
+    }
+
+    /// Returns what may still be sent on a channel and what may still be received, by this side's books.
+    #[must_use]
+    pub fn credit_books(&self, channel: ChannelId) -> Option<(u32, u32)> {
+        match self.channels.get(&channel)? {
+            Channel::Live(live) => Some((live.send.credit.available(), live.recv.credit.outstanding())),
+            Channel::Reset(_) => None,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What arrives. Checks come before anything is stored; each fault ends as little as possible.
+
+use std::time::Instant;
+
+use super::channel::{Channel, Live};
+use super::{Event, Mux, SessionError, Side, State};
+use crate::frame::{Body, Frame, Grant, Open};
+use crate::id::ChannelId;
+use crate::limit::CONTROL_QUEUED_MAX;
+use crate::reason::Reason;
+
+impl Mux {
+    /// Takes one frame from the peer.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the session is over: the peer closed it or broke a rule that concerns more than one
+    /// channel. Faults within one channel reset that channel and are no error here.
+    pub fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<(), SessionError> {
+        if !matches!(self.state, State::Up) {
+            return Err(SessionError::Ended);
+        }
+        let result = self.take_frame(now, frame);
+        result.map_err(|error| self.fail(error))
+    }
+
+    fn take_frame(&mut self, now: Instant, frame: Frame) -> Result<(), SessionError> {
+        self.keepalive.heard(now);
+        self.numbering.receive(now, frame.sequence, frame.acknowledged)?;
+        // Answers that the peer does not collect must not pile up here by its word.
+        if self.control.len() >= CONTROL_QUEUED_MAX {
+            return Err(SessionError::Exhausted);
+        }
+        match frame.body {
+            Body::Acknowledge => Ok(()),
+            Body::Hello(_) => Err(SessionError::Unexpected { frame: "hello" }),
+            Body::Welcome(_) => Err(SessionError::Unexpected { frame: "welcome" }),
+            Body::Open(open) => self.handle_open(now, open),
+            Body::Accept { channel, credit_bytes } => self.handle_accept(channel, credit_bytes),
+            Body::Data { channel, payload } => {
+                if let Some(live) = self.live(channel)? {
+                    if live.recv.finished || live.recv.credit.receive(payload.len()).is_err() {
+                        self.break_channel(channel);
+                        return Ok(());
+                    }
+                    let bytes = payload.len() as u64;
+                    if bytes > 0 {
+                        live.recv.queue.push_back(payload);
+                        self.events.push_back(Event::Readable(channel));
+                    }
+                    self.stats.bytes_received = self.stats.bytes_received.saturating_add(bytes);
+                    self.keepalive.payload_flowed();
+                }
+                Ok(())
+            }
+            Body::Finish { channel } => {
+                if let Some(live) = self.live(channel)? {
+                    if live.recv.finished {
+                        self.break_channel(channel);
+                        return Ok(());
+                    }
+                    live.recv.finished = true;
+                    self.events.push_back(Event::Readable(channel));
+                    self.collect(channel);
+                }
+                Ok(())
+            }
+            Body::Reset { channel, reason } => {
+                if self.live(channel)?.is_some() && self.discard(channel, reason) {
+                    self.events.push_back(Event::Reset(channel, reason));
+                }
+                Ok(())
+            }
+            Body::Credit { grants } => grants.into_iter().try_for_each(|grant| self.handle_grant(grant)),
+            Body::Ping { token } => {
+                self.keepalive.handle_ping(token);
+                Ok(())
+            }
+            Body::Pong { token } => {
+                self.keepalive.handle_pong(now, token);
+                Ok(())
+            }
+            Body::Drain { deadline_ms, redial_after_ms } => match self.settings.side {
+                Side::Gateway => Err(SessionError::Unexpected { frame: "drain" }),
+                Side::Agent => {
+                    self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                    Ok(())
+                }
+            },
+            Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
+        }
+    }
+
+    fn handle_open(&mut self, now: Instant, open: Open) -> Result<(), SessionError> {
+        if self.settings.side == Side::Gateway {
+            return Err(SessionError::Unexpected { frame: "open" });
+        }
+        let Open { channel, port, credit_bytes, payload } = open;
+        if channel <= self.last_opened {
+            return Err(SessionError::ChannelOrder { channel });
+        }
+        self.last_opened = channel;
+        self.stats.channels_opened += 1;
+        // The promise of `open_credit` was made in advance, so a channel gets all of it or is refused.
+        let window = self.settings.open_credit;
+        let full = self.channels.len() >= self.settings.channels_max as usize;
+        if full || !self.budget.reserve(u64::from(window)) {
+            self.control.push_back(Body::Reset { channel, reason: Reason::Overloaded });
+            return Ok(());
+        }
+        let mut live = Live::new(credit_bytes, window, self.settings.window_max, now);
+        if live.recv.credit.receive(payload.len()).is_err() {
+            live.settle(&mut self.budget);
+            self.control.push_back(Body::Reset { channel, reason: Reason::Protocol });
+            return Ok(());
+        }
+        self.stats.bytes_received = self.stats.bytes_received.saturating_add(payload.len() as u64);
+        self.keepalive.payload_flowed();
+        if !payload.is_empty() {
+            live.recv.queue.push_back(payload);
+        }
+        self.channels.insert(channel, Channel::Live(Box::new(live)));
+        self.events.push_back(Event::Opened(Open { channel, port, credit_bytes, payload: bytes::Bytes::new() }));
+        Ok(())
+    }
+
+    fn handle_accept(&mut self, channel: ChannelId, credit_bytes: u32) -> Result<(), SessionError> {
+        if self.settings.side == Side::Agent {
+            return Err(SessionError::Unexpected { frame: "accept" });
+        }
+        let Some(live) = self.live(channel)? else { return Ok(()) };
+        if live.accepted {
+            self.break_channel(channel);
+            return Ok(());
+        }
+        live.accepted = true;
+        self.events.push_back(Event::Accepted(channel));
+        if credit_bytes > 0 { self.handle_grant(Grant { channel, bytes: credit_bytes }) } else { Ok(()) }
+    }
+
+    fn handle_grant(&mut self, grant: Grant) -> Result<(), SessionError> {
+        let channel = grant.channel;
+        let Some(live) = self.live(channel)? else { return Ok(()) };
+        if live.send.credit.add(grant.bytes).is_err() {
+            self.break_channel(channel);
+            return Ok(());
+        }
+        if std::mem::take(&mut live.send.blocked) {
+            self.events.push_back(Event::Writable(channel));
+        }
+        self.requeue(channel);
+        Ok(())
+    }
+
+    /// Returns the channel if it lives. Frames for one that is gone are late, not wrong; for one that never was,
+    /// they are wrong.
+    fn live(&mut self, channel: ChannelId) -> Result<Option<&mut Live>, SessionError> {
+        if channel > self.last_opened {
+            return Err(SessionError::ChannelUnknown { channel });
+        }
+        match self.channels.get_mut(&channel) {
+            Some(Channel::Live(live)) => Ok(Some(live)),
+            Some(Channel::Reset(_)) | None => Ok(None),
+        }
+    }
+
+    /// Resets a channel on which the peer broke a rule, and tells the application.
+    fn break_channel(&mut self, channel: ChannelId) {
+        self.control.push_back(Body::Reset { channel, reason: Reason::Protocol });
+        if self.discard(channel, Reason::Protocol) {
+            self.events.push_back(Event::Reset(channel, Reason::Protocol));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Who sends next: interactive channels first, then bulk by deficit round robin; neither can starve the other.
+
+use std::collections::VecDeque;
+
+use crate::id::ChannelId;
+use crate::limit::{FRAME_OVERHEAD_BYTES_MAX, INTERACTIVE_BURST_BYTES, INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE, PAYLOAD_BYTES_SHARED, QUANTUM_BYTES};
+
+/// Where a channel waits. Lives inside the channel, so that it is in at most one queue at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nothing to send, or no credit.
+    #[default]
+    Idle,
+    /// In the interactive queue.
+    Interactive,
+    /// In the bulk ring.
+    Bulk,
+}
+
+/// Whose turn it is, and how much it may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// The channel; it has been taken out of its queue.
+    pub(super) channel: ChannelId,
+    /// At most this much payload in one frame.
+    pub(super) bytes_max: usize,
+}
+
+/// The queues of the channels that can send.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    interactive: VecDeque<ChannelId>,
+    bulk: VecDeque<ChannelId>,
+    /// Interactive bytes sent since a bulk channel last had its turn.
+    burst: usize,
+}
+
+impl Schedule {
+    /// Puts a channel that can send `ready` bytes into the queue it belongs to, unless it waits already.
+    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, ready: usize) {
+        match *place {
+            Place::Idle => {}
+            // What was a keystroke has become bulk; it is noticed when its turn comes.
+            Place::Interactive | Place::Bulk => return,
+        }
+        if ready <= INTERACTIVE_BYTES_MAX {
+            *place = Place::Interactive;
+            self.interactive.push_back(channel);
+        } else {
+            *place = Place::Bulk;
+            self.bulk.push_back(channel);
+        }
+    }
+
+    /// Returns whose turn it is. The caller sends, calls [`Schedule::sent`], and enqueues the channel again if it has
+    /// more.
+    pub(super) fn next(&mut self) -> Option<Turn> {
+        let bulk_is_due = self.burst >= INTERACTIVE_BURST_BYTES && !self.bulk.is_empty();
+        if !bulk_is_due && let Some(channel) = self.interactive.pop_front() {
+            return Some(Turn { channel, bytes_max: INTERACTIVE_BYTES_MAX });
+        }
+        let channel = self.bulk.pop_front()?;
+        self.burst = 0;
+        let alone = self.bulk.is_empty() && self.interactive.is_empty();
+        Some(Turn { channel, bytes_max: if alone { PAYLOAD_BYTES_ALONE } else { QUANTUM_BYTES } })
+    }
+
+    /// Accounts for a sent frame.
+    pub(super) fn sent(&mut self, turn: Turn, bytes: usize) {
+        let interactive = turn.bytes_max == INTERACTIVE_BYTES_MAX;
+        if interactive && !self.bulk.is_empty() {
+            // A frame of one byte costs the link its overhead too.
+            self.burst = self.burst.saturating_add(bytes + FRAME_OVERHEAD_BYTES_MAX);
+        }
+    }
+
+    /// Forgets a channel that is gone.
+    pub(super) fn remove(&mut self, channel: ChannelId, place: Place) {
+        match place {
+            Place::Idle => {}
+            Place::Interactive => self.interactive.retain(|other| *other != channel),
+            Place::Bulk => self.bulk.retain(|other| *other != channel),
+        }
+    }
+
+    /// Returns whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.interactive.is_empty() && self.bulk.is_empty()
+    }
+}
+
+// One frame per turn makes plain round robin equal to deficit round robin: a quantum is exactly one frame, and a
+// channel that has less gives up its turn with it, so no deficit ever needs to be carried over.
+const _: () = assert!(QUANTUM_BYTES == PAYLOAD_BYTES_SHARED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANY: usize = 1 << 20;
+
+    struct World {
+        schedule: Schedule,
+        places: Vec<(ChannelId, Place, usize)>,
+    }
+
+    impl World {
+        fn new(queued: &[usize]) -> Self {
+            let mut world = Self { schedule: Schedule::default(), places: Vec::new() };
+            for (number, ready) in queued.iter().enumerate() {
+                let channel = ChannelId::new(number as u64);
+                let mut place = Place::Idle;
+                world.schedule.enqueue(channel, &mut place, *ready);
+                world.places.push((channel, place, *ready));
+            }
+            world
+        }
+
+        fn step(&mut self) -> Option<(u64, usize)> {
+            let turn = self.schedule.next()?;
+            let (channel, place, ready) =
+                self.places.iter_mut().find(|(channel, ..)| *channel == turn.channel).expect("known channel");
+            let bytes = turn.bytes_max.min(*ready);
+            *ready -= bytes;
+            self.schedule.sent(turn, bytes);
+            *place = Place::Idle;
+            if *ready > 0 {
+                self.schedule.enqueue(*channel, place, *ready);
+            }
+            Some((channel.get(), bytes))
+        }
+    }
+
+    #[test]
+    fn keystroke_goes_ahead_of_bulk_that_waited_longer() {
+        let mut world = World::new(&[MANY, MANY, 10]);
+        assert_eq!(world.step(), Some((2, 10)));
+        assert_eq!(world.step(), Some((0, QUANTUM_BYTES)));
+        assert_eq!(world.step(), Some((1, QUANTUM_BYTES)));
+        assert_eq!(world.step(), Some((0, QUANTUM_BYTES)));
+    }
+
+    #[test]
+    fn lone_bulk_channel_sends_large_frames() {
+        let mut world = World::new(&[MANY]);
+        assert_eq!(world.step(), Some((0, PAYLOAD_BYTES_ALONE)));
+    }
+
+    #[test]
+    fn bulk_is_never_starved_by_interactive_channels() {
+        let mut schedule = Schedule::default();
+        let bulk = ChannelId::new(1);
+        let chatter = ChannelId::new(2);
+        schedule.enqueue(bulk, &mut Place::Idle, MANY);
+        let mut bulk_turns = 0;
+        for _ in 0..200 {
+            schedule.enqueue(chatter, &mut Place::Idle, INTERACTIVE_BYTES_MAX);
+            let turn = schedule.next().expect("somebody waits");
+            schedule.sent(turn, turn.bytes_max);
+            if turn.channel == bulk {
+                bulk_turns += 1;
+                schedule.enqueue(bulk, &mut Place::Idle, MANY);
+            }
+        }
+        assert!(bulk_turns >= 4, "bulk had {bulk_turns} of 200 turns");
+    }
+
+    #[test]
+    fn bulk_channels_share_by_bytes() {
+        let mut world = World::new(&[MANY, MANY, MANY]);
+        let mut sent = [0; 3];
+        for _ in 0..30 {
+            let (channel, bytes) = world.step().expect("bulk waits");
+            sent[usize::try_from(channel).expect("small")] += bytes;
+        }
+        assert_eq!(sent[0], sent[1]);
+        assert_eq!(sent[1], sent[2]);
+    }
+}

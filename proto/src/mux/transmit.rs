@@ -1,0 +1,110 @@
+//! What goes out, in the order that keeps a keystroke fast: control, then interactive, then bulk.
+
+use std::time::Instant;
+
+use super::channel::{Channel, SendState};
+use super::{Event, Mux, State};
+use crate::frame::{Body, Frame, Grant};
+use crate::id::ChannelId;
+use crate::limit::GRANTS_PER_FRAME_MAX;
+
+impl Mux {
+    /// Returns whether [`Mux::poll_transmit`] may have something to say. Cheap; asked after every command, so that the
+    /// link is woken only for a reason.
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        match self.state {
+            State::Ended => false,
+            State::Closing { .. } => true,
+            State::Up => {
+                !self.control.is_empty()
+                    || !self.grants_due.is_empty()
+                    || !self.schedule.is_empty()
+                    || self.keepalive.wants_transmit()
+                    || self.numbering.is_overdue()
+            }
+        }
+    }
+
+    /// Returns the next frame to send, `None` when there is nothing to say.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Frame> {
+        let body = match &mut self.state {
+            State::Ended => return None,
+            State::Closing { reason, detail } => {
+                let body = Body::Close { reason: *reason, detail: std::mem::take(detail) };
+                self.state = State::Ended;
+                body
+            }
+            State::Up => self.next_body(now)?,
+        };
+        let sequence = if body.is_numbered() { self.numbering.number() } else { 0 };
+        Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body })
+    }
+
+    fn next_body(&mut self, now: Instant) -> Option<Body> {
+        if let Some(token) = self.keepalive.poll_pong() {
+            return Some(Body::Pong { token });
+        }
+        if let Some(token) = self.keepalive.poll_ping(now) {
+            return Some(Body::Ping { token });
+        }
+        if let Some(body) = self.control.pop_front() {
+            return Some(body);
+        }
+        if let Some(body) = self.next_credit(now) {
+            return Some(body);
+        }
+        if let Some(body) = self.next_data() {
+            return Some(body);
+        }
+        self.numbering.is_overdue().then_some(Body::Acknowledge)
+    }
+
+    fn next_credit(&mut self, now: Instant) -> Option<Body> {
+        let round_trip = self.keepalive.round_trip();
+        let mut grants = Vec::new();
+        while grants.len() < GRANTS_PER_FRAME_MAX {
+            let Some(channel) = self.grants_due.pop() else { break };
+            let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { continue };
+            let bytes = live.recv.credit.grant(now, round_trip, &mut self.budget);
+            if bytes > 0 {
+                grants.push(Grant { channel, bytes });
+            }
+        }
+        (!grants.is_empty()).then_some(Body::Credit { grants })
+    }
+
+    fn next_data(&mut self) -> Option<Body> {
+        while let Some(turn) = self.schedule.next() {
+            let channel = turn.channel;
+            let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { continue };
+            live.send.place = super::schedule::Place::Idle;
+            let Some(payload) = live.send.take(turn.bytes_max) else { continue };
+            self.schedule.sent(turn, payload.len());
+            self.queued_bytes -= payload.len();
+            if std::mem::take(&mut live.send.blocked) {
+                self.events.push_back(Event::Writable(channel));
+            }
+            if live.send.queue.is_empty() && live.send.state == SendState::Finishing {
+                live.send.state = SendState::Finished;
+                self.control.push_back(Body::Finish { channel });
+                self.collect(channel);
+            } else {
+                self.requeue(channel);
+            }
+            self.note_sent(payload.len());
+            return Some(Body::Data { channel, payload });
+        }
+        None
+    }
+
+    /// Puts a channel that can send into the queue it belongs to.
+    pub(super) fn requeue(&mut self, channel: ChannelId) {
+        if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
+            let ready = live.send.ready();
+            if ready > 0 {
+                self.schedule.enqueue(channel, &mut live.send.place, ready);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What we speak, and how two peers agree (design, section 3: a replica serves agents of the previous minor version).
+
+/// Lowest protocol version that this program speaks.
+pub const VERSION_MIN: u32 = 1;
+
+/// Highest protocol version that this program speaks.
+pub const VERSION_MAX: u32 = 1;
+
+/// Features that this program can use when the peer can too. Names are stable.
+pub const FEATURES: &[&str] = &[];
+
+/// A range of protocol versions, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    /// Lowest version spoken.
+    pub min: u32,
+    /// Highest version spoken.
+    pub max: u32,
+}
+
+/// What this program speaks.
+pub const OURS: VersionRange = VersionRange { min: VERSION_MIN, max: VERSION_MAX };
+
+impl VersionRange {
+    /// Returns the highest version that both ranges hold, or `None`. An inverted range holds nothing.
+    #[must_use]
+    pub fn agree(self, other: Self) -> Option<u32> {
+        let highest = self.max.min(other.max);
+        let lowest = self.min.max(other.min);
+        (self.min <= self.max && other.min <= other.max && lowest <= highest && highest > 0).then_some(highest)
+    }
+}
+
+/// Returns the features that both sides named, in our order and each once.
+#[must_use]
+pub fn agree_features(offered: &[String]) -> Vec<String> {
+    FEATURES.iter().filter(|ours| offered.iter().any(|theirs| theirs == *ours)).map(|ours| (*ours).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_agree_on_the_highest_common_one() {
+        let range = |min, max| VersionRange { min, max };
+        assert_eq!(range(1, 3).agree(range(2, 5)), Some(3));
+        assert_eq!(range(1, 1).agree(range(1, 1)), Some(1));
+        assert_eq!(range(1, 2).agree(range(3, 4)), None);
+        assert_eq!(range(3, 1).agree(range(1, 4)), None, "an inverted range is nobody's");
+        assert_eq!(range(0, 0).agree(range(0, 0)), None, "version 0 is an absent field");
+    }
+}

@@ -1,0 +1,12 @@
+//! Code generated from `schema/tunnel/v1/tunnel.proto`. Only `frame` and `reason` look inside.
+#![allow(
+    missing_docs,
+    clippy::all,
+    clippy::use_self,
+    clippy::allow_attributes_without_reason,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "generated code; a test compares it with the schema"
+)]
+
+include!("wire/tunnel.v1.rs");

@@ -1,0 +1,28 @@
+// A small app for the suites that break things: text, a slow answer, an endless stream, a WebSocket echo.
+//   node echo.mjs PORT [NAME]
+
+import { createServer } from "node:http";
+import { WebSocketServer } from "ws";
+
+const [port, name = "echo"] = process.argv.slice(2);
+
+const server = createServer((request, response) => {
+  const url = new URL(request.url, "http://localhost");
+  if (url.pathname === "/slow") {
+    setTimeout(() => response.end(`${name} slow\n`), Number(url.searchParams.get("ms") ?? 1000));
+  } else if (url.pathname === "/ticks") {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    let tick = 0;
+    const timer = setInterval(() => response.write(`data: ${tick++}\n\n`), 100);
+    response.on("close", () => clearInterval(timer));
+  } else {
+    response.end(`${name}\n`);
+  }
+});
+
+const sockets = new WebSocketServer({ server });
+sockets.on("connection", (socket) => {
+  socket.on("error", () => {});
+  socket.on("message", (data, binary) => socket.send(data, { binary }));
+});
+server.listen(Number(port), "127.0.0.1");

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack.
+# Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
+# stays below tests/real (node_modules and .cache, both ignored by git).
+#
+#   tests/real/install.sh                everything
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc
+set -euo pipefail
+
+REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+CACHE=$REAL/.cache
+CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
+GRPCIO_VERSION=1.85.1
+mkdir -p "$CACHE/log"
+
+say() { printf 'install: %s\n' "$*"; }
+die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
+
+# Runs a command quietly; shows the end of its output only if it fails.
+quiet() {
+  local log=$CACHE/log/$1.log
+  shift
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    die "failed: $* (whole output in $log)"
+  fi
+}
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# The programs and libraries from Debian, named by package.
+step_debian() {
+  local wanted=(chromium fonts-dejavu-core nginx haproxy ripgrep curl openssl procps
+    build-essential pkg-config python3-venv libkrb5-dev libx11-dev libxkbfile-dev libsecret-1-dev)
+  local missing=() package
+  for package in "${wanted[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  say "debian: ${missing[*]}"
+  quiet apt-update as_root apt-get update -qq
+  quiet apt-install as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# The npm packages of package-lock.json, at exactly these versions.
+step_node() {
+  local stamp=$CACHE/node.sha256 want
+  command -v node >/dev/null || die "node is missing: Node.js 20 or newer is needed"
+  [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] || die "node $(node --version) is too old: 20 or newer is needed"
+  want=$(sha256sum <"$REAL/package-lock.json")
+  [ -d "$REAL/node_modules" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
+  say "npm packages"
+  (cd "$REAL" && quiet npm-ci npm ci)
+  printf '%s\n' "$want" >"$stamp"
+}
+
+# code-server from npm. Its own install scripts download binaries from elsewhere, so they are switched off and the three
+# native parts (ripgrep, the terminal and watcher modules, argon2) are put in place by hand.
+step_code_server() {
+  local dir=$CACHE/code-server-$CODE_SERVER_VERSION top
+  [ -e "$dir/.ready" ] && return
+  say "code-server $CODE_SERVER_VERSION (builds native modules: some minutes)"
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  printf '{"private":true}\n' >"$dir/package.json"
+  # The headers that came with the node in use; without them node-gyp would download them.
+  local include
+  include=$(dirname "$(dirname "$(readlink -f "$(type -P node)")")")
+  [ -e "$include/include/node/node.h" ] && export npm_config_nodedir=$include
+  export npm_config_yes=true npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
+  (cd "$dir" && quiet code-server-1 npm install --ignore-scripts "code-server@$CODE_SERVER_VERSION")
+  top=$dir/node_modules/code-server
+  (cd "$top/lib/vscode" && quiet code-server-2 npm install --unsafe-perm --omit=dev --ignore-scripts)
+  mkdir -p "$top/lib/vscode/node_modules/@vscode/ripgrep/bin"
+  ln -sf "$(command -v rg)" "$top/lib/vscode/node_modules/@vscode/ripgrep/bin/rg"
+  (cd "$top/lib/vscode" && quiet code-server-3 npm rebuild)
+  (cd "$dir" && quiet code-server-4 npm rebuild argon2 --build-from-source)
+  (cd "$top/lib/vscode/extensions" && quiet code-server-5 npm install --omit=dev --ignore-scripts)
+  node "$top/out/node/entry.js" --version >"$CACHE/log/code-server-version.log" 2>&1 || die "code-server does not start: $CACHE/log/code-server-version.log"
+  touch "$dir/.ready"
+}
+
+# The Python gRPC client and server: a gRPC stack that is not written in Rust.
+step_grpc() {
+  local venv=$CACHE/venv
+  [ "$(cat "$venv/.ready" 2>/dev/null)" = "$GRPCIO_VERSION" ] && return
+  say "python grpcio $GRPCIO_VERSION"
+  rm -rf "$venv"
+  quiet venv python3 -m venv "$venv"
+  quiet grpcio "$venv/bin/pip" install --disable-pip-version-check --only-binary :all: "grpcio==$GRPCIO_VERSION"
+  printf '%s\n' "$GRPCIO_VERSION" >"$venv/.ready"
+}
+
+steps=("$@")
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc)
+for step in "${steps[@]}"; do
+  case $step in
+    debian) step_debian ;;
+    node) step_node ;;
+    code-server) step_code_server ;;
+    grpc) step_grpc ;;
+    *) die "no such step: $step (steps: debian node code-server grpc)" ;;
+  esac
+done
+say "ready"

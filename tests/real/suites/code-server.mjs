@@ -1,0 +1,99 @@
+// One working session in code-server: the workbench loads, a file is edited and saved, a terminal runs a command, a reload
+// brings everything back. Run by code-server.sh.
+
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { check, end, essential, fail, ok, open, options, record, reload, save, signIn, step, until } from "../lib/browser.mjs";
+
+// What code-server writes to the console with no proxy in between. Each entry must also be seen in the direct run of the
+// same suite, or it explains nothing.
+const ALLOWED = [
+  // A proprietary module that the open build does not contain; the workbench asks for it and goes on without it.
+  /status of 404 .*\/node_modules\/vsda\/rust\/web\/vsda(_bg\.wasm|\.js)\)$/,
+];
+
+const { label, base, folder, out, link, compare } = options();
+const { browser, context } = await open(out);
+const page = await context.newPage();
+const seen = record(page);
+const named = (text) => `${label}: ${text}`;
+const shot = (name) => page.screenshot({ path: join(out, `${label}-${name}.png`) });
+const workbench = () => page.waitForSelector(".monaco-workbench .explorer-folders-view", { timeout: 90_000 });
+
+await signIn(page, link);
+const started = Date.now();
+await essential(named("the workbench loads"), page, out, async () => {
+  await page.goto(`${base}/?folder=${encodeURIComponent(folder)}`, { waitUntil: "domcontentloaded" });
+  await workbench();
+  await page.waitForSelector('.explorer-folders-view [aria-label*="notes.txt"]', { timeout: 60_000 });
+});
+console.log(`${label}: workbench after ${Date.now() - started} ms`);
+
+await step(named("a file opens, takes typing and is saved to disk"), page, out, async () => {
+  await page.locator('.explorer-folders-view [aria-label*="notes.txt"]').first().dblclick();
+  const editor = page.locator('.editor-instance .monaco-editor[data-uri*="notes.txt"]').first();
+  await editor.locator(".view-lines").click();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type("typed through the browser: déjà vu 42", { delay: 5 });
+  await page.keyboard.press("Control+s");
+  await until("the typed text on disk", 15, () =>
+    readFileSync(join(folder, "notes.txt"), "utf8") === "first line\ntyped through the browser: déjà vu 42");
+});
+await shot("edited");
+
+await step(named("a terminal runs a command"), page, out, async () => {
+  await page.keyboard.press("Control+Backquote");
+  await page.waitForSelector(".terminal-wrapper.active .xterm-screen", { timeout: 60_000 });
+  const input = page.locator(".terminal-wrapper.active textarea.xterm-helper-textarea");
+  await input.waitFor({ state: "attached" });
+  await page.locator(".terminal-wrapper.active .xterm-screen").click();
+  // The shell may not have drawn its prompt yet; it reads what was typed before that all the same.
+  await page.keyboard.type("echo tunnel-$((40+2)) > proof.txt", { delay: 5 });
+  await page.keyboard.press("Enter");
+  await until("proof.txt", 30, () => existsSync(join(folder, "proof.txt")) && readFileSync(join(folder, "proof.txt"), "utf8") === "tunnel-42\n");
+});
+await step(named("the new file shows up in the explorer by itself"), page, out, async () => {
+  await page.waitForSelector('.explorer-folders-view [aria-label*="proof.txt"]', { timeout: 20_000 });
+});
+await shot("terminal");
+
+await step(named("a Markdown preview renders (web view with a service worker)"), page, out, async () => {
+  await page.locator('.explorer-folders-view [aria-label*="page.md"]').first().dblclick();
+  await page.waitForSelector('.editor-instance .monaco-editor[data-uri*="page.md"]');
+  await page.keyboard.press("Control+Shift+v");
+  await until("the rendered heading", 40, async () => {
+    for (const frame of page.frames()) {
+      if ((await frame.locator("h1").first().textContent({ timeout: 500 }).catch(() => "")) === "A heading") return true;
+    }
+    return false;
+  });
+});
+await shot("preview");
+
+await step(named("a reload brings the workbench and the file back"), page, out, async () => {
+  await reload(page, seen);
+  await workbench();
+  // Which editors were open is written in idle time, so an early reload may forget it; the file itself may not be lost.
+  await page.locator('.explorer-folders-view [aria-label*="notes.txt"]').first().dblclick();
+  await page.waitForSelector('.editor-instance .monaco-editor[data-uri*="notes.txt"]', { timeout: 60_000 });
+  await until("the text in the editor", 30, async () =>
+    (await page.locator('.monaco-editor[data-uri*="notes.txt"] .view-lines').first().innerText()).replaceAll("\u00a0", " ").includes("déjà vu 42"));
+});
+await shot("reloaded");
+
+const sockets = seen.sockets.filter((socket) => socket.url.startsWith(base.replace(/^http/, "ws")));
+check(named("its WebSockets carry messages both ways"), sockets.length >= 2 && sockets.every((s) => s.received > 0 && s.sent > 0 && !s.error), JSON.stringify(sockets));
+
+// Addresses and hashes differ from run to run; the rest of a message tells what it is.
+const shape = (message) => message.replaceAll(base, "BASE").replaceAll(base.replace(/^http/, "ws"), "BASE").replaceAll(folder, "FOLDER").replace(/[0-9a-f]{8,}/g, "HASH");
+const errors = [...new Set(seen.errors.map(shape))];
+save(out, `${label}-errors.json`, errors);
+save(out, `${label}-record.json`, seen);
+const direct = compare ? JSON.parse(readFileSync(compare, "utf8")) : errors;
+const allowed = ALLOWED.filter((pattern) => direct.some((message) => pattern.test(message)));
+const unexplained = errors.filter((message) => !allowed.some((pattern) => pattern.test(message)));
+if (unexplained.length === 0) ok(named("no unexplained error in the browser"));
+else for (const message of unexplained) fail(named(`error in the browser: ${message}`));
+
+await browser.close();
+end();

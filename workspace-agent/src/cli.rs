@@ -1,0 +1,84 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::dial::Gateway;
+use crate::ports::{PortArgument, Ports};
+use crate::{Options, TokenSource};
+
+/// The agent inside a workspace: makes its ports reachable through a gateway.
+#[derive(Debug, Parser)]
+#[command(name = "workspace-agent", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
+    Run(RunArguments),
+}
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  Expose every loopback port:
+    workspace-agent run --gateway https://gateway.example.com --token-file /run/secrets/agent-token
+
+  Expose two ports, one of a dev server that insists on being localhost, one of a gRPC server:
+    workspace-agent run --gateway http://localhost:8081 --token-file token \\
+      --port 5173:host=localhost --port 50051:protocol=h2
+
+Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration.
+The log level comes from WORKSPACE_AGENT_LOG (error, warn, info, debug).")]
+pub struct RunArguments {
+    /// URL of the gateway's listener for agents.
+    #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
+    pub gateway: String,
+
+    /// File that holds the agent token; read again for each dial.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_TOKEN_FILE")]
+    pub token_file: PathBuf,
+
+    /// PEM file of certificates to trust besides the system's.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// Port to expose, with options: PORT[:host=localhost][:protocol=h2]. Repeatable; none exposes every loopback
+    /// port.
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<PortArgument>,
+
+    /// Port of the address without a port; the first --port if not given.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub default_port: Option<u16>,
+
+    /// Port never to expose. Repeatable.
+    #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub denied_ports: Vec<u16>,
+}
+
+impl RunArguments {
+    /// Turns arguments into options.
+    ///
+    /// # Errors
+    /// A text that names the argument and what is wrong with it (exit status 64).
+    pub fn options(self) -> anyhow::Result<Options> {
+        let gateway = Gateway::parse(&self.gateway, self.ca_file.as_deref())
+            .map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
+        if let Err(error) = std::fs::metadata(&self.token_file) {
+            return Err(anyhow::Error::new(error).context(format!("--token-file {}", self.token_file.display())));
+        }
+        let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
+        let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
+        let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
+        Ok(Options { gateway, token: TokenSource::File(self.token_file), ports: Arc::new(ports) })
+    }
+}

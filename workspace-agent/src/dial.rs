@@ -1,0 +1,237 @@
+//! Stay connected: dial, serve channels, redial with full jitter, and stop only when a person has to act.
+
+mod connect;
+mod decide;
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use tunnel_link::backoff::Backoff;
+use tunnel_link::grpc::{ConnectError, Dialed, dial as dial_rpc, drive};
+use tunnel_link::session::{Incoming, Session};
+use tunnel_link::splice::splice;
+use tunnel_proto::hello::{Hello, Role};
+use tunnel_proto::limit::OPEN_CREDIT_BYTES;
+use tunnel_proto::mux::{SessionError, Settings, Side};
+use tunnel_proto::reason::Reason;
+use tunnel_proto::version;
+
+pub use self::connect::{BadGateway, Gateway, TlsError};
+pub use self::decide::{DialFailure, Next, decide};
+
+use crate::{Options, TokenSource, ports};
+
+/// How long a gateway may take to answer a Hello.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a closing session may take to say so.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why an agent stopped for good. Each text says what a person can do.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The gateway does not want this agent as it is.
+    #[error("the gateway refused this agent: {message}")]
+    Refused {
+        /// The gateway's words.
+        message: String,
+    },
+    /// A newer agent with the same token took over.
+    #[error("a newer agent with the same token took over; run one agent per workspace")]
+    Displaced,
+    /// The token was revoked.
+    #[error("access was revoked: {message}")]
+    Revoked {
+        /// The gateway's words.
+        message: String,
+    },
+    /// The token cannot be read.
+    #[error("the token file {path} cannot be read")]
+    Token {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+/// Runs until `stop` or until only a person can help.
+pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
+    let backoff = Backoff::default();
+    let instance = rand::random();
+    let mut failures = 0;
+    loop {
+        let started = Instant::now();
+        let failure = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            failure = one_link(&options, instance, &stop) => failure?,
+        };
+        let Some((failure, up)) = failure else { return Ok(()) };
+        failures = backoff.failures_after(failures, up).saturating_add(1);
+        match decide(failure, failures, rand::random(), &backoff) {
+            Next::Stop(ended) => return Err(ended),
+            Next::Redial { after, cause } => {
+                warn!(cause, after = ?after, attempt = failures, lasted = ?started.elapsed(), "not connected, dialing again");
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(after) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Dials once and serves until the link ends. `None` when it was asked to stop; else why it ended and how long it was
+/// up.
+async fn one_link(
+    options: &Options,
+    instance: u64,
+    stop: &CancellationToken,
+) -> Result<Option<(DialFailure, Duration)>, Ended> {
+    let token = read_token(&options.token).await?;
+    let stream = match options.gateway.connect().await {
+        Ok(stream) => stream,
+        Err(failure) => return Ok(Some((failure, Duration::ZERO))),
+    };
+    let hello = Hello {
+        versions: version::OURS,
+        features: version::FEATURES.iter().map(|name| (*name).to_owned()).collect(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        role: Role::Workspace,
+        instance,
+        resume: None,
+        open_credit_bytes: OPEN_CREDIT_BYTES,
+        ports: options.ports.exposed.clone(),
+        default_port: options.ports.default,
+    };
+    let (authority, scheme) = options.gateway.origin();
+    let dialed = dial_rpc(stream, authority, scheme, &token, hello).await;
+    let (connection, answer) = match dialed {
+        Ok(halves) => halves,
+        Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
+    };
+    let mut connection = pin!(connection);
+    let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
+    let answer = alongside(answer, connection.as_mut()).await;
+    let dialed = match answer {
+        Some(Ok(Ok(dialed))) => dialed,
+        Some(Ok(Err(error))) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
+        Some(Err(_elapsed)) => return Ok(Some((DialFailure::WelcomeTimedOut, Duration::ZERO))),
+        None => return Ok(Some((DialFailure::Rpc(ConnectError::NoWelcome), Duration::ZERO))),
+    };
+    let since = Instant::now();
+    let end = serve(options, dialed, connection, stop).await;
+    Ok(end.map(|error| (DialFailure::Session(error), since.elapsed())))
+}
+
+/// Serves one session; `None` when it was asked to stop.
+async fn serve(
+    options: &Options,
+    dialed: Dialed,
+    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+    stop: &CancellationToken,
+) -> Option<SessionError> {
+    let welcome = &dialed.welcome;
+    let session = Session::new(Settings {
+        channels_max: welcome.channels_max,
+        keepalive_interval: welcome.keepalive_interval,
+        keepalive_timeout: welcome.keepalive_timeout,
+        ..Settings::new(Side::Agent)
+    });
+    dialed.attach(session.clone());
+    info!(
+        workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
+        gateway = %options.gateway, "connected"
+    );
+    let mut channels = JoinSet::new();
+    let reader = dialed.reader;
+    let mut driver = pin!(drive(&session, reader));
+    let mut link_is_up = true;
+    let end = loop {
+        tokio::select! {
+            error = &mut driver => break Some(error),
+            result = connection.as_mut(), if link_is_up => {
+                debug!(?result, "the link's connection ended");
+                link_is_up = false;
+                session.link_lost();
+            }
+            incoming = session.accept() => match incoming {
+                Some(incoming) => {
+                    channels.spawn(serve_channel(options.ports.clone(), incoming));
+                }
+                // The driver is about to say why.
+                None => if let Some(request) = session.drain_request() { debug!(?request, "draining") },
+            },
+            Some(_) = channels.join_next(), if !channels.is_empty() => {}
+            () = stop.cancelled() => {
+                session.close(Reason::Shutdown, "the agent is shutting down");
+                break None;
+            }
+        }
+        if session.is_ended() {
+            break Some((&mut driver).await);
+        }
+    };
+    // Every channel was reset with the session; their sockets close as the tasks end.
+    channels.shutdown().await;
+    if link_is_up {
+        // The frame that says why is still to be sent.
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
+    }
+    end
+}
+
+async fn serve_channel(ports: std::sync::Arc<ports::Ports>, incoming: Incoming) {
+    let port = incoming.port;
+    let connected = tokio::select! {
+        // Nobody waits any more: make no connection for them.
+        () = incoming.abandoned() => return,
+        connected = ports::connect(&ports, port) => connected,
+    };
+    match connected {
+        Err(reason) => {
+            debug!(port, %reason, "channel refused");
+            incoming.refuse(reason);
+        }
+        Ok(socket) => match splice(incoming.accept(), socket).await {
+            Ok(copied) => debug!(port, inward = copied.inward, outward = copied.outward, "channel ended"),
+            Err(error) => debug!(port, %error, "channel broke"),
+        },
+    }
+}
+
+/// Polls `work` while the connection is driven. `None` when the connection ended first.
+async fn alongside<W: Future>(
+    work: W,
+    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+) -> Option<W::Output> {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        output = &mut work => Some(output),
+        result = connection.as_mut() => {
+            debug!(?result, "the connection ended before the welcome");
+            // What was received before the end is still there to be read.
+            tokio::time::timeout(Duration::ZERO, work).await.ok()
+        }
+    }
+}
+
+async fn read_token(source: &TokenSource) -> Result<String, Ended> {
+    match source {
+        TokenSource::Value(token) => Ok(token.as_ref().to_owned()),
+        TokenSource::File(path) => {
+            let unreadable = |error| Ended::Token { path: path.display().to_string(), error };
+            // A token file is a few dozen bytes; it is read once per dial.
+            let text = tokio::fs::read_to_string(path).await.map_err(unreadable)?;
+            Ok(text.trim().to_owned())
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What to do after a link ended or did not come up: one pure decision.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tunnel_link::backoff::Backoff;
+use tunnel_link::grpc::ConnectError;
+use tunnel_proto::mux::SessionError;
+use tunnel_proto::reason::Reason;
+
+use super::Ended;
+
+/// Why there is no link.
+#[derive(Debug, Error)]
+pub enum DialFailure {
+    /// The name could not be resolved or no address answered.
+    #[error("cannot connect")]
+    Connect(#[source] std::io::Error),
+    /// Nothing answered in time.
+    #[error("no answer to a connection attempt in time")]
+    ConnectTimedOut,
+    /// TLS failed.
+    #[error("the TLS handshake failed")]
+    Tls(#[source] std::io::Error),
+    /// The RPC failed.
+    #[error(transparent)]
+    Rpc(ConnectError),
+    /// The gateway did not answer the Hello.
+    #[error("the gateway did not answer in time")]
+    WelcomeTimedOut,
+    /// A session was up and ended.
+    #[error("the session ended: {0}")]
+    Session(SessionError),
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Next {
+    /// Time may heal it.
+    Redial {
+        /// How long to wait.
+        after: Duration,
+        /// For the log.
+        cause: String,
+    },
+    /// Only a person can.
+    Stop(Ended),
+}
+
+/// Decides. `roll` is uniform in `0.0..1.0`.
+#[must_use]
+pub fn decide(failure: DialFailure, failures: u32, roll: f64, backoff: &Backoff) -> Next {
+    let jittered = backoff.delay(failures, roll);
+    match failure {
+        DialFailure::Rpc(ConnectError::Refused(refused)) if !refused.code.is_temporary() => {
+            Next::Stop(Ended::Refused { message: refused.message })
+        }
+        DialFailure::Rpc(ConnectError::Refused(refused)) => {
+            // The gateway's hint is the least; the jitter on top keeps a herd apart.
+            let after = refused.retry_after.unwrap_or_default() + jittered;
+            Next::Redial { after, cause: refused.message }
+        }
+        DialFailure::Session(SessionError::Closed { reason: Reason::Displaced, .. }) => Next::Stop(Ended::Displaced),
+        DialFailure::Session(SessionError::Closed { reason: Reason::Revoked, detail }) => {
+            Next::Stop(Ended::Revoked { message: detail })
+        }
+        failure @ (DialFailure::Connect(_)
+        | DialFailure::ConnectTimedOut
+        | DialFailure::Tls(_)
+        | DialFailure::Rpc(_)
+        | DialFailure::WelcomeTimedOut
+        | DialFailure::Session(_)) => Next::Redial { after: jittered, cause: with_sources(&failure) },
+    }
+}
+
+/// Joins an error with its sources: the innermost one is usually what a person needs.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel_link::grpc::{Code, Refused};
+
+    use super::*;
+
+    fn closed(reason: Reason) -> DialFailure {
+        DialFailure::Session(SessionError::Closed { reason, detail: "why".into() })
+    }
+
+    fn refused(code: Code, retry_after: Option<Duration>) -> DialFailure {
+        DialFailure::Rpc(ConnectError::Refused(Refused { code, message: "no".into(), retry_after }))
+    }
+
+    #[track_caller]
+    fn check_stops(failure: DialFailure) {
+        let next = decide(failure, 1, 0.5, &Backoff::default());
+        assert!(matches!(next, Next::Stop(_)), "{next:?}");
+    }
+
+    #[track_caller]
+    fn check_redials(failure: DialFailure) -> Duration {
+        match decide(failure, 1, 0.5, &Backoff::default()) {
+            Next::Redial { after, .. } => after,
+            Next::Stop(ended) => panic!("stopped: {ended}"),
+        }
+    }
+
+    #[test]
+    fn agent_stops_only_when_a_person_has_to_act() {
+        check_stops(refused(Code::Unauthenticated, None));
+        check_stops(refused(Code::FailedPrecondition, None));
+        check_stops(closed(Reason::Displaced));
+        check_stops(closed(Reason::Revoked));
+        for reason in Reason::ALL {
+            if !matches!(reason, Reason::Displaced | Reason::Revoked) {
+                check_redials(closed(*reason));
+            }
+        }
+        check_redials(DialFailure::Connect(std::io::ErrorKind::ConnectionRefused.into()));
+        check_redials(DialFailure::ConnectTimedOut);
+        check_redials(DialFailure::WelcomeTimedOut);
+        check_redials(DialFailure::Session(SessionError::KeepaliveTimedOut));
+    }
+
+    #[test]
+    fn gateways_hint_is_the_least_to_wait() {
+        let hint = Duration::from_secs(7);
+        assert!(check_redials(refused(Code::Unavailable, Some(hint))) >= hint);
+    }
+}

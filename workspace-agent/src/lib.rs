@@ -1,0 +1,50 @@
+//! The agent inside a workspace. It dials a gateway, keeps one session open, and joins the channels that the gateway
+//! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no address from anybody: ports only.
+
+pub mod cli;
+pub mod dial;
+pub mod ports;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::dial::{Ended, Gateway};
+pub use self::ports::Ports;
+
+/// What an agent needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to dial.
+    pub gateway: Gateway,
+    /// What proves who this agent is; read anew for each dial, so that it can be rotated.
+    pub token: TokenSource,
+    /// What it exposes.
+    pub ports: Arc<Ports>,
+}
+
+/// Where the token comes from. Never from the command line's arguments: those are visible to every process.
+#[derive(Clone)]
+pub enum TokenSource {
+    /// A file, read for each dial.
+    File(std::path::PathBuf),
+    /// A value, for agents inside another program.
+    Value(Arc<str>),
+}
+
+impl std::fmt::Debug for TokenSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => formatter.debug_tuple("File").field(path).finish(),
+            Self::Value(_) => formatter.write_str("Value(***)"),
+        }
+    }
+}
+
+/// Runs an agent until `stop` or until nothing but a person can help.
+///
+/// # Errors
+/// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
+pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
+    dial::run(options, stop).await
+}

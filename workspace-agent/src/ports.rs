@@ -1,0 +1,156 @@
+//! Channel to local port: which ports, and how they are reached.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tunnel_link::socket;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port};
+use tunnel_proto::reason::Reason;
+
+/// How long a loopback connection may take. A listener whose backlog is full makes the kernel retry for minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What an agent exposes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// The ports that were named; none means every loopback port.
+    pub exposed: Vec<Port>,
+    /// Ports of the agent itself and of whoever runs it; never reached, even if named.
+    pub denied: BTreeSet<u16>,
+    /// Port of `{name}.{zone}`.
+    pub default: Option<u16>,
+}
+
+impl Ports {
+    /// Decides whether a channel may go to `port`. The gateway decides too; this check stands on its own.
+    #[must_use]
+    pub fn allow(&self, port: u16) -> bool {
+        let named = self.exposed.is_empty() || self.exposed.iter().any(|exposed| exposed.number == port);
+        port > 0 && named && !self.denied.contains(&port)
+    }
+}
+
+/// Connects to an allowed port on this machine: `127.0.0.1`, then `::1`, for dev servers that listen on either.
+///
+/// # Errors
+/// The reason that the gateway is told.
+///
+/// Cancel safety: safe; a half-made connection is closed.
+pub async fn connect(ports: &Ports, port: u16) -> Result<TcpStream, Reason> {
+    if !ports.allow(port) {
+        return Err(Reason::PortNotAllowed);
+    }
+    let deadline = tokio::time::Instant::now() + CONNECT_TIMEOUT;
+    let mut reason = Reason::PortClosed;
+    for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))] {
+        match tokio::time::timeout_at(deadline, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return ready(stream).map_err(|_gone| Reason::AppReset),
+            Ok(Err(_)) => {}
+            Err(_elapsed) => reason = Reason::TimedOut,
+        }
+    }
+    Err(reason)
+}
+
+fn ready(stream: TcpStream) -> io::Result<TcpStream> {
+    // A port on which nothing listens can be connected to itself when it is in the ephemeral range (TCP simultaneous
+    // open); that is nobody's app.
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    socket::tune(&stream)?;
+    Ok(stream)
+}
+
+/// The text is not `PORT[:host=localhost|original][:protocol=http1|h2]`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadPort {
+    /// Not 1 to 65535.
+    #[error("`{0}` is not a port from 1 to 65535")]
+    Number(String),
+    /// An option that is not known.
+    #[error("`{0}` is not one of host=original, host=localhost, protocol=http1, protocol=h2")]
+    Option(String),
+}
+
+/// A port as the command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortArgument(pub Port);
+
+impl FromStr for PortArgument {
+    type Err = BadPort;
+
+    fn from_str(text: &str) -> Result<Self, BadPort> {
+        let mut parts = text.split(':');
+        let number = parts.next().unwrap_or_default();
+        let number = match number.parse() {
+            Ok(number) if number > 0 => number,
+            Ok(0_u16..) | Err(_) => return Err(BadPort::Number(number.to_owned())),
+        };
+        let mut port = Port { number, protocol: AppProtocol::default(), host: HostMode::default() };
+        for option in parts {
+            match option {
+                "host=original" => port.host = HostMode::Original,
+                "host=localhost" => port.host = HostMode::Localhost,
+                "protocol=http1" => port.protocol = AppProtocol::Http1,
+                "protocol=h2" => port.protocol = AppProtocol::Http2,
+                _ => return Err(BadPort::Option(option.to_owned())),
+            }
+        }
+        Ok(Self(port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn port(number: u16) -> Port {
+        Port { number, protocol: AppProtocol::Http1, host: HostMode::Original }
+    }
+
+    #[test]
+    fn unnamed_and_denied_ports_are_not_reached() {
+        let open = Ports::default();
+        assert!(open.allow(8080));
+        assert!(!open.allow(0));
+        let named = Ports { exposed: vec![port(8080)], denied: BTreeSet::from([9090]), default: None };
+        assert!(named.allow(8080));
+        assert!(!named.allow(8081));
+        let denied = Ports { denied: BTreeSet::from([8080]), ..named };
+        assert!(!denied.allow(8080), "denied wins over named");
+    }
+
+    #[test]
+    fn port_arguments_are_read_and_refused_by_name() {
+        assert_eq!("8080".parse(), Ok(PortArgument(port(8080))));
+        let h2 = Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
+        assert_eq!("5173:host=localhost:protocol=h2".parse(), Ok(PortArgument(h2)));
+        assert_eq!("0".parse::<PortArgument>(), Err(BadPort::Number("0".into())));
+        assert_eq!("65536".parse::<PortArgument>(), Err(BadPort::Number("65536".into())));
+        assert_eq!("80:tls".parse::<PortArgument>(), Err(BadPort::Option("tls".into())));
+    }
+
+    #[tokio::test]
+    async fn both_loopback_families_are_tried_and_a_closed_port_is_named() {
+        let four = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let number = four.local_addr().expect("bound").port();
+        assert!(connect(&Ports::default(), number).await.is_ok());
+        drop(four);
+        assert_eq!(connect(&Ports::default(), number).await.err(), Some(Reason::PortClosed));
+        let named = Ports { exposed: vec![port(1)], ..Ports::default() };
+        assert_eq!(connect(&named, number).await.err(), Some(Reason::PortNotAllowed));
+        // Machines without IPv6 cannot show the second half.
+        if let Ok(six) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await {
+            let number = six.local_addr().expect("bound").port();
+            assert!(connect(&Ports::default(), number).await.is_ok());
+        }
+    }
+}
