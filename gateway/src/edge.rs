@@ -40,3 +40,16 @@ pub mod respond;
 pub mod rewrite;
 /// WebSocket upgrades over HTTP/1.1 and HTTP/2, other upgrades, and the origin check they share with unsafe methods.
 pub mod websocket;
+
+// The shells: what has tasks, sockets and clocks.
+
+/// Bodies on their way through.
+pub mod body;
+/// A user's connection.
+pub mod connection;
+pub(crate) mod forward;
+/// Every request's way through the edge.
+pub mod service;
+mod upgrade;
+/// Connections to apps over channels.
+pub mod upstream;

@@ -2,10 +2,16 @@
 //!
 //! ARCHITECTURE.md at the top of the repository has the map of these modules and the direction of their arrows.
 
+mod admin;
+pub mod app;
 pub mod auth;
 pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod edge;
 pub mod model;
+pub mod net;
+pub mod sessions;
 pub mod store;
+pub mod telemetry;
+mod ui;

@@ -1,1 +1,110 @@
-fn main() {}
+//! `gateway`: parse, run, map the result to an exit status.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use gateway::app::App;
+use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token};
+use gateway::config::{Config, process_environment};
+use gateway::store::wall_clock;
+use gateway::{demo, telemetry};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let env = process_environment();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()).into(),
+    };
+    runtime.block_on(run(&cli, &env)).into()
+}
+
+async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
+    let mut console = Console::process();
+    match &cli.command {
+        Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
+        Command::Serve(_) => match load(cli, env) {
+            Ok(config) => finish(serve(config).await),
+            Err(exit) => exit,
+        },
+        Command::Demo(args) => match load(cli, env) {
+            Ok(config) => finish(with_signals(|stop| demo::run(config, args, stop, announce)).await),
+            Err(exit) => exit,
+        },
+    }
+}
+
+fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
+    match cli.load_config(env) {
+        Ok(config) => {
+            telemetry::start_logging(&config.log);
+            Ok(config)
+        }
+        Err(problems) => {
+            // Nothing can be done about a closed standard error.
+            drop(writeln!(std::io::stderr().lock(), "{problems}"));
+            Err(Exit::BadConfig)
+        }
+    }
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let app = App::bind(config).await?;
+    let addresses = app.addresses()?;
+    tracing::info!(users = %addresses.public, agents = %addresses.agents, admin = ?addresses.admin, public_url = %app.config().public_url, "gateway is up");
+    let link = app.sign_in_link()?;
+    writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+    with_signals(async |stop| {
+        app.run(stop).await;
+        Ok(())
+    })
+    .await
+}
+
+/// Runs `work` with a token that SIGINT and SIGTERM cancel.
+async fn with_signals<F, W>(work: W) -> anyhow::Result<()>
+where
+    W: FnOnce(CancellationToken) -> F,
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut work = std::pin::pin!(work(stop.clone()));
+    tokio::select! {
+        result = &mut work => return result,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    tokio::select! {
+        result = &mut work => result,
+        // A second signal means: now.
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+fn announce(link: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n  Open this link (it works once):\n\n    {link}\n\n  Ctrl-C ends the demo.\n")?;
+    out.flush()
+}
+
+fn finish(result: anyhow::Result<()>) -> Exit {
+    match result {
+        Ok(()) => Exit::Success,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> Exit {
+    // Nothing can be done about a closed standard error.
+    drop(writeln!(std::io::stderr().lock(), "gateway: {error:#}"));
+    Exit::Failed
+}

@@ -25,6 +25,7 @@ lines=$(mktemp)
 running=
 finish() {
   trap - EXIT INT TERM HUP
+  trap '' PIPE
   # The suite ends what it started when it is told to end; it gets the time for that.
   if [ -n "$running" ] && kill -TERM "$running" 2>/dev/null; then wait "$running" 2>/dev/null; fi
   rm -f "$lines"

@@ -151,7 +151,7 @@ async fn serve(
         gateway = %options.gateway, "connected"
     );
     let mut channels = JoinSet::new();
-    let reader = dialed.reader;
+    let Dialed { reader, hold, .. } = dialed;
     let mut driver = pin!(drive(&session, reader));
     let mut link_is_up = true;
     let end = loop {
@@ -182,8 +182,16 @@ async fn serve(
     // Every channel was reset with the session; their sockets close as the tasks end.
     channels.shutdown().await;
     if link_is_up {
-        // The frame that says why is still to be sent.
-        drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
+        // The frame that says why is still to be sent; without a hold the connection ends after that.
+        let farewell = async {
+            tokio::select! {
+                () = session.said() => {}
+                result = connection.as_mut() => { debug!(?result, "the connection ended"); return; }
+            }
+            drop(hold);
+            connection.as_mut().await.ok();
+        };
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, farewell).await);
     }
     end
 }

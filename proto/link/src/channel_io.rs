@@ -27,6 +27,8 @@ pub struct ChannelIo {
 #[derive(Debug)]
 enum State {
     Unopened { port: u16, accepted: Option<oneshot::Sender<Result<(), Reason>>>, reader: Option<Waker> },
+    /// Finished before its first byte, so there never was a channel: nothing comes back either.
+    Unused,
     Open(ChannelId),
     Failed(OpenError),
 }
@@ -111,6 +113,7 @@ impl ChannelIo {
                 *reader = Some(context.waker().clone());
                 Poll::Pending
             }
+            State::Unused => Poll::Ready(Ok(None)),
             State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
             State::Open(channel) => self.session.poll_read(*channel, context).map(|read| match read {
                 Read::Bytes(bytes) => Ok(Some(bytes)),
@@ -124,8 +127,19 @@ impl ChannelIo {
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         match &self.state {
             State::Unopened { .. } => Poll::Ready(Ok(PAYLOAD_BYTES_ALONE)),
+            State::Unused => Poll::Ready(Err(ChannelError::Finished.into())),
             State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
             State::Open(channel) => self.session.poll_room(*channel, context).map(written),
+        }
+    }
+
+    /// Waits for the channel's end by a reset. For a caller that waits for neither bytes nor room and still has to
+    /// hear that its peer is gone.
+    pub fn poll_reset(&mut self, context: &Context<'_>) -> Poll<ChannelError> {
+        match &self.state {
+            State::Unopened { .. } | State::Unused => Poll::Pending,
+            State::Failed(error) => Poll::Ready(ChannelError::Open(*error)),
+            State::Open(channel) => self.session.poll_reset(*channel, context).map(ChannelError::Reset),
         }
     }
 
@@ -135,6 +149,7 @@ impl ChannelIo {
         let offered = bytes.len();
         let channel = match &mut self.state {
             State::Open(channel) => *channel,
+            State::Unused => return Poll::Ready(Err(ChannelError::Finished.into())),
             State::Failed(error) => return Poll::Ready(Err(ChannelError::Open(*error).into())),
             State::Unopened { port, accepted, reader } => {
                 let reader = reader.take();
@@ -171,12 +186,20 @@ impl ChannelIo {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        match &self.state {
+        match &mut self.state {
             State::Open(channel) => {
                 self.session.finish(*channel);
                 Ok(())
             }
-            State::Unopened { .. } => Ok(()),
+            State::Unopened { reader, .. } => {
+                let reader = reader.take();
+                self.state = State::Unused;
+                if let Some(reader) = reader {
+                    reader.wake();
+                }
+                Ok(())
+            }
+            State::Unused => Ok(()),
             State::Failed(error) => Err(ChannelError::Open(*error).into()),
         }
     }

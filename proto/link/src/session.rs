@@ -30,6 +30,8 @@ pub struct Session {
 struct Shared {
     state: Mutex<State>,
     ended: CancellationToken,
+    /// The link has taken everything there was to say.
+    said: CancellationToken,
 }
 
 struct State {
@@ -61,20 +63,38 @@ pub struct DrainRequest {
     pub redial_after: Duration,
 }
 
-/// Wakers collected under the lock and run after it.
+/// Frames handled under one hold of the lock, so that a flood of small ones keeps no channel waiting for long.
+const FRAMES_PER_LOCK: usize = 64;
+
+/// What the peer said about an opened channel, and who waits for it.
+type Answer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
+
+/// Wakers and answers collected under the lock and run after it.
 #[derive(Default)]
 struct Wakes {
     transmit: Option<Waker>,
+    /// Most calls wake one task: no allocation for it.
+    first: Option<Waker>,
     others: Vec<Waker>,
+    answers: Vec<Answer>,
 }
 
 impl Wakes {
+    fn add(&mut self, waker: Option<Waker>) {
+        if self.first.is_none() {
+            self.first = waker;
+        } else {
+            self.others.extend(waker);
+        }
+    }
+
     fn run(self) {
-        if let Some(waker) = self.transmit {
+        for waker in self.transmit.into_iter().chain(self.first).chain(self.others) {
             waker.wake();
         }
-        for waker in self.others {
-            waker.wake();
+        for (sender, answer) in self.answers {
+            // Nobody may be waiting any more.
+            sender.send(answer).ok();
         }
     }
 }
@@ -97,7 +117,7 @@ impl Session {
             draining: None,
             end: None,
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), ended: CancellationToken::new() }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), ended: CancellationToken::new(), said: CancellationToken::new() }) }
     }
 
     /// Makes a channel to `port` that opens with its first written bytes, so that opening costs no round trip. The
@@ -124,9 +144,11 @@ impl Session {
         first: &mut Bytes,
         accepted: oneshot::Sender<Result<(), Reason>>,
     ) -> Result<ChannelId, OpenError> {
+        // On failure the sender is dropped, which wakes its receiver, after the lock is released.
+        let mut accepted = Some(accepted);
         self.with(|state| {
             let channel = state.mux.open(now(), port, first)?;
-            state.channels.insert(channel, Waiting { accepted: Some(accepted), ..Waiting::default() });
+            state.channels.insert(channel, Waiting { accepted: accepted.take(), ..Waiting::default() });
             Ok(channel)
         })
     }
@@ -192,6 +214,13 @@ impl Session {
         self.shared.ended.is_cancelled()
     }
 
+    /// Completes when an ended session has handed its last frame, the one that says why, to its link.
+    ///
+    /// Cancel safety: safe.
+    pub async fn said(&self) {
+        self.shared.said.cancelled().await;
+    }
+
     /// Returns counters for people and metrics.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -234,6 +263,17 @@ impl Session {
         })
     }
 
+    /// Waits for the end of a channel by a reset, whatever else could be done with it. Waits in the writer's place.
+    pub(crate) fn poll_reset(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Reason> {
+        self.with(|state| match state.mux.room(channel) {
+            Room::Reset(reason) => Poll::Ready(reason),
+            Room::Bytes(_) | Room::Finished | Room::Pending => {
+                register(&mut state.channels.entry(channel).or_default().write, context);
+                Poll::Pending
+            }
+        })
+    }
+
     pub(crate) fn finish(&self, channel: ChannelId) {
         self.with(|state| state.mux.finish(channel));
     }
@@ -243,16 +283,17 @@ impl Session {
     }
 
     pub(crate) fn release(&self, channel: ChannelId) {
-        self.with(|state| {
+        // Whoever waited is dropped after the lock is released.
+        drop(self.with(|state| {
             state.mux.release(channel);
-            state.channels.remove(&channel);
-        });
+            state.channels.remove(&channel)
+        }));
     }
 
     /// Fills a batch of frames to send, or waits for something to say.
     pub(crate) fn poll_transmit(&self, context: &Context<'_>, mut sink: impl FnMut(Frame) -> bool) -> Poll<bool> {
         let now = now();
-        self.with(|state| {
+        let polled = self.with(|state| {
             let mut any = false;
             while let Some(frame) = state.mux.poll_transmit(now) {
                 any = true;
@@ -268,20 +309,32 @@ impl Session {
             }
             register(&mut state.transmit, context);
             Poll::Pending
-        })
+        });
+        if polled == Poll::Ready(false) {
+            self.shared.said.cancel();
+        }
+        polled
     }
 
-    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too.
+    /// The link's outgoing half is gone: what was not said by now never is.
+    pub(crate) fn transmit_gone(&self) {
+        drop(self.with(|state| state.transmit.take()));
+        self.shared.said.cancel();
+    }
+
+    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too. Returns
+    /// whether it is to be called again for the rest.
     pub(crate) fn handle_frames(
         &self,
         mut next: impl FnMut() -> Option<Result<Frame, SessionError>>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         let now = now();
         self.with(|state| {
-            while let Some(frame) = next() {
+            for _ in 0..FRAMES_PER_LOCK {
+                let Some(frame) = next() else { return Ok(false) };
                 frame.and_then(|frame| state.mux.handle_frame(now, frame))?;
             }
-            Ok(())
+            Ok(true)
         })
     }
 
@@ -309,6 +362,7 @@ impl Session {
             state.mux.link_lost();
             state.end.get_or_insert(SessionError::Ended);
         });
+        self.shared.said.cancel();
         self.shared.ended.cancel();
     }
 
@@ -358,21 +412,7 @@ impl Incoming {
     ///
     /// Cancel safety: safe; nothing is read.
     pub async fn abandoned(&self) {
-        std::future::poll_fn(|context| match self.io.session().poll_room(self.channel, context) {
-            Poll::Ready(Room::Reset(_)) => Poll::Ready(()),
-            Poll::Ready(Room::Bytes(_) | Room::Finished | Room::Pending) | Poll::Pending => {
-                self.io.session().watch_write(self.channel, context);
-                Poll::Pending
-            }
-        })
-        .await;
-    }
-}
-
-impl Session {
-    /// Registers for the next event that concerns a writer, a reset among them.
-    fn watch_write(&self, channel: ChannelId, context: &Context<'_>) {
-        self.with(|state| register(&mut state.channels.entry(channel).or_default().write, context));
+        std::future::poll_fn(|context| self.io.session().poll_reset(self.channel, context).map(drop)).await;
     }
 }
 
@@ -393,19 +433,17 @@ impl State {
             match event {
                 Event::Opened(open) => {
                     self.incoming.push_back(open);
-                    wakes.others.extend(self.accept.take());
+                    wakes.add(self.accept.take());
                 }
                 Event::Accepted(channel) => {
-                    if let Some(sender) = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take()) {
-                        // Nobody may be waiting any more.
-                        sender.send(Ok(())).ok();
-                    }
+                    let sender = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take());
+                    wakes.answers.extend(sender.map(|sender| (sender, Ok(()))));
                 }
                 Event::Readable(channel) => {
-                    wakes.others.extend(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
+                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
                 }
                 Event::Writable(channel) => {
-                    wakes.others.extend(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
+                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
                 }
                 Event::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
                 Event::Draining { deadline_ms, redial_after_ms } => {
@@ -413,12 +451,12 @@ impl State {
                         deadline: Duration::from_millis(u64::from(deadline_ms)),
                         redial_after: Duration::from_millis(u64::from(redial_after_ms)),
                     });
-                    wakes.others.extend(self.accept.take());
+                    wakes.add(self.accept.take());
                 }
             }
         }
         if self.end.is_some() {
-            wakes.others.extend(self.accept.take());
+            wakes.add(self.accept.take());
         }
         if self.transmit.is_some() && (self.mux.wants_transmit() || self.mux.is_ended()) {
             wakes.transmit = self.transmit.take();
@@ -427,12 +465,9 @@ impl State {
 
     fn wake_all(&mut self, channel: ChannelId, reason: Reason, wakes: &mut Wakes) {
         if let Some(waiting) = self.channels.get_mut(&channel) {
-            wakes.others.extend(waiting.read.take());
-            wakes.others.extend(waiting.write.take());
-            if let Some(sender) = waiting.accepted.take() {
-                // Nobody may be waiting any more.
-                sender.send(Err(reason)).ok();
-            }
+            wakes.add(waiting.read.take());
+            wakes.add(waiting.write.take());
+            wakes.answers.extend(waiting.accepted.take().map(|sender| (sender, Err(reason))));
         }
     }
 }

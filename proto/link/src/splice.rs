@@ -4,9 +4,11 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 use tunnel_proto::reason::Reason;
@@ -15,6 +17,11 @@ use crate::channel_io::ChannelIo;
 
 /// A first read is this large; it grows to a whole frame while reads fill it, so an idle channel holds little.
 const READ_BYTES_MIN: usize = 4 * 1024;
+
+/// How long a broken socket's last words have to reach their reader before the channel is reset. An app that answers
+/// without reading the whole request and closes makes its kernel send a reset right behind the answer (RFC 9112,
+/// section 9.6), and a channel's reset takes back what was not read yet.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Copies until both directions have ended, or one failed.
 ///
@@ -27,14 +34,40 @@ pub async fn splice<S>(channel: ChannelIo, socket: S) -> io::Result<Copied>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    splice_idle(channel, socket, None).await
+}
+
+/// Like [`splice`], and ends with [`io::ErrorKind::TimedOut`] when no byte moved either way for `idle`.
+///
+/// # Errors
+/// As for [`splice`].
+///
+/// Cancel safety: not resumable; dropping it resets the channel and closes the socket.
+pub async fn splice_idle<S>(channel: ChannelIo, socket: S, idle: Option<Duration>) -> io::Result<Copied>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut splice = Splice {
         channel,
         socket,
-        inward: Inward { pending: Bytes::new(), state: InwardState::Open },
+        inward: Inward { pending: Bytes::new(), unflushed: false, state: InwardState::Open },
         outward: Outward { pending: Bytes::new(), buffer: BytesMut::new(), read_bytes: READ_BYTES_MIN, state: OutwardState::Open },
         copied: Copied::default(),
     };
-    let result = poll_fn(|context| splice.poll(context)).await;
+    let result = loop {
+        let before = splice.copied;
+        let copy = poll_fn(|context| splice.poll(context));
+        let Some(idle) = idle else { break copy.await };
+        match tokio::time::timeout(idle, copy).await {
+            Ok(result) => break result,
+            // One timer for the whole wait, not one per byte: it is looked at when it fires.
+            Err(_elapsed) if splice.copied == before => {
+                splice.channel.reset(Reason::TimedOut);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(_elapsed) => {}
+        }
+    };
     match result {
         Ok(()) => Ok(splice.copied),
         Err(Side::Channel(error)) => Err(error),
@@ -65,6 +98,8 @@ struct Splice<S> {
 /// Channel to socket.
 struct Inward {
     pending: Bytes,
+    /// Something was written that the socket may still hold.
+    unflushed: bool,
     state: InwardState,
 }
 
@@ -76,11 +111,12 @@ struct Outward {
     state: OutwardState,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum OutwardState {
     Open,
     ShuttingDown,
     Over,
+    /// The socket broke after it had said something; see [`LAST_WORDS`].
+    Broken { error: Option<io::Error>, until: Pin<Box<Sleep>> },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,7 +138,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
         let inward = self.poll_inward(context)?;
         let outward = self.poll_outward(context)?;
-        if inward.is_ready() && outward.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if inward.is_ready() && outward.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        // With the socket as the only thing waited for, nobody would hear that the channel's other end is gone.
+        if !self.waits_for_channel()
+            && let Poll::Ready(error) = self.channel.poll_reset(context)
+        {
+            return Poll::Ready(Err(Side::Channel(error.into())));
+        }
+        Poll::Pending
+    }
+
+    /// Returns whether a reset of the channel wakes this task already, because it waits for bytes.
+    fn waits_for_channel(&self) -> bool {
+        match self.inward.state {
+            InwardState::Open => self.inward.pending.is_empty(),
+            InwardState::Discarding => true,
+            InwardState::ShuttingDown | InwardState::Over => false,
+        }
     }
 
     fn poll_inward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
@@ -119,9 +173,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     None => self.inward.state = InwardState::Over,
                 },
                 InwardState::Open if self.inward.pending.is_empty() => {
-                    match ready!(self.channel.poll_bytes(context)).map_err(Side::Channel)? {
-                        Some(bytes) => self.inward.pending = bytes,
-                        None => self.inward.state = InwardState::ShuttingDown,
+                    match self.channel.poll_bytes(context).map_err(Side::Channel)? {
+                        Poll::Ready(Some(bytes)) => self.inward.pending = bytes,
+                        Poll::Ready(None) => self.inward.state = InwardState::ShuttingDown,
+                        Poll::Pending => {
+                            self.flush(context);
+                            return Poll::Pending;
+                        }
                     }
                 }
                 InwardState::Open => {
@@ -129,6 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     match ready!(Pin::new(&mut self.socket).poll_write(context, pending)) {
                         Ok(written) if written > 0 => {
                             pending.advance(written);
+                            self.inward.unflushed = true;
                             self.copied.inward += written as u64;
                         }
                         Ok(_) | Err(_) => {
@@ -142,10 +201,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
         }
     }
 
+    /// A socket with a buffer of its own, as TLS has one, must not keep the last bytes back.
+    fn flush(&mut self, context: &mut Context<'_>) {
+        if self.inward.unflushed {
+            // An error shows again at the next write or read.
+            self.inward.unflushed = Pin::new(&mut self.socket).poll_flush(context).is_pending();
+        }
+    }
+
     fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Side>> {
         loop {
-            match self.outward.state {
+            match &mut self.outward.state {
                 OutwardState::Over => return Poll::Ready(Ok(())),
+                OutwardState::Broken { error, until } => {
+                    ready!(until.as_mut().poll(context));
+                    let error = error.take().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+                    return Poll::Ready(Err(Side::Socket(error)));
+                }
                 OutwardState::ShuttingDown => {
                     ready!(Pin::new(&mut self.channel).poll_shutdown(context)).map_err(Side::Channel)?;
                     self.outward.state = OutwardState::Over;
@@ -158,11 +230,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                 OutwardState::Open => {
                     // Room first, then the read: what is read can be handed on and does not have to be held here.
                     let room = ready!(self.channel.poll_room(context)).map_err(Side::Channel)?;
-                    let read = ready!(self.poll_read_socket(context, room)).map_err(Side::Socket)?;
-                    if read == 0 {
-                        self.outward.state = OutwardState::ShuttingDown;
-                    } else {
-                        self.outward.pending = self.outward.buffer.split().freeze();
+                    match ready!(self.poll_read_socket(context, room)) {
+                        Ok(0) => self.outward.state = OutwardState::ShuttingDown,
+                        Ok(read) => self.outward.keep(read),
+                        Err(error) if self.copied.outward == 0 => return Poll::Ready(Err(Side::Socket(error))),
+                        Err(error) => {
+                            let until = Box::pin(tokio::time::sleep(LAST_WORDS));
+                            self.outward.state = OutwardState::Broken { error: Some(error), until };
+                        }
                     }
                 }
             }
@@ -185,6 +260,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                 self.outward.read_bytes = next.clamp(READ_BYTES_MIN, PAYLOAD_BYTES_ALONE);
                 Poll::Ready(Ok(read))
             }
+        }
+    }
+}
+
+impl Outward {
+    /// Keeps what was read until it is written. A few bytes are copied out, so that they do not hold a whole buffer
+    /// for as long as they are queued.
+    fn keep(&mut self, read: usize) {
+        if read < self.buffer.capacity() / 4 {
+            self.pending = Bytes::copy_from_slice(&self.buffer);
+            self.buffer.clear();
+        } else {
+            self.pending = self.buffer.split().freeze();
         }
     }
 }

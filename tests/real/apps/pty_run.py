@@ -12,6 +12,7 @@ import sys
 def main():
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ["TERM"] = "xterm-256color"
         os.execvp(sys.argv[1], sys.argv[1:])
     signal.signal(signal.SIGUSR1, lambda *_: os.write(terminal, b"\x03"))

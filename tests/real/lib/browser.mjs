@@ -1,6 +1,5 @@
-// What the browser suites share: one headless Chromium, and a record of everything the page complained
-// about. REAL_CONSOLE=1 also adds everything that the page prints to the log of the
-// helper.
+// What the browser suites share: one headless Chromium, and a record of everything the page complained about.
+// REAL_CONSOLE=1 also adds everything that the page prints to the log of the helper.
 
 import { chromium } from "playwright-core";
 import { mkdirSync, writeFileSync } from "node:fs";

@@ -35,8 +35,9 @@ WORKSPACE=${WORKSPACE:-w-$SUITE}
 
 rm -rf "$OUT"
 mkdir -p "$OUT"
-# The shell reports each process that a signal ends, but here that is what the suites are about.
-exec 2> >(grep -vE --line-buffered '^[^ ]+: line [0-9]+: +[0-9]+ (Killed|Terminated|Stopped) ' >&2)
+# The shell reports each process that a signal ends, which is what these suites are about; `finish` shows the rest. A file
+# and not a pipe, because the other end of a pipe could be gone before `cleanup` is done.
+exec 2>"$OUT/shell.log"
 
 declare -A PIDS=()
 PASSED=0
@@ -112,7 +113,8 @@ collect() {
 spawn() {
   local name=$1
   shift
-  setsid "$@" >>"$OUT/$name.log" 2>&1 </dev/null &
+  # A shell without job control starts what is in the background deaf to Ctrl-C; here it is as if somebody had started it.
+  setsid env --default-signal=INT,QUIT "$@" >>"$OUT/$name.log" 2>&1 </dev/null &
   PIDS[$name]=$!
 }
 
@@ -153,6 +155,7 @@ stop() {
 cleanup() {
   local status=$? name
   trap - EXIT INT TERM HUP
+  trap '' PIPE
   for name in "${!PIDS[@]}"; do stop "$name"; done
   if [ -z "$FINISHED" ]; then
     fail "the suite ended before its last check (status $status); logs are in $OUT"
@@ -167,6 +170,7 @@ trap 'exit 143' TERM HUP
 # Prints the counts and ends the suite.
 finish() {
   FINISHED=1
+  grep -vE '^[^ ]+: line [0-9]+: +[0-9]+ (Killed|Terminated|Stopped) |^$' "$OUT/shell.log" | sed "s/^/note  $SUITE: /"
   printf '%s passed, %s failed\n' "$PASSED" "$FAILED"
   [ "$FAILED" = 0 ] && exit 0
   exit 1

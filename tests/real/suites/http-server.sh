@@ -31,6 +31,8 @@ answer() {
   : >"$OUT/body"
   : >"$OUT/head"
   curl -sS --path-as-is --globoff --max-time 60 -o "$OUT/body" -D "$OUT/head" "$@" >/dev/null 2>"$file" || echo "curl $?" >>"$file"
+  # What curl writes for --head is the head once more.
+  [[ " $* " == *" --head "* ]] && : >"$OUT/body"
   {
     tr -d '\r' <"$OUT/head" | sed -n '1s/^HTTP[^ ]* \([0-9]*\).*/status \1/p'
     tr -d '\r' <"$OUT/head" | sed -n '2,$p' | grep -viE '^(connection|keep-alive|transfer-encoding|date):|^$' |

@@ -17,6 +17,8 @@ pub enum Failure {
     AgentAbsent,
     /// The agent is there, nothing listens on the port.
     PortClosed,
+    /// Something listens, and closed the connection without a proper answer (a kind of `port_closed`).
+    AppClosed,
     /// The channel was not opened in time.
     OpenTimeout,
     /// The app did not begin its answer in time.
@@ -64,7 +66,7 @@ impl Failure {
             Self::PortNotAllowed => "port_not_allowed",
             Self::WorkspaceStopped => "workspace_stopped",
             Self::AgentAbsent => "agent_absent",
-            Self::PortClosed => "port_closed",
+            Self::PortClosed | Self::AppClosed => "port_closed",
             Self::OpenTimeout => "open_timeout",
             Self::ResponseTimeout => "response_timeout",
             Self::SessionLost => "session_lost",
@@ -90,7 +92,7 @@ impl Failure {
             | Self::AgentAbsent
             | Self::Overloaded { .. }
             | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
-            Self::PortClosed | Self::SessionLost => StatusCode::BAD_GATEWAY,
+            Self::PortClosed | Self::AppClosed | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -124,6 +126,7 @@ impl Failure {
     pub fn detail(&self) -> Option<&'static str> {
         match self {
             Self::Overloaded { limit } => Some(limit),
+            Self::AppClosed => Some("app_closed"),
             Self::BadRequest { reason } => Some(reason),
             Self::MethodNotAllowed => Some("method_not_allowed"),
             Self::ExpectationFailed => Some("expectation_unknown"),
@@ -155,6 +158,7 @@ impl Failure {
             | Self::PortNotAllowed
             | Self::WorkspaceStopped
             | Self::PortClosed
+            | Self::AppClosed
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -184,6 +188,7 @@ impl Failure {
             | Self::WorkspaceStopped
             | Self::AgentAbsent
             | Self::PortClosed
+            | Self::AppClosed
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -200,6 +205,7 @@ impl Failure {
             Self::WorkspaceStopped => &WORKSPACE_STOPPED,
             Self::AgentAbsent => &AGENT_ABSENT,
             Self::PortClosed => &PORT_CLOSED,
+            Self::AppClosed => &APP_CLOSED,
             Self::OpenTimeout => &OPEN_TIMEOUT,
             Self::ResponseTimeout => &RESPONSE_TIMEOUT,
             Self::SessionLost => &SESSION_LOST,
@@ -249,6 +255,12 @@ const PORT_CLOSED: Words = Words {
     title: "Nothing listens on this port",
     text: "The workspace is connected, but no program listens on this port.",
     hint: "Start the program, or check which port it uses. It must listen on 127.0.0.1 or ::1.",
+};
+
+const APP_CLOSED: Words = Words {
+    title: "The app hung up",
+    text: "A program listens on this port, but it closed the connection without a proper HTTP answer.",
+    hint: "Look at the app's own log. If it does not speak HTTP, use the gateway's port forwarding.",
 };
 
 const OPEN_TIMEOUT: Words = Words {

@@ -8,6 +8,7 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 17] = [
     (Failure::WorkspaceStopped, "workspace_stopped", 503, None),
     (Failure::AgentAbsent, "agent_absent", 503, Some("3")),
     (Failure::PortClosed, "port_closed", 502, None),
+    (Failure::AppClosed, "port_closed", 502, None),
     (Failure::OpenTimeout, "open_timeout", 504, None),
     (Failure::ResponseTimeout, "response_timeout", 504, None),
     (Failure::SessionLost, "session_lost", 502, None),

@@ -1,7 +1,6 @@
 //! The agent's end of the RPC.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
@@ -10,15 +9,14 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Welcome};
 
 use super::decode::{FrameReader, ReadError};
-use super::encode::{Outgoing, Slot};
-use super::server::{Code, Refused};
+use super::encode::{Filler, Outgoing};
+use super::server::{Code, Refused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
 use crate::session::Session;
 
@@ -59,13 +57,21 @@ pub struct Dialed {
     pub welcome: Welcome,
     /// The frames that follow.
     pub reader: FrameReader<Incoming>,
-    slot: Arc<Mutex<Slot>>,
+    filler: Filler,
+    /// Keeps the connection open.
+    pub hold: Hold,
+}
+
+/// Keeps a connection open. The future that drives it ends when this is dropped, whatever its streams do.
+#[derive(Debug)]
+pub struct Hold {
+    _sender: http2::SendRequest<Outgoing>,
 }
 
 impl Dialed {
     /// Lets the link carry this session's frames.
     pub fn attach(&self, session: Session) {
-        Slot::fill(&self.slot, session);
+        self.filler.fill(session);
     }
 }
 
@@ -97,14 +103,12 @@ where
         .handshake::<_, Outgoing>(TokioIo::new(stream))
         .await
         .map_err(ConnectError::Http2)?;
-    let slot = Arc::new(Mutex::new(Slot::default()));
+    let (filler, slot) = Filler::new();
     let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
-    let request = request(authority, scheme, token, Outgoing::request(first, slot.clone()))?;
+    let request = request(authority, scheme, token, Outgoing::request(first, slot))?;
     let answer = async move {
         let response = sender.send_request(request).await.map_err(ConnectError::Http2)?;
-        // The connection closes when its last sender is gone and no stream is open; the stream keeps it.
-        drop(sender);
-        if response.status() != http::StatusCode::OK {
+        if response.status() != http::StatusCode::OK || !is_grpc(response.headers()) {
             return Err(ConnectError::NotGateway { status: response.status().as_u16() });
         }
         if let Some(refused) = refusal(response.headers()) {
@@ -115,7 +119,7 @@ where
         let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
             return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
         };
-        Ok(Dialed { welcome: *welcome, reader, slot })
+        Ok(Dialed { welcome: *welcome, reader, filler, hold: Hold { _sender: sender } })
     };
     Ok((connection, answer))
 }

@@ -5,11 +5,11 @@ use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt;
 use thiserror::Error;
-use tunnel_proto::frame::{Frame, FrameError};
+use tunnel_proto::frame::{Body as FrameBody, Frame, FrameError, Open};
 use tunnel_proto::limit::FRAME_BYTES_MAX;
 use tunnel_proto::mux::SessionError;
 
-use super::encode::PREFIX_BYTES;
+use super::encode::{COPY_BYTES_MAX, PREFIX_BYTES};
 
 /// Reads frames from the body of one direction of the RPC.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ where
     pub fn next_buffered(&mut self) -> Option<Result<Frame, SessionError>> {
         match self.next_message() {
             Ok(None) => None,
-            Ok(Some(message)) => Some(Frame::decode(message).map_err(SessionError::from)),
+            Ok(Some(message)) => Some(Frame::decode(message).map(detach).map_err(SessionError::from)),
             Err(error) => Some(Err(error.into())),
         }
     }
@@ -84,7 +84,7 @@ where
     pub async fn next(&mut self) -> Result<Option<Frame>, ReadError> {
         loop {
             if let Some(message) = self.next_message()? {
-                return Ok(Some(Frame::decode(message)?));
+                return Ok(Some(detach(Frame::decode(message)?)));
             }
             if !self.fill().await? {
                 return Ok(None);
@@ -133,6 +133,17 @@ where
     }
 }
 
+/// Copies a small payload out of the piece that it came in. A slice would keep the link's whole read buffer for as
+/// long as nobody reads the channel, and credit counts only its few bytes.
+fn detach(mut frame: Frame) -> Frame {
+    if let FrameBody::Data { payload, .. } | FrameBody::Open(Open { payload, .. }) = &mut frame.body
+        && payload.len() <= COPY_BYTES_MAX
+    {
+        *payload = Bytes::copy_from_slice(payload);
+    }
+    frame
+}
+
 /// Reads the prefix of a message: its length, or `None` if the prefix is not complete.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
@@ -150,7 +161,6 @@ fn message_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
 mod tests {
     use http_body_util::{Full, StreamBody};
     use proptest::prelude::*;
-    use tunnel_proto::frame::Body as FrameBody;
     use tunnel_proto::id::ChannelId;
 
     use super::*;

@@ -19,8 +19,15 @@ pub(super) const PREFIX_BYTES: usize = 5;
 /// Small frames are gathered up to this size before they are handed to HTTP/2 as one piece.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Payloads up to this size are copied into the batch; larger ones ride along as they are.
-const COPY_BYTES_MAX: usize = 2 * 1024;
+/// Payloads up to this size are copied: into the batch on the way out, and out of the link's read buffer on the way
+/// in, so that a few bytes that nobody reads do not keep all of it. Larger ones ride along as they are.
+pub(super) const COPY_BYTES_MAX: usize = 2 * 1024;
+
+/// The buffer for heads grows by this much at once.
+const HEADS_BYTES: usize = 4 * 1024;
+
+/// What the head of a Data frame needs at most (see [`tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX`]).
+const HEAD_BYTES_MAX: usize = tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX;
 
 /// Some whole gRPC messages: encoded frames, and at most one payload behind them that was not copied.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +63,8 @@ impl Buf for Chunk {
     }
 
     fn copy_to_bytes(&mut self, length: usize) -> Bytes {
-        if length == self.head.len() {
-            return std::mem::take(&mut self.head);
+        if length <= self.head.len() {
+            return self.head.split_to(length);
         }
         if self.head.is_empty() {
             return self.payload.copy_to_bytes(length);
@@ -100,23 +107,53 @@ pub(super) enum Source {
     Ended,
 }
 
-/// Filled once.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    session: Option<Session>,
-    waker: Option<Waker>,
+/// Filled once, or given up.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// No session yet; the request's body waits.
+    Empty(Option<Waker>),
+    /// The session that the body is to carry.
+    Filled(Session),
+    /// Nobody will fill it: the body ends, and with it the stream and the connection.
+    GivenUp,
 }
 
-impl Slot {
-    pub(super) fn fill(slot: &Arc<Mutex<Self>>, session: Session) {
+/// The end of a slot that fills it. Dropped unfilled, it gives the slot up: a request whose answer nobody waits for
+/// any more would keep its connection for ever.
+#[derive(Debug)]
+pub(super) struct Filler {
+    slot: Arc<Mutex<Slot>>,
+}
+
+impl Filler {
+    /// Makes both ends of a slot.
+    pub(super) fn new() -> (Self, Arc<Mutex<Slot>>) {
+        let slot = Arc::new(Mutex::new(Slot::Empty(None)));
+        (Self { slot: slot.clone() }, slot)
+    }
+
+    /// Hands the session over; the first one counts.
+    pub(super) fn fill(&self, session: Session) {
+        self.settle(Slot::Filled(session));
+    }
+
+    fn settle(&self, settled: Slot) {
         let waker = {
-            let mut slot = slot.lock();
-            slot.session = Some(session);
-            slot.waker.take()
+            let mut slot = self.slot.lock();
+            let Slot::Empty(waker) = &mut *slot else { return };
+            let waker = waker.take();
+            *slot = settled;
+            waker
         };
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        self.settle(Slot::GivenUp);
     }
 }
 
@@ -137,23 +174,24 @@ impl Outgoing {
             let payload = encode(first, &mut self.buffer);
             return Poll::Ready(Some(Chunk { head: self.buffer.split().freeze(), payload }));
         }
-        let session = match &self.source {
-            Source::Ended => return Poll::Ready(None),
-            Source::Session(session) => session.clone(),
-            Source::Later(slot) => {
-                let mut slot = slot.lock();
-                let Some(session) = slot.session.take() else {
-                    slot.waker = Some(context.waker().clone());
+        if let Source::Later(slot) = &self.source {
+            let source = match &mut *slot.lock() {
+                Slot::Empty(waker) => {
+                    *waker = Some(context.waker().clone());
                     return Poll::Pending;
-                };
-                drop(slot);
-                self.source = Source::Session(session.clone());
-                session
-            }
-        };
+                }
+                Slot::Filled(session) => Source::Session(session.clone()),
+                Slot::GivenUp => Source::Ended,
+            };
+            self.source = source;
+        }
+        let Source::Session(session) = &self.source else { return Poll::Ready(None) };
         let buffer = &mut self.buffer;
         let mut payload = Bytes::new();
         let batch = session.poll_transmit(context, |frame| {
+            if buffer.capacity() - buffer.len() < HEAD_BYTES_MAX {
+                buffer.reserve(HEADS_BYTES);
+            }
             payload = encode(frame, buffer);
             if payload.len() > COPY_BYTES_MAX {
                 return false;
@@ -163,12 +201,24 @@ impl Outgoing {
             buffer.len() < BATCH_BYTES
         });
         match batch {
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                // An idle link keeps no buffer.
+                self.buffer = BytesMut::new();
+                Poll::Pending
+            }
             Poll::Ready(true) => Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload })),
             Poll::Ready(false) => {
                 self.source = Source::Ended;
                 Poll::Ready(None)
             }
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if let Source::Session(session) = &self.source {
+            session.transmit_gone();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tunnel_proto::frame::{Body, Frame};
@@ -103,11 +103,12 @@ pub fn server_builder(keepalive_interval: Duration, keepalive_timeout: Duration)
 /// Returns whether a request is the tunnel's RPC.
 #[must_use]
 pub fn is_tunnel_request<B>(request: &Request<B>) -> bool {
-    let grpc = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
-    request.method() == Method::POST && request.uri().path() == PATH && grpc
+    request.method() == Method::POST && request.uri().path() == PATH && is_grpc(request.headers())
+}
+
+/// Returns whether a message says of itself that it is gRPC.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Answers with a Welcome and then carries the session.

@@ -1,0 +1,137 @@
+//! The operator's listener: health, readiness, metrics, live sessions. Meant for a private address.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry as MetricsRegistry;
+use serde::Serialize;
+use tunnel_link::drain::Drain;
+use tunnel_proto::mux::ReplicaBudget;
+
+use crate::edge::upstream::Upstreams;
+use crate::net::listen::Connection;
+use crate::sessions::registry::{LiveSession, Registry};
+use crate::telemetry::{Metrics, gauge};
+
+/// What the operator's pages show.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) budget: Arc<ReplicaBudget>,
+    pub(crate) metrics: Metrics,
+    pub(crate) drain: Drain,
+}
+
+/// Makes the routes.
+pub(crate) fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/debug/sessions", get(sessions))
+        .with_state(admin)
+}
+
+/// Serves one connection of an operator.
+pub(crate) async fn serve(router: Router, connection: Connection) {
+    let Connection { stream, permit, .. } = connection;
+    let service = TowerToHyperService::new(router);
+    let served = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "connection of an operator ended");
+    }
+    drop(permit);
+}
+
+async fn ready(State(admin): State<Arc<Admin>>) -> Response {
+    if admin.drain.draining().is_cancelled() {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
+    } else {
+        "ok\n".into_response()
+    }
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    let mut registry = MetricsRegistry::default();
+    admin.metrics.register(&mut registry);
+    let sessions = admin.registry.all();
+    let stats: Vec<_> = sessions.iter().map(|session| session.tunnel.stats()).collect();
+    let sum = |of: fn(&tunnel_proto::mux::Stats) -> u64| stats.iter().map(of).sum::<u64>();
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let numbers = [
+        ("gateway_sessions", "Live sessions of agents", count(sessions.len())),
+        ("gateway_channels", "Live channels", sum(|stats| count_of(stats.channels_live))),
+        ("gateway_tunnel_window_bytes", "Bytes promised to agents", admin.budget.reserved()),
+        ("gateway_tunnel_window_bytes_limit", "Bound of the bytes promised", admin.budget.limit()),
+        ("gateway_tunnel_queued_bytes", "Bytes that wait for links", sum(|stats| count_of(stats.queued_bytes))),
+        ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
+        ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
+    ];
+    for (name, help, number) in numbers {
+        gauge(&mut registry, name, help).set(number);
+    }
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => {
+            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, content_type)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn count_of(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// One row of `/debug/sessions`.
+#[derive(Debug, Serialize)]
+struct SessionRow {
+    workspace: String,
+    session: String,
+    generation: u64,
+    peer: String,
+    agent_version: String,
+    up_seconds: u64,
+    round_trip_micros: Option<u128>,
+    channels_live: usize,
+    channels_opened: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    window_bytes: u64,
+    queued_bytes: usize,
+}
+
+impl SessionRow {
+    fn new(session: &LiveSession) -> Self {
+        let stats = session.tunnel.stats();
+        Self {
+            workspace: session.workspace.to_string(),
+            session: session.id.to_string(),
+            generation: session.generation.get(),
+            peer: session.peer.to_string(),
+            agent_version: session.agent_version.clone(),
+            up_seconds: session.since.elapsed().as_secs(),
+            round_trip_micros: stats.round_trip.map(|time| time.as_micros()),
+            channels_live: stats.channels_live,
+            channels_opened: stats.channels_opened,
+            bytes_sent: stats.bytes_sent,
+            bytes_received: stats.bytes_received,
+            window_bytes: stats.window_bytes,
+            queued_bytes: stats.queued_bytes,
+        }
+    }
+}
+
+async fn sessions(State(admin): State<Arc<Admin>>) -> axum::Json<Vec<SessionRow>> {
+    axum::Json(admin.registry.all().iter().map(|session| SessionRow::new(session)).collect())
+}

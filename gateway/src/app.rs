@@ -1,0 +1,314 @@
+//! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
+//! file that knows every module.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use thiserror::Error;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use tunnel_link::drain::{Drain, Drained};
+use tunnel_proto::mux::ReplicaBudget;
+use tunnel_proto::reason::Reason;
+
+use crate::admin::{self, Admin};
+use crate::auth::browser::BrowserSessions;
+use crate::auth::cache::Cache;
+use crate::auth::request::Identities;
+use crate::auth::sign_in::SignIn;
+use crate::auth::sign_in::link::SignInLink;
+use crate::auth::site::{BadPublicUrl, Site};
+use crate::auth::token::NoRandomness;
+use crate::config::{Config, Scheme, TlsFiles};
+use crate::edge::connection::Server;
+use crate::edge::cookies::CookieNames;
+use crate::edge::forward::Forwarder;
+use crate::edge::guard::ShapeLimits;
+use crate::edge::host::{HostRules, HostTarget};
+use crate::edge::service::{Edge, Traces};
+use crate::edge::upstream::Upstreams;
+use crate::model::UserName;
+use crate::net::listen::{BindError, Kind, Listener, ListenerOptions};
+use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
+use crate::sessions::registry::Registry;
+use crate::sessions::service::AgentService;
+use crate::store::{Store, StoreError, wall_clock};
+use crate::telemetry::Metrics;
+
+/// Longest request target, in bytes: hyper refuses longer ones on its own.
+const URI_BYTES_MAX: usize = 32 * 1024;
+
+/// The part of the drain's time that agents get to hear of it before channels are cut.
+const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The user whom dev mode signs in.
+pub const DEV_USER: &str = "dev";
+
+/// Why a gateway does not start. Each text says what to change.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address is taken or not ours.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The store cannot be used.
+    #[error("the store cannot be opened: {0}")]
+    Store(#[from] StoreError),
+    /// The public address cannot be used.
+    #[error(transparent)]
+    PublicUrl(#[from] BadPublicUrl),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Randomness,
+    /// The kernel does not say where a listener is.
+    #[error("a listener has no address: {0}")]
+    Address(#[source] std::io::Error),
+}
+
+impl From<NoRandomness> for StartError {
+    fn from(_: NoRandomness) -> Self {
+        Self::Randomness
+    }
+}
+
+/// A gateway whose listeners are bound.
+#[derive(Debug)]
+pub struct App {
+    config: Config,
+    edge: Arc<Edge>,
+    agents: Arc<AgentService>,
+    admin: Arc<Admin>,
+    upstreams: Arc<Upstreams>,
+    registry: Arc<Registry>,
+    store: Store,
+    drain: Drain,
+    listeners: Listeners,
+    certificates: Vec<Arc<Tls>>,
+}
+
+#[derive(Debug)]
+struct Listeners {
+    public: Listener,
+    agents: Listener,
+    admin: Option<Listener>,
+}
+
+/// Where a gateway listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// For users.
+    pub public: SocketAddr,
+    /// For agents.
+    pub agents: SocketAddr,
+    /// For the operator.
+    pub admin: Option<SocketAddr>,
+}
+
+impl App {
+    /// Binds everything. Nothing is served before [`App::run`].
+    ///
+    /// # Errors
+    /// [`StartError`] names what to change.
+    pub async fn bind(mut config: Config) -> Result<Self, StartError> {
+        let public_tls = load_tls(config.tls.public.as_ref(), ALPN_USERS)?;
+        let agents_tls = load_tls(config.tls.agents.as_ref(), ALPN_AGENTS)?;
+        let listeners = Listeners::bind(&config, public_tls.clone(), agents_tls.clone())?;
+        if config.public_url.port() == 0 {
+            let bound = listeners.public.local_addr().map_err(StartError::Address)?;
+            config.public_url = config.public_url.with_port(bound.port());
+        }
+        let store = Store::open(&config.store.url.to_string()).await?;
+        let drain = Drain::default();
+        let now = wall_clock().get();
+        let registry = Arc::new(Registry::new(config.limits.sessions, u64::try_from(now).unwrap_or(0) * 1000));
+        let budget = ReplicaBudget::new(config.tunnel.replica_budget);
+        let upstreams = Upstreams::new(config.timeouts.upstream_idle);
+        let metrics = Metrics::default();
+        let edge = edge(&config, &store, &registry, &upstreams, &metrics, &drain)?;
+        let agents = AgentService::new(
+            store.clone(),
+            registry.clone(),
+            budget.clone(),
+            config.tunnel.clone(),
+            config.timeouts.clone(),
+            config.limits.clone(),
+            drain.clone(),
+        );
+        let admin = Arc::new(Admin {
+            registry: registry.clone(),
+            upstreams: upstreams.clone(),
+            budget,
+            metrics,
+            drain: drain.clone(),
+        });
+        let certificates = public_tls.into_iter().chain(agents_tls).collect();
+        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, listeners, certificates })
+    }
+
+    /// Returns where it listens.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] when the kernel does not say.
+    pub fn addresses(&self) -> Result<Addresses, StartError> {
+        let address = |listener: &Listener| listener.local_addr().map_err(StartError::Address);
+        Ok(Addresses {
+            public: address(&self.listeners.public)?,
+            agents: address(&self.listeners.agents)?,
+            admin: self.listeners.admin.as_ref().map(address).transpose()?,
+        })
+    }
+
+    /// Returns the store, for whoever wires a gateway into one process with others.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns the live sessions.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Returns the configuration with what binding settled.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Makes the one-time link that signs the operator in.
+    ///
+    /// # Errors
+    /// [`StartError::Randomness`].
+    pub fn sign_in_link(&self) -> Result<SignInLink, StartError> {
+        Ok(self.edge.sign_in.issue_link(Instant::now())?)
+    }
+
+    /// Serves until `stop`, then drains: takes nothing new, tells agents, lets what runs finish up to
+    /// `timeouts.drain`, and cuts the rest.
+    pub async fn run(self, stop: CancellationToken) -> Drained {
+        let server = Server::new(self.edge.clone(), &self.config.limits, &self.config.timeouts, &self.config.tunnel);
+        let background = Drain::default();
+        background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
+        for tls in self.certificates {
+            background.spawn(tls.watch(self.drain.draining().clone()));
+        }
+        background.spawn(self.listeners.public.run(self.drain.clone(), move |connection| server.serve(connection)));
+        let agents = self.agents.clone();
+        background.spawn(self.listeners.agents.run(self.drain.clone(), move |connection| agents.serve(connection)));
+        if let Some(listener) = self.listeners.admin {
+            let router = admin::router(self.admin.clone());
+            background.spawn(listener.run(background.clone(), move |connection| admin::serve(router.clone(), connection)));
+        }
+        stop.cancelled().await;
+        info!(tasks = self.drain.live(), "draining");
+        let sessions = self.registry.all();
+        for session in &sessions {
+            session.tunnel.drain(self.config.timeouts.drain, REDIAL_AFTER);
+        }
+        // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
+        let closing = close_when_quiet(&self.registry, self.config.timeouts.drain);
+        let (drained, ()) = tokio::join!(self.drain.run(self.config.timeouts.drain), closing);
+        if let Drained::Cut(tasks) = drained {
+            warn!(tasks, "cut what did not finish in time");
+        }
+        self.upstreams.close().await;
+        background.run(std::time::Duration::ZERO).await;
+        self.store.close().await;
+        drained
+    }
+}
+
+/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work.
+async fn close_when_quiet(registry: &Registry, deadline: std::time::Duration) {
+    /// How often it is looked whether requests are through.
+    const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
+    let by = Instant::now() + deadline.saturating_sub(2 * LOOK_INTERVAL);
+    while registry.all().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    for session in registry.all() {
+        session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
+    }
+}
+
+impl Listeners {
+    fn bind(config: &Config, public_tls: Option<Arc<Tls>>, agents_tls: Option<Arc<Tls>>) -> Result<Self, BindError> {
+        let options = |what, named, tls, connections_max, kind| ListenerOptions {
+            what,
+            named,
+            tls,
+            connections_max,
+            handshakes_max: config.limits.handshakes,
+            handshake_timeout: config.timeouts.tls_handshake,
+            kind,
+        };
+        let users = options("users", ("--listen", "listen.public"), public_tls, config.limits.connections, Kind::User);
+        // Sessions have a bound of their own; the margin lets a new link displace an old one when it is reached.
+        let links = config.limits.sessions.saturating_add(config.limits.handshakes);
+        let agents = options("agents", ("--agents-listen", "listen.agents"), agents_tls, links, Kind::Link);
+        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::User);
+        Ok(Self {
+            public: Listener::bind(config.listen.public, users)?,
+            agents: Listener::bind(config.listen.agents, agents)?,
+            admin: config.listen.admin.map(|address| Listener::bind(address, admin)).transpose()?,
+        })
+    }
+}
+
+fn load_tls(files: Option<&TlsFiles>, alpn: &'static [&'static [u8]]) -> Result<Option<Arc<Tls>>, TlsError> {
+    files.map(|files| Tls::load(files.clone(), alpn)).transpose()
+}
+
+fn edge(
+    config: &Config,
+    store: &Store,
+    registry: &Arc<Registry>,
+    upstreams: &Arc<Upstreams>,
+    metrics: &Metrics,
+    drain: &Drain,
+) -> Result<Arc<Edge>, StartError> {
+    let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
+    let site = Site::new(&public)?;
+    let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
+    let sessions = Arc::new(BrowserSessions::new(Instant::now()));
+    let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
+    let is_workspace_host = {
+        let rules = rules.clone();
+        Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
+    };
+    let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
+    let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
+    let own = site.cookies();
+    let forwarder = Forwarder {
+        upstreams: upstreams.clone(),
+        timeouts: config.timeouts.clone(),
+        cookies: CookieNames::new(own.session, own.pre),
+        zone: config.zone.clone(),
+    };
+    let mut start = [0; 8];
+    SystemRandom::new().fill(&mut start).map_err(|_| StartError::Randomness)?;
+    debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
+    Ok(Arc::new(Edge {
+        rules,
+        site,
+        limits: ShapeLimits {
+            uri_bytes_max: URI_BYTES_MAX,
+            header_count_max: config.limits.headers,
+            header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
+        },
+        identities: Identities::new(sessions),
+        workspaces: Cache::new(),
+        sign_in,
+        registry: registry.clone(),
+        store: store.clone(),
+        forwarder,
+        metrics: metrics.clone(),
+        drain: drain.clone(),
+        traces: Traces::new(u64::from_be_bytes(start)),
+    }))
+}

@@ -1,0 +1,101 @@
+//! A user's connection: HTTP/1.1 or HTTP/2, under the limits of the configuration.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tracing::debug;
+
+use super::service::{Edge, Origin};
+use crate::config::{Limits, Timeouts, Tunnel};
+use crate::net::listen::Connection;
+
+/// Windows of one HTTP/2 stream and connection of a user, in bytes. Large enough that small unread frames do not
+/// exhaust the library's budget for them, small enough that a connection cannot hold much (stack notes, 2.2).
+const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+
+/// What may wait per HTTP/2 stream towards a user, in bytes.
+const H2_SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Largest HTTP/2 frame that is accepted.
+const H2_FRAME_BYTES: u32 = 64 * 1024;
+
+/// Header fields that hyper takes without allocating.
+const HEADERS_DEFAULT: usize = 100;
+
+/// Smallest read buffer that hyper allows.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
+
+/// Serves connections of users.
+#[derive(Clone, Debug)]
+pub struct Server {
+    edge: Arc<Edge>,
+    builder: auto::Builder<TokioExecutor>,
+}
+
+impl Server {
+    /// Makes the server from the limits.
+    #[must_use]
+    pub fn new(edge: Arc<Edge>, limits: &Limits, timeouts: &Timeouts, tunnel: &Tunnel) -> Self {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let header_bytes = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX).max(BUFFER_BYTES_MIN);
+        {
+            let mut http1 = builder.http1();
+            http1
+                .timer(TokioTimer::new())
+                .header_read_timeout(timeouts.request_header)
+                .max_buf_size(header_bytes);
+            if limits.headers != HEADERS_DEFAULT {
+                http1.max_headers(limits.headers);
+            }
+        }
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .enable_connect_protocol()
+            .max_concurrent_streams(limits.http2_streams)
+            .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
+            .max_frame_size(H2_FRAME_BYTES)
+            .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .keep_alive_interval(tunnel.keepalive_interval)
+            .keep_alive_timeout(tunnel.keepalive_timeout);
+        Self { edge, builder }
+    }
+
+    /// Serves one connection until it ends, or until the drain lets it finish what it is doing.
+    pub fn serve(&self, connection: Connection) -> impl Future<Output = ()> + Send + use<> {
+        let Self { edge, builder } = self.clone();
+        async move {
+            let Connection { stream, peer, permit } = connection;
+            let negotiated = stream.negotiated();
+            let origin = Arc::new(Origin { peer: peer.ip(), negotiated });
+            let draining = edge.drain.draining().clone();
+            let service = service_fn(|request| {
+                let (edge, origin) = (edge.clone(), origin.clone());
+                async move { Ok::<_, Infallible>(edge.answer(request, &origin).await) }
+            });
+            let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+            let mut connection = std::pin::pin!(connection);
+            let mut is_draining = false;
+            let result = loop {
+                tokio::select! {
+                    result = connection.as_mut() => break result,
+                    () = draining.cancelled(), if !is_draining => {
+                        is_draining = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+            };
+            if let Err(error) = result {
+                debug!(%peer, %error, "connection of a user ended");
+            }
+            drop(permit);
+        }
+    }
+}

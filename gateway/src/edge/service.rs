@@ -1,0 +1,264 @@
+//! Every request's way through the edge, in one place and one order.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tracing::{debug, info};
+use tunnel_link::drain::Drain;
+
+use super::body::ResponseBody;
+use super::expect::{Expectation, expectation};
+use super::forward::{Forwarder, Route, is_head};
+use super::forwarded::Scheme;
+use super::guard::{self, ShapeLimits};
+use super::host::{HostRules, HostTarget, server_name_agrees};
+use super::respond::{self, Failure};
+use super::websocket::upgrade_asked;
+use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::policy::{Decision, Exposure, Grant, Target, decide};
+use crate::auth::principal::Principal;
+use crate::auth::request::{At, Identities, Offered};
+use crate::auth::shape::{self, Here};
+use crate::auth::sign_in::{SignIn, Visit, path};
+use crate::auth::site::Site;
+use crate::model::{Port, UserName, WorkspaceName};
+use crate::net::stream::Negotiated;
+use crate::sessions::registry::{LiveSession, Registry};
+use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
+use crate::telemetry::Metrics;
+
+/// The edge: everything that answers a request of a user.
+#[derive(Debug)]
+pub struct Edge {
+    pub(crate) rules: HostRules,
+    pub(crate) site: Site,
+    pub(crate) limits: ShapeLimits,
+    pub(crate) identities: Identities,
+    pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
+    pub(crate) sign_in: SignIn,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) store: Store,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) metrics: Metrics,
+    pub(crate) drain: Drain,
+    pub(crate) traces: Traces,
+}
+
+/// The connection that a request came on.
+#[derive(Debug)]
+pub struct Origin {
+    /// The user's address.
+    pub peer: IpAddr,
+    /// What its handshake settled.
+    pub negotiated: Negotiated,
+}
+
+/// Makes ids that a user can quote and an operator can find. They are no secrets: a random start and a count.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    start: u64,
+    count: AtomicU64,
+}
+
+impl Traces {
+    pub(crate) fn new(start: u64) -> Self {
+        Self { start, count: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        // An odd factor permutes the numbers, so that neighbours do not look alike.
+        format!("{:016x}{:016x}", self.start, count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// An answer of the edge itself.
+enum Refusal {
+    /// A row of the table of failures.
+    Failure(Failure),
+    /// A whole response, such as a redirect to sign in.
+    Response(Box<Response<Bytes>>),
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl Edge {
+    /// Answers one request.
+    ///
+    /// Cancel safety: dropping it ends the request at the app too.
+    pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
+        let wants = respond::wants(request.headers(), request.method());
+        let head = is_head(request.method());
+        match self.route(request, origin).await {
+            Ok(response) => {
+                self.metrics.answered(response.status());
+                response
+            }
+            Err(Refusal::Response(response)) => response.map(ResponseBody::from),
+            Err(Refusal::Failure(failure)) => {
+                let trace = self.traces.next();
+                self.metrics.failed(failure.code());
+                info!(code = failure.code(), detail = failure.detail(), %trace, peer = %origin.peer, "request failed");
+                let mut response = respond::response(failure, wants, &trace, head);
+                if failure.closes_connection() && !origin.negotiated.http2 {
+                    response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                response.map(ResponseBody::from)
+            }
+        }
+    }
+
+    async fn route(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+        let (parts, body) = request.into_parts();
+        guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
+        let (target, authority) = self.rules.locate(&parts)?;
+        if origin.negotiated.tls && !server_name_agrees(origin.negotiated.server_name.as_deref(), authority) {
+            return Err(Failure::Misdirected.into());
+        }
+        match target {
+            HostTarget::Public => self.public(&parts).await,
+            HostTarget::Workspace { name, port } => {
+                let authority: Box<str> = authority.into();
+                let now = Instant::now();
+                let host = self.rules.format(&name, port);
+                if path::is_reserved(parts.uri.path()) {
+                    let answer = self.sign_in.answer_workspace(Visit::from(&parts), &host, now);
+                    return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
+                }
+                let session = self.registry.current(&name);
+                let wanted = port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
+                let grant = self.authorise(&parts, &authority, &host, &name, wanted).await?;
+                let session = session.ok_or(Failure::AgentAbsent)?;
+                // The address without a port is nobody's while the agent names no default.
+                let port = wanted.ok_or(Failure::NoSuchHost)?;
+                let request = Request::from_parts(parts, body);
+                self.to_app(request, Asked { grant, session, port, authority }, origin).await.map_err(Refusal::from)
+            }
+        }
+    }
+
+    /// Who is it, and may they: the one step before anything is sent to an agent.
+    async fn authorise(
+        &self,
+        parts: &Parts,
+        authority: &str,
+        host: &str,
+        name: &WorkspaceName,
+        port: Option<Port>,
+    ) -> Result<Grant, Refusal> {
+        let offered = Offered::read(&parts.headers, self.site.cookies());
+        let principal = self.principal(&offered, At::Workspace(host)).await?;
+        let workspace_of = |host: &str| match self.rules.parse(host) {
+            Ok(HostTarget::Workspace { name, .. }) => Some(name),
+            Ok(HostTarget::Public) | Err(_) => None,
+        };
+        let here = Here { site: &self.site, authority, workspace: Some(name), workspace_of: &workspace_of };
+        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
+        // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
+        let record = match &principal {
+            Some(_) => self.workspace(name).await?,
+            None => None,
+        };
+        let exposure = record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None });
+        // Port 1 stands in where the address names none; it is never opened, see `route`.
+        let port = port.or_else(|| Port::new(1)).ok_or(Failure::NoSuchHost)?;
+        match decide(principal.as_ref(), &Target { workspace: name, port, record: exposure }, shape) {
+            Decision::Allow(grant) => Ok(grant),
+            Decision::SignIn => {
+                let mut response = self.sign_in.begin(Visit::from(parts), host);
+                let code = HeaderValue::from_static(Failure::SignInRequired.code());
+                response.headers_mut().insert("gateway-error", code);
+                if let Ok(trace) = HeaderValue::try_from(self.traces.next()) {
+                    response.headers_mut().insert("gateway-trace", trace);
+                }
+                Err(Refusal::Response(Box::new(response)))
+            }
+            Decision::Unauthorized => Err(Failure::SignInRequired.into()),
+            Decision::NotFound => Err(Failure::NoSuchHost.into()),
+            Decision::PortNotAllowed => Err(Failure::PortNotAllowed.into()),
+        }
+    }
+
+    pub(crate) async fn principal(&self, offered: &Offered, at: At<'_>) -> Result<Option<Principal>, Failure> {
+        let load = async |hash: [u8; 32]| {
+            let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
+            Ok::<Option<UserName>, StoreError>(record.and_then(|record| match record.subject {
+                TokenSubject::User { user } => Some(user),
+                TokenSubject::Agent { .. } => None,
+            }))
+        };
+        let found = self.identities.principal(offered, at, Instant::now(), load).await;
+        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+    }
+
+    async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, Failure> {
+        let found = self.workspaces.get(name, Instant::now(), || self.store.workspace(name)).await;
+        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+    }
+
+    async fn to_app(
+        &self,
+        request: Request<Incoming>,
+        asked: Asked,
+        origin: &Origin,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let Asked { grant, session, port, authority } = asked;
+        debug_assert_eq!(grant.port(), port, "the grant is for another port");
+        if self.drain.draining().is_cancelled() {
+            return Err(Failure::Draining);
+        }
+        if !session.exposes(port) {
+            return Err(Failure::PortNotAllowed);
+        }
+        let slot = session.requests.clone().try_acquire_owned();
+        let slot = slot.map_err(|_| Failure::Overloaded { limit: "limits.requests_per_workspace" })?;
+        let upgrade = {
+            let (parts, body) = request.into_parts();
+            let upgrade = upgrade_asked(&parts).map_err(super::websocket::BadUpgrade::failure)?;
+            (upgrade, Request::from_parts(parts, body))
+        };
+        let (upgrade, request) = upgrade;
+        let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
+        let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
+        let route = Route { grant, session, peer: origin.peer, scheme, authority, slot };
+        debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
+        match upgrade {
+            Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
+            None => {
+                let expectation = expectation(request.version(), request.headers())
+                    .map_err(super::expect::UnknownExpectation::failure)?;
+                debug_assert!(matches!(expectation, Expectation::Nothing | Expectation::Continue));
+                self.forwarder.forward(request, expectation, route).await
+            }
+        }
+    }
+
+    async fn public(&self, parts: &Parts) -> Result<Response<ResponseBody>, Refusal> {
+        let now = Instant::now();
+        if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
+            return Ok(response.map(ResponseBody::from));
+        }
+        let offered = Offered::read(&parts.headers, self.site.cookies());
+        let principal = self.principal(&offered, At::Public).await?;
+        let page = crate::ui::answer(self, parts, principal.as_ref()).await;
+        Ok(page?.map(ResponseBody::from))
+    }
+}
+
+/// A granted request and where it goes.
+struct Asked {
+    grant: Grant,
+    session: Arc<LiveSession>,
+    port: Port,
+    authority: Box<str>,
+}

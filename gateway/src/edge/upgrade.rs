@@ -1,0 +1,106 @@
+//! Connections that become something else: WebSocket over HTTP/1.1 and over HTTP/2, and other upgrades.
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use http::header::{HeaderValue, UPGRADE};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tracing::debug;
+use tunnel_link::channel_io::ChannelIo;
+use tunnel_link::drain::Drain;
+use tunnel_link::splice::splice_idle;
+
+use super::body::{RequestBody, ResponseBody};
+use super::forward::{Forwarder, Route};
+use super::headers::{AppHttp, AppRequest};
+use super::respond::Failure;
+use super::websocket::{self, Upgrade};
+
+impl Forwarder {
+    /// Forwards a request that asks its connection to become something else. If the app agrees, the two connections
+    /// are joined in a task of `streams`; if not, its answer goes to the user like any other.
+    ///
+    /// # Errors
+    /// [`Failure`] when no answer came.
+    pub(super) async fn upgrade(
+        &self,
+        mut request: Request<Incoming>,
+        asked: Upgrade,
+        route: Route,
+        streams: &Drain,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let user = hyper::upgrade::on(&mut request);
+        let (mut parts, body) = request.into_parts();
+        let over_http2 = matches!(asked, Upgrade::WebSocketStream);
+        let protocol = match &asked {
+            Upgrade::WebSocket { .. } | Upgrade::WebSocketStream => HeaderValue::from_static("websocket"),
+            Upgrade::Other { protocol } => protocol.clone(),
+        };
+        // Upgrades exist in HTTP/1.1 only, whatever the port's setting says.
+        let mode = route.session.mode(route.grant.port());
+        let app = AppRequest { http: AppHttp::Http1, upgrade: Some(&protocol), trailers: false };
+        self.prepare(&mut parts, &app, &route, mode);
+        let key = match &asked {
+            Upgrade::WebSocket { key } => Some(key.clone()),
+            Upgrade::Other { .. } => None,
+            Upgrade::WebSocketStream => {
+                let key = websocket::key_from(nonce()?);
+                websocket::handshake_from_connect(&mut parts, key.clone());
+                Some(key)
+            }
+        };
+        // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
+        let (body, upload) = if over_http2 { (RequestBody::Empty, None) } else { RequestBody::new(body, None) };
+        let (mut response, mut lease) = self.exchange_alone(Request::from_parts(parts, body), &route).await?;
+        lease.watch(upload);
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (mut head, incoming) = response.into_parts();
+            self.finish(&mut head, None, &route, mode);
+            return Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot)));
+        }
+        let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(response.headers(), key.as_bytes()));
+        if !accepts {
+            return Err(Failure::AppClosed);
+        }
+        let app = hyper::upgrade::on(&mut response);
+        let (mut head, _) = response.into_parts();
+        let switched = head.headers.get(UPGRADE).cloned().unwrap_or(protocol);
+        self.finish(&mut head, (!over_http2).then_some(&switched), &route, mode);
+        if over_http2 {
+            head.status = StatusCode::SWITCHING_PROTOCOLS;
+            websocket::answer_for_connect(&mut head);
+        }
+        let idle = self.timeouts.stream_idle;
+        streams.spawn(async move {
+            // Grant, slot and lease live as long as the bytes.
+            let (_route, _lease) = (route, lease);
+            match join(user, app, idle).await {
+                Ok(()) => debug!("stream ended"),
+                Err(error) => debug!(%error, "stream broke"),
+            }
+        });
+        Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))
+    }
+}
+
+/// Joins the user's connection with the app's channel until both directions have ended.
+async fn join(user: OnUpgrade, app: OnUpgrade, idle: std::time::Duration) -> anyhow::Result<()> {
+    let (user, app) = tokio::try_join!(user, app)?;
+    let mut user = TokioIo::new(user);
+    let parts = app.downcast::<TokioIo<ChannelIo>>().map_err(|_: Upgraded| anyhow::anyhow!("not a channel"))?;
+    // What the app sent right behind its 101 was read together with it.
+    if !parts.read_buf.is_empty() {
+        user.write_all(&parts.read_buf).await?;
+        user.flush().await?;
+    }
+    splice_idle(parts.io.into_inner(), user, Some(idle)).await?;
+    Ok(())
+}
+
+fn nonce() -> Result<[u8; 16], Failure> {
+    let mut nonce = [0; 16];
+    SystemRandom::new().fill(&mut nonce).map_err(|_| Failure::Overloaded { limit: "randomness" })?;
+    Ok(nonce)
+}

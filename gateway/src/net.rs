@@ -1,0 +1,5 @@
+//! Listeners and connections: bind, accept, TLS. Knows no HTTP.
+
+pub mod listen;
+pub mod stream;
+pub mod tls;

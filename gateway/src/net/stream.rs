@@ -1,0 +1,97 @@
+//! A connection's bytes, with or without TLS, as one type: no allocation and no virtual call per read or write.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+/// An accepted connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// As it came.
+    Plain(TcpStream),
+    /// After the handshake.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What the handshake settled (RFC 7301 and RFC 6066).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// Whether ALPN chose HTTP/2.
+    pub http2: bool,
+    /// The name that the client asked for (SNI).
+    pub server_name: Option<Box<str>>,
+}
+
+impl Stream {
+    /// Returns what the handshake settled.
+    #[must_use]
+    pub fn negotiated(&self) -> Negotiated {
+        match self {
+            Self::Plain(_) => Negotiated::default(),
+            Self::Tls(stream) => {
+                let (_, connection) = stream.get_ref();
+                Negotiated {
+                    tls: true,
+                    http2: connection.alpn_protocol() == Some(b"h2"),
+                    server_name: connection.server_name().map(Into::into),
+                }
+            }
+        }
+    }
+}
+
+macro_rules! either {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Stream::Plain($stream) => {
+                let $stream = Pin::new($stream);
+                $call
+            }
+            Stream::Tls($stream) => {
+                let $stream = Pin::new(&mut **$stream);
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_shutdown(context))
+    }
+}

@@ -1,0 +1,212 @@
+//! TLS from files, reloaded when they change. A broken new file never replaces a working old one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use thiserror::Error;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::config::TlsFiles;
+
+/// How often the files are looked at. Three `stat` calls each.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Protocols offered to users, best first.
+pub const ALPN_USERS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Protocols offered to agents.
+pub const ALPN_AGENTS: &[&[u8]] = &[b"h2"];
+
+/// The files cannot be used. The text names the file.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file is not readable PEM of the kind it should hold.
+    #[error("{path} cannot be read as PEM: {error}")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: rustls::pki_types::pem::Error,
+    },
+    /// A certificate file holds none.
+    #[error("{path} holds no certificate")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The key does not fit the certificate, or neither is usable.
+    #[error("{path} and its key cannot be used together: {error}")]
+    Pair {
+        /// The certificate file.
+        path: PathBuf,
+        /// Why.
+        error: rustls::Error,
+    },
+    /// The certificates of `client_ca` cannot be used as roots.
+    #[error("{path} cannot be used to check client certificates: {error}")]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: VerifierBuilderError,
+    },
+}
+
+/// A listener's TLS settings, always the latest good ones.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    alpn: &'static [&'static [u8]],
+    current: ArcSwap<ServerConfig>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and what is wrong with it.
+    pub fn load(files: TlsFiles, alpn: &'static [&'static [u8]]) -> Result<Arc<Self>, TlsError> {
+        let config = server_config(&files, alpn)?;
+        Ok(Arc::new(Self { files, alpn, current: ArcSwap::from_pointee(config) }))
+    }
+
+    /// Returns an acceptor with the settings of now. Connections keep those that they began with.
+    #[must_use]
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.current.load_full())
+    }
+
+    /// Looks at the files now and then and takes over what changed, until `stop`.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let mut seen = self.stamp();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            }
+            let stamp = self.stamp();
+            if stamp == seen {
+                continue;
+            }
+            match server_config(&self.files, self.alpn) {
+                Ok(config) => {
+                    self.current.store(Arc::new(config));
+                    info!(cert = %self.files.cert.display(), "certificates reloaded");
+                }
+                // Certificate and key may be replaced one after the other; the next look finds both.
+                Err(error) => warn!(%error, "changed certificates cannot be used, keeping the old ones"),
+            }
+            seen = stamp;
+        }
+    }
+
+    fn stamp(&self) -> Vec<Option<SystemTime>> {
+        let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|path| modified(path))
+            .collect()
+    }
+}
+
+fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
+    let pair = |error| TlsError::Pair { path: files.cert.clone(), error };
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+fn client_verifier(
+    path: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(path)?);
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| TlsError::ClientCa { path: path.to_owned(), error })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |error| TlsError::Pem { path: path.to_owned(), error };
+    let chain: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
+    if chain.is_empty() {
+        return Err(TlsError::Empty { path: path.to_owned() });
+    }
+    Ok(chain)
+}
+
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, name: &str) -> TlsFiles {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None };
+        std::fs::write(&files.cert, made.cert.pem()).expect("written");
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).expect("written");
+        files
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_files_are_taken_over_and_broken_ones_are_not() {
+        let folder = std::env::temp_dir().join(format!("gateway-tls-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let files = write(&folder, "one.test");
+        let tls = Tls::load(files.clone(), ALPN_USERS).expect("good files");
+        let stop = CancellationToken::new();
+        let mut watch = tokio::task::JoinSet::new();
+        watch.spawn(tls.clone().watch(stop.clone()));
+        tokio::task::yield_now().await;
+        let first = Arc::as_ptr(&tls.current.load_full());
+
+        std::fs::write(&files.cert, "not a certificate").expect("written");
+        touch(&files.cert, 60);
+        tokio::time::sleep(2 * CHECK_INTERVAL).await;
+        assert_eq!(Arc::as_ptr(&tls.current.load_full()), first, "a broken file replaced a good one");
+
+        write(&folder, "two.test");
+        touch(&files.cert, 120);
+        tokio::time::sleep(2 * CHECK_INTERVAL).await;
+        assert_ne!(Arc::as_ptr(&tls.current.load_full()), first, "a good file was not taken over");
+        stop.cancel();
+        while watch.join_next().await.is_some() {}
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// Sets a time in the future: file systems may not tell two writes within one tick apart.
+    fn touch(path: &Path, seconds: u64) {
+        let file = std::fs::File::options().write(true).open(path).expect("open");
+        let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
+        file.set_modified(modified + Duration::from_secs(seconds)).expect("set");
+    }
+}

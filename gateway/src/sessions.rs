@@ -1,0 +1,4 @@
+//! Live agent sessions of this replica: who is connected, and how they get in.
+
+pub mod registry;
+pub mod service;

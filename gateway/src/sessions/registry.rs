@@ -1,0 +1,266 @@
+//! Which workspace has which session now. The newest wins, and only its owner removes an entry.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tunnel_link::session::Session;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
+use tunnel_proto::id::{Generation, SessionId};
+
+use crate::model::{Port, WorkspaceName};
+use crate::store::TokenId;
+
+/// One agent's live session, and what the agent said about its ports.
+pub struct LiveSession {
+    /// Its id, unique within this replica's life.
+    pub id: SessionId,
+    /// Its place among the sessions of this workspace.
+    pub generation: Generation,
+    /// The workspace.
+    pub workspace: WorkspaceName,
+    /// The token that it came with.
+    pub token: TokenId,
+    /// The tunnel.
+    pub tunnel: Session,
+    /// Where the agent came from.
+    pub peer: SocketAddr,
+    /// Version of the agent, as it said.
+    pub agent_version: String,
+    /// When it came up.
+    pub since: Instant,
+    /// Requests in flight; the bound is `limits.requests_per_workspace`.
+    pub requests: Arc<Semaphore>,
+    requests_max: usize,
+    ports: Vec<PortSettings>,
+    default_port: Option<Port>,
+}
+
+/// How to speak to a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortMode {
+    /// HTTP version.
+    pub protocol: AppProtocol,
+    /// Which host the app sees.
+    pub host: HostMode,
+}
+
+/// What a new session is made from.
+pub(crate) struct NewSession {
+    pub(crate) workspace: WorkspaceName,
+    pub(crate) token: TokenId,
+    pub(crate) tunnel: Session,
+    pub(crate) peer: SocketAddr,
+    pub(crate) agent_version: String,
+    pub(crate) ports: Vec<PortSettings>,
+    pub(crate) default_port: Option<u16>,
+    pub(crate) requests_max: usize,
+}
+
+impl LiveSession {
+    /// Returns how many requests and streams use the session now.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests_max.saturating_sub(self.requests.available_permits())
+    }
+
+    /// Returns whether the agent exposes a port.
+    #[must_use]
+    pub fn exposes(&self, port: Port) -> bool {
+        self.ports.is_empty() || self.ports.iter().any(|exposed| exposed.number == port.get())
+    }
+
+    /// Returns how to speak to a port.
+    #[must_use]
+    pub fn mode(&self, port: Port) -> PortMode {
+        self.ports
+            .iter()
+            .find(|exposed| exposed.number == port.get())
+            .map_or_else(PortMode::default, |exposed| PortMode { protocol: exposed.protocol, host: exposed.host })
+    }
+
+    /// Returns the port of the address without a port.
+    #[must_use]
+    pub fn default_port(&self) -> Option<Port> {
+        self.default_port
+    }
+
+    /// Returns the ports that the agent named; empty for every loopback port.
+    #[must_use]
+    pub fn ports(&self) -> &[PortSettings] {
+        &self.ports
+    }
+}
+
+impl fmt::Debug for LiveSession {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LiveSession")
+            .field("id", &self.id)
+            .field("generation", &self.generation)
+            .field("workspace", &self.workspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The sessions of this replica, by workspace. The map never leaves this file, and its lock is never held across an
+/// await.
+#[derive(Debug)]
+pub struct Registry {
+    sessions: RwLock<HashMap<WorkspaceName, Arc<LiveSession>>>,
+    sessions_max: usize,
+    next: AtomicU64,
+    /// Generations of this replica start above those of any earlier run.
+    generation_base: u64,
+}
+
+/// As many sessions live as `limits.sessions` allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Registry {
+    /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes generations grow over
+    /// restarts.
+    #[must_use]
+    pub fn new(sessions_max: usize, started_ms: u64) -> Self {
+        Self {
+            sessions: RwLock::default(),
+            sessions_max,
+            next: AtomicU64::new(1),
+            // 2^20 sessions a millisecond are out of reach, so two runs never share a generation.
+            generation_base: started_ms << 20,
+        }
+    }
+
+    /// Returns the session of a workspace.
+    #[must_use]
+    pub fn current(&self, workspace: &WorkspaceName) -> Option<Arc<LiveSession>> {
+        self.sessions.read().get(workspace).cloned()
+    }
+
+    /// Returns all sessions, ordered by workspace.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<LiveSession>> {
+        let mut all: Vec<_> = self.sessions.read().values().cloned().collect();
+        all.sort_by(|left, right| left.workspace.cmp(&right.workspace));
+        all
+    }
+
+    /// Returns how many sessions live.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.read().len()
+    }
+
+    /// Returns whether no session lives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts a new session in place. Returns it, and the one that it displaces.
+    ///
+    /// # Errors
+    /// [`Full`] when the bound is reached and nothing would be displaced.
+    pub(crate) fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut sessions = self.sessions.write();
+        if sessions.len() >= self.sessions_max && !sessions.contains_key(&new.workspace) {
+            return Err(Full);
+        }
+        // Numbers are given out under the lock's order of claims: a later claim has the higher generation.
+        let session = Arc::new(LiveSession {
+            id: SessionId::new(number),
+            generation: Generation::new(self.generation_base + number),
+            workspace: new.workspace.clone(),
+            token: new.token,
+            tunnel: new.tunnel,
+            peer: new.peer,
+            agent_version: new.agent_version,
+            since: Instant::now(),
+            requests: Arc::new(Semaphore::new(new.requests_max)),
+            requests_max: new.requests_max,
+            ports: new.ports,
+            default_port: new.default_port.and_then(Port::new),
+        });
+        let displaced = sessions.insert(new.workspace, session.clone());
+        Ok((session, displaced))
+    }
+
+    /// Removes a session's entry if it is still the one in place.
+    pub fn release(&self, session: &LiveSession) -> bool {
+        let mut sessions = self.sessions.write();
+        let is_current = sessions.get(&session.workspace).is_some_and(|current| current.id == session.id);
+        if is_current {
+            sessions.remove(&session.workspace);
+        }
+        is_current
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel_proto::mux::{Settings, Side};
+
+    use super::*;
+
+    fn new(workspace: &str) -> NewSession {
+        NewSession {
+            workspace: workspace.parse().expect("a name"),
+            token: "t-1".parse().expect("an id"),
+            tunnel: Session::new(Settings::new(Side::Gateway)),
+            peer: ([127, 0, 0, 1], 1).into(),
+            agent_version: "0".into(),
+            ports: Vec::new(),
+            default_port: None,
+            requests_max: 1,
+        }
+    }
+
+    #[test]
+    fn release_by_displaced_session_keeps_the_newer_one() {
+        let registry = Registry::new(10, 1);
+        let (first, none) = registry.claim(new("a")).expect("room");
+        assert!(none.is_none());
+        let (second, displaced) = registry.claim(new("a")).expect("room");
+        assert_eq!(displaced.map(|session| session.id), Some(first.id));
+        assert!(second.generation > first.generation);
+        assert!(!registry.release(&first));
+        assert_eq!(registry.current(&first.workspace).map(|session| session.id), Some(second.id));
+        assert!(registry.release(&second));
+        assert!(registry.is_empty());
+    }
+
+    #[test]
+    fn full_registry_still_lets_an_agent_replace_its_own_session() {
+        let registry = Registry::new(1, 1);
+        assert!(registry.claim(new("a")).is_ok());
+        assert_eq!(registry.claim(new("b")).err(), Some(Full));
+        assert!(registry.claim(new("a")).is_ok());
+    }
+
+    #[test]
+    fn generations_grow_over_restarts() {
+        let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0.generation;
+        let after = Registry::new(1, 1_001).claim(new("a")).expect("room").0.generation;
+        assert!(after > before);
+    }
+
+    #[test]
+    fn unnamed_ports_are_exposed_only_while_none_is_named() {
+        let port = |number| Port::new(number).expect("a port");
+        let registry = Registry::new(2, 1);
+        let (open, _) = registry.claim(new("a")).expect("room");
+        assert!(open.exposes(port(1)));
+        let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
+        let (closed, _) = registry.claim(NewSession { ports: vec![named], ..new("b") }).expect("room");
+        assert!(closed.exposes(port(5173)) && !closed.exposes(port(1)));
+        assert_eq!(closed.mode(port(5173)).protocol, AppProtocol::Http2);
+        assert_eq!(closed.mode(port(1)), PortMode::default());
+    }
+}

@@ -1,0 +1,78 @@
+//! Logs and metrics. Labels come from enums, never from users.
+
+use std::sync::atomic::AtomicU64;
+
+use http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
+use crate::config::{Log, LogFormat};
+
+/// Label of [`Metrics::failed`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Code {
+    code: &'static str,
+}
+
+/// Counters of the edge. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    answered: [Counter; 5],
+    failed: Family<Code, Counter>,
+}
+
+/// Names of the classes of a status code, in order.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Metrics {
+    /// Counts a response of an app.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        // No lock and no look-up per request: one counter per class.
+        if let Some(counter) = self.answered.get(usize::from(status.as_u16() / 100).saturating_sub(1)) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a failure that the gateway answered itself.
+    pub(crate) fn failed(&self, code: &'static str) {
+        self.failed.get_or_create(&Code { code }).inc();
+    }
+
+    /// Registers the counters.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
+            let labelled = registry.sub_registry_with_label(("class".into(), class.into()));
+            labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
+        }
+        registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
+    }
+}
+
+/// A number that is read when it is asked for.
+pub(crate) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge<u64, AtomicU64> {
+    let gauge = Gauge::<u64, AtomicU64>::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+/// Starts logging to standard error. `GATEWAY_LOG` overrides the level with a filter such as `gateway::edge=debug`.
+pub fn start_logging(log: &Log) {
+    let filter = EnvFilter::try_from_env("GATEWAY_LOG").unwrap_or_else(|_| {
+        // The HTTP libraries tell about every hiccup of every peer.
+        EnvFilter::new(format!("{},h2=off,hyper=off,sqlx=warn", log.level))
+    });
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(BoxMakeWriter::new(std::io::stderr));
+    // A second start, as in tests, keeps the first.
+    match log.format {
+        LogFormat::Text => builder.try_init().ok(),
+        LogFormat::Json => builder.json().try_init().ok(),
+    };
+}

@@ -1,0 +1,142 @@
+//! The public site's pages: what a signed-in user sees. Works without JavaScript.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response};
+
+use crate::auth::principal::Principal;
+use crate::edge::respond::Failure;
+use crate::edge::service::Edge;
+use crate::model::Port;
+use crate::store::Workspace;
+
+const STYLE: &str = include_str!("ui/style.css");
+
+/// Answers a request on the public host that is not about sign-in.
+pub(crate) async fn answer(
+    edge: &Edge,
+    parts: &Parts,
+    principal: Option<&Principal>,
+) -> Result<Response<Bytes>, Failure> {
+    let known = matches!(parts.uri.path(), "/" | "/style.css");
+    if !known {
+        return Err(Failure::NoSuchHost);
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Err(Failure::MethodNotAllowed);
+    }
+    if parts.uri.path() == "/style.css" {
+        return Ok(respond("text/css; charset=utf-8", STYLE.to_owned(), "public, max-age=300"));
+    }
+    let Some(principal) = principal else {
+        return Err(Failure::SignInRequired);
+    };
+    let workspaces = edge.store.workspaces_of(&principal.user).await;
+    let workspaces = workspaces.map_err(|error| {
+        tracing::warn!(%error, "the store did not answer");
+        Failure::Overloaded { limit: "store" }
+    })?;
+    let rows: String = workspaces.iter().map(|workspace| row(edge, workspace)).collect();
+    let list = if rows.is_empty() {
+        "<p>No workspaces yet. Make a token for one with <code>gateway token create --workspace NAME</code>, \
+         then start <code>workspace-agent run</code> where your code is.</p>"
+            .to_owned()
+    } else {
+        format!("<ul class=\"workspaces\">{rows}</ul>")
+    };
+    let user = escape(principal.user.as_str());
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>Workspaces</title><link rel=\"stylesheet\" href=\"/style.css\"></head><body>\
+         <header><h1>Workspaces</h1><form method=\"post\" action=\"/.gateway/sign-out\"><span>{user}</span>\
+         <button>Sign out</button></form></header><main>{list}</main></body></html>"
+    );
+    Ok(respond("text/html; charset=utf-8", page, "no-store"))
+}
+
+fn row(edge: &Edge, workspace: &Workspace) -> String {
+    // Names are [a-z0-9-] by their type; nothing to escape.
+    let name = &workspace.name;
+    let link = |port: Option<Port>, text: &str| {
+        let address = edge.site.workspace(&edge.rules.format(name, port), "/");
+        format!("<a href=\"{address}\">{text}</a>")
+    };
+    let Some(session) = edge.registry.current(name) else {
+        return format!("<li><h2>{name}</h2><p class=\"absent\">Not connected</p></li>");
+    };
+    let named: String = session
+        .ports()
+        .iter()
+        .filter_map(|port| Port::new(port.number))
+        .map(|port| link(Some(port), &format!("port {port}")))
+        .collect();
+    let default = session.default_port().map(|_| link(None, "open")).unwrap_or_default();
+    let ports = if named.is_empty() && default.is_empty() {
+        let example = edge.site.workspace(&format!("PORT-{}", edge.rules.format(name, None)), "/");
+        format!("<p>Every port is at <code>{example}</code></p>")
+    } else {
+        format!("<p class=\"links\">{default}{named}</p>")
+    };
+    let stats = session.tunnel.stats();
+    let round_trip = stats.round_trip.map(|time| format!(", round trip {time:.1?}")).unwrap_or_default();
+    format!(
+        "<li><h2>{name}</h2><p class=\"present\">Connected for {}{round_trip}</p>{ports}</li>",
+        minutes(session.since.elapsed())
+    )
+}
+
+fn minutes(time: std::time::Duration) -> String {
+    match time.as_secs() {
+        0..60 => "less than a minute".to_owned(),
+        seconds @ 60..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+fn respond(content_type: &'static str, body: String, cache: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    );
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_are_escaped() {
+        assert_eq!(escape("<b>&\"'"), "&lt;b&gt;&amp;&quot;&#39;");
+    }
+
+    #[test]
+    fn page_without_script_has_a_policy_without_script() {
+        let response = respond("text/html", String::new(), "no-store");
+        let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok());
+        assert!(policy.is_some_and(|policy| policy.starts_with("default-src 'none'")));
+    }
+}
