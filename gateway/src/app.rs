@@ -34,7 +34,7 @@ use crate::net::listen::{BindError, Kind, Listener, ListenerOptions};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
-use crate::store::{Store, StoreError, wall_clock};
+use crate::store::{Store, StoreError, wall_clock_ms};
 use crate::telemetry::Metrics;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
@@ -123,8 +123,7 @@ impl App {
         }
         let store = Store::open(&config.store.url.to_string()).await?;
         let drain = Drain::default();
-        let now = wall_clock().get();
-        let registry = Arc::new(Registry::new(config.limits.sessions, u64::try_from(now).unwrap_or(0) * 1000));
+        let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();

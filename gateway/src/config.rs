@@ -120,8 +120,6 @@ pub struct Timeouts {
     pub channel_open: Duration,
     /// From the request to the app's response head.
     pub response_header: Duration,
-    /// A user's connection without a request.
-    pub keep_alive: Duration,
     /// An upgraded stream without a byte either way.
     pub stream_idle: Duration,
     /// A pooled channel without a request.

@@ -22,7 +22,7 @@ use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
 pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
-pub use time::{UnixSeconds, wall_clock};
+pub use time::{UnixSeconds, wall_clock, wall_clock_ms};
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

@@ -6,16 +6,27 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 
 use crate::auth::principal::Principal;
+use crate::auth::site::Site;
+use crate::edge::host::HostRules;
 use crate::edge::respond::Failure;
-use crate::edge::service::Edge;
 use crate::model::Port;
-use crate::store::Workspace;
+use crate::sessions::registry::Registry;
+use crate::store::{Store, Workspace};
 
 const STYLE: &str = include_str!("ui/style.css");
 
+/// What the pages are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) registry: &'a Registry,
+    pub(crate) site: &'a Site,
+    pub(crate) rules: &'a HostRules,
+}
+
 /// Answers a request on the public host that is not about sign-in.
 pub(crate) async fn answer(
-    edge: &Edge,
+    pages: Pages<'_>,
     parts: &Parts,
     principal: Option<&Principal>,
 ) -> Result<Response<Bytes>, Failure> {
@@ -32,12 +43,12 @@ pub(crate) async fn answer(
     let Some(principal) = principal else {
         return Err(Failure::SignInRequired);
     };
-    let workspaces = edge.store.workspaces_of(&principal.user).await;
+    let workspaces = pages.store.workspaces_of(&principal.user).await;
     let workspaces = workspaces.map_err(|error| {
         tracing::warn!(%error, "the store did not answer");
         Failure::Overloaded { limit: "store" }
     })?;
-    let rows: String = workspaces.iter().map(|workspace| row(edge, workspace)).collect();
+    let rows: String = workspaces.iter().map(|workspace| row(pages, workspace)).collect();
     let list = if rows.is_empty() {
         "<p>No workspaces yet. Make a token for one with <code>gateway token create --workspace NAME</code>, \
          then start <code>workspace-agent run</code> where your code is.</p>"
@@ -56,14 +67,14 @@ pub(crate) async fn answer(
     Ok(respond("text/html; charset=utf-8", page, "no-store"))
 }
 
-fn row(edge: &Edge, workspace: &Workspace) -> String {
+fn row(pages: Pages<'_>, workspace: &Workspace) -> String {
     // Names are [a-z0-9-] by their type; nothing to escape.
     let name = &workspace.name;
     let link = |port: Option<Port>, text: &str| {
-        let address = edge.site.workspace(&edge.rules.format(name, port), "/");
+        let address = pages.site.workspace(&pages.rules.format(name, port), "/");
         format!("<a href=\"{address}\">{text}</a>")
     };
-    let Some(session) = edge.registry.current(name) else {
+    let Some(session) = pages.registry.current(name) else {
         return format!("<li><h2>{name}</h2><p class=\"absent\">Not connected</p></li>");
     };
     let named: String = session
@@ -74,7 +85,7 @@ fn row(edge: &Edge, workspace: &Workspace) -> String {
         .collect();
     let default = session.default_port().map(|_| link(None, "open")).unwrap_or_default();
     let ports = if named.is_empty() && default.is_empty() {
-        let example = edge.site.workspace(&format!("PORT-{}", edge.rules.format(name, None)), "/");
+        let example = pages.site.workspace(&format!("PORT-{}", pages.rules.format(name, None)), "/");
         format!("<p>Every port is at <code>{example}</code></p>")
     } else {
         format!("<p class=\"links\">{default}{named}</p>")

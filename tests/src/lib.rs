@@ -1,2 +1,190 @@
-//! Tests that need more than one crate. Everything is under `tests/tests`; `tests/real` has the suites that run the
-//! release programs together with browsers, editors and load balancers.
+//! Builders for tests that need both programs: a gateway and agents in this process, on free ports and an embedded
+//! store, and raw clients and apps that speak exact bytes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_errors_doc,
+    clippy::disallowed_methods,
+    reason = "a failed expectation is how a test fails"
+)]
+
+pub mod raw;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::app::{Addresses, App};
+use gateway::config::{Config, StoreUrl};
+use gateway::sessions::registry::Registry;
+use gateway::store::{Store, wall_clock};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tunnel_link::drain::Drained;
+use tunnel_proto::hello::Port;
+use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource};
+
+/// The longest that anything in a test may take before it counts as hanging.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A gateway in this process.
+pub struct TestGateway {
+    /// Where it listens.
+    pub addresses: Addresses,
+    /// Its store.
+    pub store: Store,
+    /// Its live sessions.
+    pub registry: Arc<Registry>,
+    /// An API token of the user `dev`.
+    pub user_token: String,
+    /// Its one-time sign-in link.
+    pub sign_in_link: String,
+    stop: CancellationToken,
+    task: JoinSet<Drained>,
+}
+
+impl TestGateway {
+    /// Starts with defaults on free ports.
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts with a changed configuration.
+    pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        config.listen.public = any;
+        config.listen.agents = any;
+        config.listen.admin = Some(any);
+        config.public_url = config.public_url.with_port(0);
+        config.store.url = StoreUrl::SqliteMemory;
+        config.timeouts.drain = Duration::from_secs(5);
+        change(&mut config);
+        let app = App::bind(config).await.expect("the gateway starts");
+        let store = app.store().clone();
+        let user = "dev".parse().unwrap();
+        let user_token = store.create_user_token(&user, wall_clock()).await.expect("a token").token.reveal().to_owned();
+        let addresses = app.addresses().expect("bound");
+        let registry = app.registry().clone();
+        let sign_in_link = app.sign_in_link().expect("a link").to_string();
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        task.spawn(app.run(stop.clone()));
+        Self { addresses, store, registry, user_token, sign_in_link, stop, task }
+    }
+
+    /// Makes an agent token for a workspace of `dev`.
+    pub async fn agent_token(&self, workspace: &str) -> String {
+        let (name, owner) = (workspace.parse().unwrap(), "dev".parse().unwrap());
+        self.store.create_agent_token(&name, &owner, wall_clock()).await.expect("a token").token.reveal().to_owned()
+    }
+
+    /// Starts an agent that exposes every port, and waits until it is connected.
+    pub async fn agent(&self, workspace: &str) -> TestAgent {
+        self.agent_with(workspace, Vec::new()).await
+    }
+
+    /// Starts an agent that exposes these ports only, and waits until it is connected.
+    pub async fn agent_with(&self, workspace: &str, exposed: Vec<Port>) -> TestAgent {
+        let token = self.agent_token(workspace).await;
+        let agent = self.start_agent(&token, exposed);
+        self.until_connected(workspace).await;
+        agent
+    }
+
+    /// Starts an agent with a token, without waiting.
+    pub fn start_agent(&self, token: &str, exposed: Vec<Port>) -> TestAgent {
+        let default = exposed.first().map(|port| port.number);
+        let options = Options {
+            gateway: Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address"),
+            token: TokenSource::Value(token.into()),
+            ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
+        };
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        task.spawn(workspace_agent::run(options, stop.clone()));
+        TestAgent { stop, task }
+    }
+
+    /// Waits until a workspace has a session.
+    pub async fn until_connected(&self, workspace: &str) {
+        let name = workspace.parse().unwrap();
+        until("the agent is connected", || self.registry.current(&name).is_some()).await;
+    }
+
+    /// Returns the authority of a port of a workspace, as a browser would write it.
+    pub fn authority(&self, workspace: &str, port: u16) -> String {
+        format!("{port}-{workspace}.localhost:{}", self.addresses.public.port())
+    }
+
+    /// Asserts that no channel, request or promised byte is left over in any session.
+    pub async fn assert_quiet(&self) {
+        until("no request is left over", || self.registry.all().iter().all(|session| session.in_flight() == 0)).await;
+        for session in self.registry.all() {
+            assert_eq!(session.tunnel.broken_invariant(), None);
+        }
+    }
+
+    /// Asserts that after the pool's idle time nothing is left over at all. Needs a short `timeouts.upstream_idle`.
+    pub async fn assert_empty(&self) {
+        self.assert_quiet().await;
+        until("no channel is left over", || {
+            self.registry.all().iter().all(|session| {
+                let stats = session.tunnel.stats();
+                (stats.channels_live, stats.window_bytes, stats.queued_bytes) == (0, 0, 0)
+            })
+        })
+        .await;
+    }
+
+    /// Stops it and returns how the drain went.
+    pub async fn stop(mut self) -> Drained {
+        self.stop.cancel();
+        let stopped = tokio::time::timeout(PATIENCE, self.task.join_next()).await;
+        stopped.expect("the gateway stops").expect("it ran").expect("it did not panic")
+    }
+
+    /// Asks it to stop without waiting.
+    pub fn begin_stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// An agent in this process.
+pub struct TestAgent {
+    stop: CancellationToken,
+    task: JoinSet<Result<(), Ended>>,
+}
+
+impl TestAgent {
+    /// Stops it.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.ended().await.expect("a stopped agent is no failure");
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn ended(&mut self) -> Result<(), Ended> {
+        let ended = tokio::time::timeout(PATIENCE, self.task.join_next()).await;
+        ended.expect("the agent ends").expect("it ran").expect("it did not panic")
+    }
+
+    /// Cuts it off at once, as a killed process would be.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+/// Waits until a condition holds; fails with `what` after [`PATIENCE`].
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "waited in vain: {what}");
+}

@@ -107,8 +107,9 @@ fn files_are_short() {
 #[test]
 fn no_marker_of_unfinished_work_is_left() {
     let repository = Repository::open();
-    assert_none(&repository.check_texts(text::markers));
-    assert_none(&repository.check_sources(source::unfinished));
+    let mut problems = repository.check_texts(text::markers);
+    problems.extend(repository.check_sources(source::unfinished));
+    assert_none(&problems);
 }
 
 #[test]

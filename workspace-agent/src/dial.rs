@@ -52,7 +52,7 @@ pub enum Ended {
         message: String,
     },
     /// The token cannot be read.
-    #[error("the token file {path} cannot be read")]
+    #[error("the token file {path} cannot be used")]
     Token {
         /// The file.
         path: String,
@@ -239,7 +239,11 @@ async fn read_token(source: &TokenSource) -> Result<String, Ended> {
             let unreadable = |error| Ended::Token { path: path.display().to_string(), error };
             // A token file is a few dozen bytes; it is read once per dial.
             let text = tokio::fs::read_to_string(path).await.map_err(unreadable)?;
-            Ok(text.trim().to_owned())
+            let token = text.trim();
+            if token.is_empty() {
+                return Err(unreadable(std::io::Error::other("it is empty")));
+            }
+            Ok(token.to_owned())
         }
     }
 }

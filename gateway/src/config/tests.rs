@@ -47,7 +47,6 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.listen.admin.map(|address| address.port()), Some(8082));
     assert_eq!(config.store.url.to_string(), "sqlite://gateway.db");
     assert_eq!(config.tls, Tls { public: None, agents: None });
-    assert_eq!(config.timeouts.keep_alive, Duration::from_secs(75));
     assert_eq!(config.limits.header_bytes, 65_536);
     assert_eq!(config.tunnel.window_max, 8 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));

@@ -102,13 +102,10 @@ pub fn apply(headers: &mut HeaderMap, peer: IpAddr, scheme: Scheme, host: &str) 
     headers.insert(X_FORWARDED_PORT, HeaderValue::from(port));
     put(headers, X_FORWARDED_FOR, peer.to_string());
     put(headers, X_FORWARDED_HOST, host.to_owned());
-    if !host.contains(['"', '\\']) {
-        put(
-            headers,
-            FORWARDED,
-            format!("for={node};host=\"{host}\";proto={}", scheme.as_str()),
-        );
-    }
+    // A host with a port would have to be quoted, and widely used apps (code-server among them) take the quotes for a
+    // part of it, so that it never equals `Origin` and every WebSocket is refused. The parameter is optional.
+    let host = if host.contains(':') { String::new() } else { format!("host={host};") };
+    put(headers, FORWARDED, format!("for={node};{host}proto={}", scheme.as_str()));
 }
 
 /// Sets a field; text that is no field value cannot come from an accepted authority, and is left out.
@@ -151,7 +148,7 @@ mod tests {
                 "https",
                 "8080-app.ws.example.com",
                 "443",
-                "for=192.0.2.7;host=\"8080-app.ws.example.com\";proto=https",
+                "for=192.0.2.7;host=8080-app.ws.example.com;proto=https",
             ],
         );
         check(
@@ -163,7 +160,7 @@ mod tests {
                 "http",
                 "app.localhost:8080",
                 "8080",
-                "for=\"[2001:db8::1]\";host=\"app.localhost:8080\";proto=http",
+                "for=\"[2001:db8::1]\";proto=http",
             ],
         );
         check(
@@ -175,7 +172,7 @@ mod tests {
                 "http",
                 "a.b",
                 "80",
-                "for=192.0.2.7;host=\"a.b\";proto=http",
+                "for=192.0.2.7;host=a.b;proto=http",
             ],
         );
     }

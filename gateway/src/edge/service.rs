@@ -32,6 +32,7 @@ use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::Metrics;
+use crate::ui::{self, Pages};
 
 /// The edge: everything that answers a request of a user.
 #[derive(Debug)]
@@ -250,7 +251,8 @@ impl Edge {
         }
         let offered = Offered::read(&parts.headers, self.site.cookies());
         let principal = self.principal(&offered, At::Public).await?;
-        let page = crate::ui::answer(self, parts, principal.as_ref()).await;
+        let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
+        let page = ui::answer(pages, parts, principal.as_ref()).await;
         Ok(page?.map(ResponseBody::from))
     }
 }

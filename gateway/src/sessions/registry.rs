@@ -168,12 +168,12 @@ impl Registry {
     /// # Errors
     /// [`Full`] when the bound is reached and nothing would be displaced.
     pub(crate) fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut sessions = self.sessions.write();
         if sessions.len() >= self.sessions_max && !sessions.contains_key(&new.workspace) {
             return Err(Full);
         }
-        // Numbers are given out under the lock's order of claims: a later claim has the higher generation.
+        // Given out under the lock: of two claims at once, the one that stays has the higher generation.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let session = Arc::new(LiveSession {
             id: SessionId::new(number),
             generation: Generation::new(self.generation_base + number),

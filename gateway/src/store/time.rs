@@ -26,10 +26,15 @@ impl UnixSeconds {
 /// Reads the system's clock: the one place where the store's and the commands' time comes from.
 #[must_use]
 pub fn wall_clock() -> UnixSeconds {
+    UnixSeconds(i64::try_from(wall_clock_ms() / 1000).unwrap_or(i64::MAX))
+}
+
+/// Reads the system's clock in milliseconds since 1970, for numbers that have to grow over restarts.
+#[must_use]
+pub fn wall_clock_ms() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the border where wall-clock time enters")]
     let now = SystemTime::now();
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    UnixSeconds(i64::try_from(seconds).unwrap_or(i64::MAX))
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Display for UnixSeconds {

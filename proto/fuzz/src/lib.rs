@@ -14,6 +14,7 @@ pub mod frame_decode;
 pub mod hostile_peer;
 pub mod pair_vs_model;
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -37,7 +38,17 @@ fn encode(frame: Frame) -> Bytes {
     head.freeze()
 }
 
-/// The bytes of a direction from a position on.
-fn pattern(salt: u8, from: u64, length: usize) -> Bytes {
-    (from..from + length as u64).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ at as u8 ^ salt).collect()
+/// Longest piece that [`pattern`] makes.
+const PATTERN_BYTES_MAX: usize = 1 << 18;
+
+/// Returns the bytes of a direction from a position on: slices of one table, because making them anew would be most of
+/// the work. `salt` tells the directions apart.
+fn pattern(salt: u64, from: u64, length: usize) -> Bytes {
+    const PERIOD: u64 = 2048;
+    static TABLE: OnceLock<Bytes> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        (0..PERIOD + PATTERN_BYTES_MAX as u64).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect()
+    });
+    let from = ((from + salt) % PERIOD) as usize;
+    table.slice(from..from + length)
 }

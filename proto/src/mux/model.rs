@@ -6,6 +6,7 @@
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing, clippy::wildcard_enum_match_arm, clippy::cast_possible_truncation, reason = "a broken law ends the test case")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -41,6 +42,10 @@ struct Half {
     saw_end: bool,
     held: bool,
     reset: bool,
+    accepted: bool,
+    /// The application was told to wait and does so: it looks again only when an event says so.
+    waits_to_read: bool,
+    waits_to_write: bool,
 }
 
 impl World {
@@ -84,6 +89,7 @@ impl World {
             5..=7 => self.read(side, number),
             8 => self.finish(side, number),
             9 if number.is_multiple_of(4) => self.reset(side, number),
+            9 => self.accept(number),
             10 if number.is_multiple_of(3) => self.release(side, number),
             11 => self.now += Duration::from_millis(u64::from(number % 64)),
             12 | 13 => self.transmit(side, usize::from(number % 8) + 1),
@@ -99,6 +105,12 @@ impl World {
             let half = Half { held: true, ..Half::default() };
             self.channels.insert(channel, [Half { written, ..half.clone() }, Half { held: false, ..half }]);
         }
+    }
+
+    fn accept(&mut self, number: u16) {
+        let Some(channel) = self.pick(AGENT, number) else { return };
+        self.sides[AGENT].accept(channel);
+        self.channels.get_mut(&channel).expect("picked")[AGENT].accepted = true;
     }
 
     /// Picks a channel that the side holds.
@@ -121,7 +133,7 @@ impl World {
             }
             Room::Finished => assert!(half.finished, "room is finished without a finish"),
             Room::Reset(_) => half.reset = true,
-            Room::Pending => {}
+            Room::Pending => half.waits_to_write = true,
         }
     }
 
@@ -152,7 +164,10 @@ impl World {
                 half.reset = true;
                 false
             }
-            Read::Pending => false,
+            Read::Pending => {
+                half.waits_to_read = true;
+                false
+            }
         }
     }
 
@@ -210,8 +225,13 @@ impl World {
             match event {
                 Event::Opened(open) => {
                     assert_eq!(side, AGENT, "only agents accept");
-                    self.channels.get_mut(&open.channel).expect("opened by the gateway")[AGENT].held = true;
-                    self.sides[AGENT].accept(open.channel);
+                    let half = &mut self.channels.get_mut(&open.channel).expect("opened by the gateway")[AGENT];
+                    half.held = true;
+                    // Some ports answer at once, others later.
+                    half.accepted = open.channel.get().is_multiple_of(2);
+                    if half.accepted {
+                        self.sides[AGENT].accept(open.channel);
+                    }
                 }
                 Event::Reset(channel, reason) => {
                     assert_ne!(reason, Reason::Protocol, "an honest peer was blamed");
@@ -221,7 +241,16 @@ impl World {
                     }
                     assert!(halves[side].reset, "a reset that nobody made");
                 }
-                Event::Accepted(_) | Event::Readable(_) | Event::Writable(_) => {}
+                Event::Accepted(channel) => {
+                    assert!(self.channels[&channel][AGENT].accepted, "an accept that nobody made");
+                    self.channels.get_mut(&channel).expect("known")[GATEWAY].accepted = true;
+                }
+                Event::Readable(channel) => {
+                    self.channels.get_mut(&channel).expect("known")[side].waits_to_read = false;
+                }
+                Event::Writable(channel) => {
+                    self.channels.get_mut(&channel).expect("known")[side].waits_to_write = false;
+                }
                 Event::Draining { .. } => panic!("nobody drains here"),
             }
         }
@@ -255,6 +284,9 @@ impl World {
     }
 
     fn come_to_rest(&mut self) {
+        for number in 0..self.channels.len() {
+            self.accept(number as u16);
+        }
         for _ in 0..100_000 {
             let mut moved = false;
             for side in [GATEWAY, AGENT] {
@@ -264,7 +296,8 @@ impl World {
                 self.transmit(side, 1000);
                 moved |= self.wires[1 - side].len() > before;
                 for channel in self.channels.keys().copied().collect::<Vec<_>>() {
-                    if self.channels[&channel][side].held {
+                    let half = &self.channels[&channel][side];
+                    if half.held && !half.waits_to_read {
                         while self.read_channel(side, channel) {
                             moved = true;
                         }
@@ -292,6 +325,12 @@ impl World {
             if gateway.held {
                 assert_eq!(gateway.read, agent.written, "{channel}: bytes are missing at the gateway");
                 assert_eq!(gateway.saw_end, agent.finished, "{channel}: the end is missing at the gateway");
+                assert_eq!(gateway.accepted, agent.accepted, "{channel}: the accept is missing at the gateway");
+            }
+            if gateway.held && agent.held {
+                // Everything was read, so there is credit for at least half of a window.
+                let stuck = [gateway, agent].into_iter().any(|half| half.waits_to_write && !half.finished);
+                assert!(!stuck, "{channel}: a writer waits though everything was read");
             }
             if let (Some(gateway), Some(agent)) =
                 (self.sides[GATEWAY].credit_books(channel), self.sides[AGENT].credit_books(channel))
@@ -310,6 +349,8 @@ impl World {
             self.mark_reset(channel);
         }
         self.come_to_rest();
+        let [gateway, agent] = [&self.sides[GATEWAY], &self.sides[AGENT]].map(|side| side.stats().frames);
+        assert_eq!((gateway.0, agent.0), (agent.2, gateway.2), "a numbered frame was lost or counted twice");
         for side in &self.sides {
             let stats = side.stats();
             assert_eq!((stats.channels_live, stats.window_bytes, stats.queued_bytes), (0, 0, 0), "something is left over");
@@ -338,8 +379,12 @@ fn on_wire(wire: &VecDeque<Bytes>) -> Sums {
     sums
 }
 
-/// The bytes of a direction from a position on.
+/// The bytes of a direction from a position on, as slices of one table: making them anew would be most of the work.
 fn pattern(side: usize, from: u64, length: usize) -> Bytes {
-    let salt = if side == GATEWAY { 17 } else { 59 };
-    (from..from + length as u64).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ at as u8 ^ salt).collect()
+    const PERIOD: u64 = 2048;
+    const LENGTH_MAX: u64 = 1 << 18;
+    static TABLE: OnceLock<Bytes> = OnceLock::new();
+    let table = TABLE.get_or_init(|| (0..PERIOD + LENGTH_MAX).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect());
+    let from = ((from + if side == GATEWAY { 0 } else { 997 }) % PERIOD) as usize;
+    table.slice(from..from + length)
 }

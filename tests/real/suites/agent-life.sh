@@ -45,11 +45,11 @@ printf 'after SIGTERM: %s ms from ready to an answer\n' "$(($(now_ms) - began))"
 check "the agent's log names what happened" says agent '(link|connection|gateway|session).*(lost|broke|closed|refused|gone|ended|drain|unreachable|reset|redial|reconnect)'
 
 # --- tokens that do not work ------------------------------------------------------------------------------------------
-# refused NAME TEXT PATTERN FILE : an agent with this token file ends with status 1 and says why.
+# refused NAME TEXT PATTERN FILE STATUS : an agent with this token file ends with this status and says why.
 refused() {
   spawn "$1" env NO_COLOR=1 "$REAL_AGENT" run --gateway "http://127.0.0.1:$AGENTS" --token-file "$4"
   if ends_within 10 "$1"; then
-    same "$2 ends the agent with status 1" 1 "$STATUS"
+    same "$2 ends the agent with status $5" "$5" "$STATUS"
     check "$2 is named as the cause" says "$1" "$3"
   else
     fail "$2 does not end the agent"
@@ -57,9 +57,9 @@ refused() {
   fi
 }
 (umask 077 && printf 'not-a-token-of-this-gateway\n' >"$OUT/wrong.token" && : >"$OUT/empty.token")
-refused wrong "a wrong token" '(token|credential).*(refus|reject|not accept|unknown|invalid|wrong|not valid|does not know)|(refus|reject|not accept|unknown|invalid|wrong|not valid|does not know).*(token|credential)' "$OUT/wrong.token"
-refused empty "an empty token file" 'empty.token' "$OUT/empty.token"
-refused absent "a missing token file" 'absent.token' "$OUT/absent.token"
+refused wrong "a wrong token" '(token|credential).*(refus|reject|not accept|unknown|invalid|wrong|not valid|does not know)|(refus|reject|not accept|unknown|invalid|wrong|not valid|does not know).*(token|credential)' "$OUT/wrong.token" 1
+refused empty "an empty token file" 'empty.token' "$OUT/empty.token" 1
+refused absent "a missing token file" 'absent.token' "$OUT/absent.token" 64
 check "the token itself is in no log" sh -c "! grep -rF -- 'not-a-token-of-this-gateway' '$OUT'/*.log && ! grep -rF -- \"\$(cat '$OUT/$WORKSPACE.token')\" '$OUT'/*.log"
 check "the agent with the right token is unharmed" answers
 

@@ -11,7 +11,7 @@ const IGNORED: [&str; 6] = ["target", "node_modules", ".git", ".cache", "cache",
 /// Files that are not text.
 const BINARY: [&str; 6] = ["binpb", "png", "ico", "woff2", "pem", "der"];
 
-/// Texts that other programs write, or that other people wrote.
+/// Texts that other programs write, or that other people wrote. Corpora of fuzz targets are left out too.
 const FOREIGN: [&str; 3] = ["Cargo.lock", "package-lock.json", "LICENSE"];
 
 /// The files that are, or are about to be, part of the repository.
@@ -83,7 +83,8 @@ impl Repository {
     pub(crate) fn check_texts(&self, check: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
         let own = |path: &&str| {
             let name = path.rsplit('/').next().unwrap_or(path);
-            !FOREIGN.contains(&name) && !BINARY.iter().any(|end| name.ends_with(&format!(".{end}")))
+            let is_binary = BINARY.iter().any(|end| name.ends_with(&format!(".{end}")));
+            !is_binary && !FOREIGN.contains(&name) && !path.contains("/corpus/")
         };
         self.files()
             .filter(own)

@@ -260,7 +260,7 @@ const PORT_CLOSED: Words = Words {
 const APP_CLOSED: Words = Words {
     title: "The app hung up",
     text: "A program listens on this port, but it closed the connection without a proper HTTP answer.",
-    hint: "Look at the app's own log. If it does not speak HTTP, use the gateway's port forwarding.",
+    hint: "Look at the app's own log. The port must speak HTTP.",
 };
 
 const OPEN_TIMEOUT: Words = Words {
@@ -302,7 +302,7 @@ const BAD_REQUEST: Words = Words {
 const METHOD_NOT_ALLOWED: Words = Words {
     title: "Method not allowed",
     text: "The gateway does not take this method.",
-    hint: "To reach a port that does not speak HTTP, use the gateway's port forwarding.",
+    hint: "Ports are reached with ordinary HTTP requests and WebSockets.",
 };
 
 const EXPECTATION_FAILED: Words = Words {

@@ -145,6 +145,7 @@ impl World {
         let book = self.book(channel);
         if book.live && !book.finishing {
             book.finishing = true;
+            book.waits_to_write = false;
             let now = book.has_finished();
             book.collect();
             self.backlog += usize::from(now);
