@@ -53,7 +53,7 @@ pub(crate) async fn serve(router: Router, connection: Connection) {
 }
 
 async fn ready(State(admin): State<Arc<Admin>>) -> Response {
-    if admin.drain.draining().is_cancelled() {
+    if admin.drain.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
     } else {
         "ok\n".into_response()

@@ -6,8 +6,8 @@
 //!  accept, TLS, HTTP/1.1 or HTTP/2          (the shells)
 //!    1. guard      is this head one request, and only one?          no  -> bad_request, header_too_large
 //!    2. host       which workspace and port, or the public site?    no  -> no_such_host
+//!       preflight   may a page of another port of the same workspace ask?   answered here, before anybody is known
 //!    3. who, may they                          (crate::auth)        no  -> sign_in_required, port_not_allowed
-//!       websocket::caller_of: which site sent an unsafe request or an upgrade?
 //!    4. expect     does the client wait for `100 Continue`?         unknown expectation -> bad_request
 //!    5. cookies, headers, forwarded, rewrite   the head as the app gets it: ours taken out, hop-by-hop taken out,
 //!                  clean forwarding fields put in, Host as the port's setting says
@@ -34,6 +34,8 @@ pub mod guard;
 pub mod headers;
 /// Parses the host of a request into the public site or a workspace and port.
 pub mod host;
+/// CORS preflights between ports of one workspace.
+pub mod preflight;
 /// One table of failures, and the answers made from it.
 pub mod respond;
 /// Host rewriting for dev servers, and the way back for their redirects.
@@ -50,6 +52,7 @@ pub mod connection;
 pub(crate) mod forward;
 /// Every request's way through the edge.
 pub mod service;
+mod raw_head;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

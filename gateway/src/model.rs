@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use http::Uri;
 use thiserror::Error;
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
@@ -190,6 +191,50 @@ impl FromStr for Zone {
 impl fmt::Display for Zone {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
+    }
+}
+
+/// The scheme of a web origin. Behind a load balancer that ends TLS it is the one that browsers see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`
+    Http,
+    /// `https`
+    Https,
+}
+
+impl Scheme {
+    /// Returns the scheme as it is written in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Returns the port that a URL of this scheme means when it has none.
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// Reads a scheme, in any case. `None` for schemes that are not HTTP.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        if text.eq_ignore_ascii_case("http") {
+            return Some(Self::Http);
+        }
+        text.eq_ignore_ascii_case("https").then_some(Self::Https)
+    }
+
+    /// Reads the scheme of a request target. `None` if it has none, or one that is not HTTP.
+    #[must_use]
+    pub fn of(uri: &Uri) -> Option<Self> {
+        uri.scheme_str().and_then(Self::from_text)
     }
 }
 

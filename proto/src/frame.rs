@@ -171,23 +171,11 @@ impl Frame {
     /// Returns the length of the encoded frame in bytes, its payload included.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        match &self.body {
-            Body::Data { channel, payload } => {
-                let data = data_len(*channel, payload.len());
-                self.numbers_len() + 1 + encoded_len_varint(data as u64) + data
-            }
-            Body::Acknowledge
-            | Body::Hello(_)
-            | Body::Welcome(_)
-            | Body::Open(_)
-            | Body::Accept { .. }
-            | Body::Finish { .. }
-            | Body::Reset { .. }
-            | Body::Credit { .. }
-            | Body::Ping { .. }
-            | Body::Pong { .. }
-            | Body::Drain { .. }
-            | Body::Close { .. } => self.to_wire().encoded_len(),
+        if let Body::Data { channel, payload } = &self.body {
+            let data = data_len(*channel, payload.len());
+            self.numbers_len() + 1 + encoded_len_varint(data as u64) + data
+        } else {
+            self.to_wire().encoded_len()
         }
     }
 
@@ -195,39 +183,23 @@ impl Frame {
     /// it. For other frames the returned payload is empty.
     #[must_use = "the payload has to follow the head"]
     pub fn encode(self, head: &mut BytesMut) -> Bytes {
-        let numbers = (self.sequence, self.acknowledged);
-        match self.body {
-            Body::Data { channel, payload } => {
-                encode_number(TAG_SEQUENCE, numbers.0, head);
-                encode_number(TAG_ACKNOWLEDGED, numbers.1, head);
-                head.put_u8(TAG_DATA);
-                encode_varint(data_len(channel, payload.len()) as u64, head);
-                encode_number(TAG_DATA_CHANNEL, channel.get(), head);
-                if !payload.is_empty() {
-                    head.put_u8(TAG_DATA_PAYLOAD);
-                    encode_varint(payload.len() as u64, head);
-                }
-                payload
-            }
-            body @ (Body::Acknowledge
-            | Body::Hello(_)
-            | Body::Welcome(_)
-            | Body::Open(_)
-            | Body::Accept { .. }
-            | Body::Finish { .. }
-            | Body::Reset { .. }
-            | Body::Credit { .. }
-            | Body::Ping { .. }
-            | Body::Pong { .. }
-            | Body::Drain { .. }
-            | Body::Close { .. }) => {
-                let message = Self { sequence: numbers.0, acknowledged: numbers.1, body }.to_wire();
-                head.reserve(message.encoded_len());
-                // `BytesMut` grows, so encoding cannot run out of room.
-                message.encode_raw(head);
-                Bytes::new()
-            }
+        let Body::Data { channel, payload } = self.body else {
+            let message = self.to_wire();
+            head.reserve(message.encoded_len());
+            // `BytesMut` grows, so encoding cannot run out of room.
+            message.encode_raw(head);
+            return Bytes::new();
+        };
+        encode_number(TAG_SEQUENCE, self.sequence, head);
+        encode_number(TAG_ACKNOWLEDGED, self.acknowledged, head);
+        head.put_u8(TAG_DATA);
+        encode_varint(data_len(channel, payload.len()) as u64, head);
+        encode_number(TAG_DATA_CHANNEL, channel.get(), head);
+        if !payload.is_empty() {
+            head.put_u8(TAG_DATA_PAYLOAD);
+            encode_varint(payload.len() as u64, head);
         }
+        payload
     }
 
     /// Reads one whole frame. Payloads are slices of `bytes`, not copies.
@@ -253,21 +225,9 @@ impl Frame {
         if self.body.is_numbered() != (self.sequence > 0) {
             return Err(FrameError::Field { field: "sequence" });
         }
-        let payload = match &self.body {
-            Body::Data { payload, .. } | Body::Open(Open { payload, .. }) => payload.len(),
-            Body::Acknowledge
-            | Body::Hello(_)
-            | Body::Welcome(_)
-            | Body::Accept { .. }
-            | Body::Finish { .. }
-            | Body::Reset { .. }
-            | Body::Credit { .. }
-            | Body::Ping { .. }
-            | Body::Pong { .. }
-            | Body::Drain { .. }
-            | Body::Close { .. } => 0,
-        };
-        if payload > PAYLOAD_BYTES_MAX {
+        if let Body::Data { payload, .. } | Body::Open(Open { payload, .. }) = &self.body
+            && payload.len() > PAYLOAD_BYTES_MAX
+        {
             return Err(FrameError::Field { field: "payload" });
         }
         Ok(self)

@@ -12,6 +12,7 @@
 )]
 
 pub mod raw;
+pub mod scripted;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -115,6 +115,18 @@ impl Raw {
         }
     }
 
+    /// Reads one message head byte for byte, its empty line included; what has no end yet at the end of the stream.
+    pub async fn head_bytes(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(end) = find(&self.unread, b"\r\n\r\n") {
+                return self.unread.drain(..end + 4).collect();
+            }
+            if !self.fill().await {
+                return std::mem::take(&mut self.unread);
+            }
+        }
+    }
+
     /// Reads exactly so many bytes.
     pub async fn exactly(&mut self, length: usize) -> Vec<u8> {
         while self.unread.len() < length {

@@ -1,4 +1,46 @@
-//! The edge over real sockets, in one process.
+//! The edge over real sockets, in one process: what a user sends against what an app gets, byte for byte, and back.
+//!
+//! Each test names what it guards. "trap N" is a row of the stack notes, section 5; "row N" one of the peers' incidents.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a failed expectation is how a test fails"
+)]
+
+#[path = "edge/credentials.rs"]
+mod credentials;
+#[path = "edge/expect.rs"]
+mod expect;
+#[path = "edge/gone.rs"]
+mod gone;
+#[path = "edge/http2_app.rs"]
+mod http2_app;
+#[path = "edge/pool.rs"]
+mod pool;
+#[path = "edge/preflight.rs"]
+mod preflight;
+#[path = "edge/request.rs"]
+mod request;
+#[path = "edge/response.rs"]
+mod response;
+#[path = "edge/rewrite.rs"]
+mod rewrite;
+#[path = "edge/sign_in.rs"]
+mod sign_in;
+#[path = "edge/stream.rs"]
+mod stream;
+#[path = "edge/support.rs"]
+mod support;
+#[path = "edge/tls.rs"]
+mod tls;
+#[path = "edge/upgrade.rs"]
+mod upgrade;
+#[path = "edge/websocket_http2.rs"]
+mod websocket_http2;
 
 use e2e::TestGateway;
 use e2e::raw::{Raw, RawApp};

@@ -1,6 +1,8 @@
 //! The generated protobuf code and the descriptor set are committed, so that a build needs no generator; this test
 //! makes them anew and compares. To take over a change of the schema: `UPDATE_WIRE=1 cargo test -p e2e --test wire_is_current`.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test fails")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

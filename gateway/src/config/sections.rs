@@ -9,10 +9,10 @@ use tracing::Level;
 use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
-    Scheme, StoreUrl, ZONE,
+    StoreUrl, ZONE,
 };
 use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
-use crate::model::Zone;
+use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

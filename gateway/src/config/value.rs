@@ -14,7 +14,7 @@ use crate::model::Zone;
 
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use url::PUBLIC_URL;
-pub use url::{PublicUrl, Scheme};
+pub use url::PublicUrl;
 
 /// How one kind of value is read and written.
 ///

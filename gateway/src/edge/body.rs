@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Sleep;
 
@@ -40,27 +41,45 @@ pub(super) struct Upload {
 /// Holds a body back until the app says `100 Continue`.
 #[derive(Debug)]
 pub(super) struct Gate {
-    opened: oneshot::Receiver<()>,
+    /// `None` after the app gave its final answer without asking for the body, which is now of no use to anybody.
+    opened: Option<oneshot::Receiver<()>>,
+    /// Ends with the exchange.
+    over: oneshot::Receiver<()>,
     /// Starts when the body is first asked for.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 impl Gate {
-    pub(super) fn new(opened: oneshot::Receiver<()>) -> Self {
-        Self { opened, late: None }
+    /// Makes a gate that `opened` opens; it stops to wait when the other end of `over` is gone.
+    pub(super) fn new(opened: oneshot::Receiver<()>, over: oneshot::Receiver<()>) -> Self {
+        Self { opened: Some(opened), over, late: None }
     }
 
-    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match Pin::new(&mut self.opened).poll(context) {
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            // The app gave its final answer without asking for the body, which is now of no use to anybody.
-            Poll::Ready(Err(_)) => Poll::Pending,
-            Poll::Pending => {
-                let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT)));
-                late.as_mut().poll(context)
+    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
+        if let Some(opened) = &mut self.opened {
+            match Pin::new(opened).poll(context) {
+                Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+                Poll::Ready(Err(_)) => self.opened = None,
+                Poll::Pending => {
+                    let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT)));
+                    return late.as_mut().poll(context).map(Ok);
+                }
             }
         }
+        // The answer may still be on its way, and an error here would cut it off.
+        Pin::new(&mut self.over).poll(context).map(|_| Err(UploadError::NotAsked))
     }
+}
+
+/// Why a body does not go on to the app.
+#[derive(Debug, Error)]
+pub(super) enum UploadError {
+    /// The user broke it off.
+    #[error(transparent)]
+    User(#[from] hyper::Error),
+    /// The app answered without asking for it.
+    #[error("the app answered without asking for the body")]
+    NotAsked,
 }
 
 /// How far a body is; read by whoever waits for the answer.
@@ -98,20 +117,17 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = UploadError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let Self::Streaming(upload) = self.get_mut() else { return Poll::Ready(None) };
         if let Some(gate) = &mut upload.gate {
-            std::task::ready!(gate.poll_open(context));
+            std::task::ready!(gate.poll_open(context))?;
             upload.gate = None;
         }
         let frame = std::task::ready!(Pin::new(&mut upload.incoming).poll_frame(context));
         upload.progress.frames.fetch_add(1, Ordering::Relaxed);
-        if !matches!(frame, Some(Ok(_))) {
-            upload.progress.finished.store(true, Ordering::Relaxed);
-        }
-        Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
+        Poll::Ready(frame.map(|frame| frame.map(clean_trailers).map_err(UploadError::User)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -126,6 +142,14 @@ impl Body for RequestBody {
             Self::Empty => SizeHint::with_exact(0),
             Self::Streaming(upload) => upload.incoming.size_hint(),
         }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Whoever sends a body does not ask for its end if it knows the last frame, or the length. A body that is given up
+        // half-way takes its connection along, so that one is not used again either.
+        self.progress.finished.store(true, Ordering::Relaxed);
     }
 }
 
@@ -169,10 +193,9 @@ impl Body for ResponseBody {
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::App(download) => {
                 let frame = std::task::ready!(Pin::new(&mut download.incoming).poll_frame(context));
-                if frame.is_none() || download.incoming.is_end_stream() {
-                    if let Some(lease) = download.lease.take() {
-                        lease.give_back();
-                    }
+                let is_over = frame.is_none() || download.incoming.is_end_stream();
+                if is_over && let Some(lease) = download.lease.take() {
+                    lease.give_back();
                 }
                 Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
             }

@@ -3,12 +3,18 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tracing::debug;
 
+use super::raw_head::answer::to_bytes;
+use super::raw_head::flight::Flight;
+use super::raw_head::guarded::Guarded;
+use super::raw_head::{Refusal, Watcher};
 use super::service::{Edge, Origin};
 use crate::config::{Limits, Timeouts, Tunnel};
 use crate::net::listen::Connection;
@@ -35,6 +41,8 @@ const BUFFER_BYTES_MIN: usize = 8 * 1024;
 pub struct Server {
     edge: Arc<Edge>,
     builder: auto::Builder<TokioExecutor>,
+    header_bytes: usize,
+    header_timeout: Duration,
 }
 
 impl Server {
@@ -65,23 +73,29 @@ impl Server {
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
             .keep_alive_interval(tunnel.keepalive_interval)
             .keep_alive_timeout(tunnel.keepalive_timeout);
-        Self { edge, builder }
+        Self { edge, builder, header_bytes, header_timeout: timeouts.request_header }
     }
 
     /// Serves one connection until it ends, or until the drain lets it finish what it is doing.
     pub fn serve(&self, connection: Connection) -> impl Future<Output = ()> + Send + use<> {
-        let Self { edge, builder } = self.clone();
+        let Self { edge, builder, header_bytes, header_timeout } = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
             let negotiated = stream.negotiated();
             let origin = Arc::new(Origin { peer: peer.ip(), negotiated });
             let draining = edge.drain.draining().clone();
+            let flight = Arc::new(Flight::default());
+            let watcher = if origin.negotiated.http2 { Watcher::off() } else { Watcher::new(header_bytes) };
+            let stream = Guarded::new(stream, watcher, flight.clone(), refuser(edge.clone(), origin.clone()));
             let service = service_fn(|request| {
-                let (edge, origin) = (edge.clone(), origin.clone());
-                async move { Ok::<_, Infallible>(edge.answer(request, &origin).await) }
+                let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
+                async move { Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await)) }
             });
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
+            // The library's limit on the time of a head begins when it knows the version.
+            let mut version_due = std::pin::pin!(tokio::time::sleep(header_timeout));
+            let mut is_version_due = true;
             let mut is_draining = false;
             let result = loop {
                 tokio::select! {
@@ -90,6 +104,13 @@ impl Server {
                         is_draining = true;
                         connection.as_mut().graceful_shutdown();
                     }
+                    () = version_due.as_mut(), if is_version_due => {
+                        is_version_due = false;
+                        if !flight.is_version_known() {
+                            debug!(%peer, "a user's connection stayed silent");
+                            break Ok(());
+                        }
+                    }
                 }
             };
             if let Err(error) = result {
@@ -97,5 +118,12 @@ impl Server {
             }
             drop(permit);
         }
+    }
+}
+
+/// Makes the answers to heads that never become requests.
+fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
+    move |refusal| {
+        to_bytes(edge.failed(refusal.fault.failure(), refusal.wants, refusal.is_head, &origin))
     }
 }

@@ -5,7 +5,6 @@
 
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
-use thiserror::Error;
 
 use crate::model::Zone;
 
@@ -17,11 +16,6 @@ pub const HOST_PREFIX: &str = "__Host-";
 pub struct CookieNames {
     bases: [Box<str>; 2],
 }
-
-/// A cookie that must be there once is there several times: one of them was planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the cookie is there more than once")]
-pub struct Duplicate;
 
 impl CookieNames {
     /// Takes the name of the session cookie and of the one that lives while a sign-in runs, with or without the prefix.
@@ -56,28 +50,6 @@ pub fn remove_own(headers: &mut HeaderMap, names: &CookieNames) {
     headers.remove(COOKIE);
     for line in lines {
         headers.append(COOKIE, line);
-    }
-}
-
-/// Finds the value of the one cookie of exactly this name, over all Cookie fields.
-///
-/// # Errors
-///
-/// The name is there twice, even with the same value.
-pub fn find_single<'map>(
-    headers: &'map HeaderMap,
-    name: &str,
-) -> Result<Option<&'map [u8]>, Duplicate> {
-    let mut found = headers
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(pairs)
-        .filter(|pair| pair_name(pair) == Some(name.as_bytes()))
-        .filter_map(|pair| pair.splitn(2, |byte| *byte == b'=').nth(1))
-        .map(<[u8]>::trim_ascii);
-    match (found.next(), found.next()) {
-        (_, Some(_)) => Err(Duplicate),
-        (first, None) => Ok(first),
     }
 }
 
@@ -245,26 +217,6 @@ mod tests {
         ] {
             check_remove(&[untouched], &[untouched]);
         }
-    }
-
-    #[test]
-    fn cookie_is_found_once_by_its_exact_name() {
-        let find = |cookies: &[&[u8]], name: &str| {
-            find_single(&map(cookies), name).map(|found| found.map(<[u8]>::to_vec))
-        };
-        assert_eq!(
-            find(&[b"a=1; __Host-gw=x=y"], "__Host-gw"),
-            Ok(Some(b"x=y".to_vec()))
-        );
-        assert_eq!(find(&[b"gw=1; __host-gw=2"], "__Host-gw"), Ok(None));
-        assert_eq!(find(&[b"gw=1; gw=1"], "gw"), Err(Duplicate));
-        assert_eq!(find(&[b"gw=1", b"a=2; gw=3"], "gw"), Err(Duplicate));
-        assert_eq!(find(&[b"gw="], "gw"), Ok(Some(Vec::new())));
-        assert_eq!(
-            find(&[b"\xff\xfe=1; gw=\xff"], "gw"),
-            Ok(Some(b"\xff".to_vec()))
-        );
-        assert_eq!(find(&[], "gw"), Ok(None));
     }
 
     #[track_caller]

@@ -6,6 +6,7 @@ use http::header::{EXPECT, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use super::upstream::{Accepted, Http1, Lease, Upstreams};
 use super::{cookies, forwarded};
 use crate::auth::policy::Grant;
 use crate::config::Timeouts;
-use crate::model::Zone;
+use crate::model::{Scheme, Zone};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, PortMode};
 
@@ -46,7 +47,7 @@ pub(super) struct Route {
     /// The user's address.
     pub(super) peer: std::net::IpAddr,
     /// The scheme that the user's browser sees.
-    pub(super) scheme: forwarded::Scheme,
+    pub(super) scheme: Scheme,
     /// The authority that the user asked for.
     pub(super) authority: Box<str>,
     /// Held until the response has ended.
@@ -79,16 +80,16 @@ impl Forwarder {
             AppProtocol::Http2 => AppHttp::Http2,
         };
         self.prepare(&mut parts, &AppRequest { http, upgrade: None, trailers: true }, &route, mode);
-        let (opener, gate) = match expectation {
-            Expectation::Nothing => (None, None),
+        let (opener, over, gate) = match expectation {
+            Expectation::Nothing => (None, None, None),
             Expectation::Continue if http == AppHttp::Http2 => {
                 // HTTP/2 apps rarely answer it; the body follows at once.
                 parts.headers.remove(EXPECT);
-                (None, None)
+                (None, None, None)
             }
             Expectation::Continue => {
-                let (opener, gate) = oneshot::channel();
-                (Some(opener), Some(Gate::new(gate)))
+                let ((opener, opened), (over, is_over)) = (oneshot::channel(), oneshot::channel());
+                (Some(opener), Some(over), Some(Gate::new(opened, is_over)))
             }
         };
         let (body, progress) = RequestBody::new(body, gate);
@@ -101,7 +102,11 @@ impl Forwarder {
             AppHttp::Http2 => self.send_http2(outgoing, progress.as_deref(), &route, mode).await?,
         };
         let Answer { response, mut lease } = answer;
-        lease.watch(progress);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // Nobody asked for it; what follows is no answer to anything.
+            return Err(Failure::AppClosed);
+        }
+        lease.watch(progress, over);
         let (mut head, incoming) = response.into_parts();
         self.finish(&mut head, None, &route, mode);
         Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot)))
@@ -197,12 +202,7 @@ impl Forwarder {
     ) -> Result<Response<Incoming>, Sent> {
         let accepted = connection.accepted.take();
         let response = connection.sender.try_send_request(request);
-        let response = async {
-            response.await.map_err(|mut error| {
-                let unsent = error.take_message().map(Box::new);
-                Sent { failure: failure_of(error.error()), unsent }
-            })
-        };
+        let response = async { response.await.map_err(Sent::from) };
         self.wait(response, accepted, progress).await
     }
 
@@ -223,14 +223,23 @@ impl Forwarder {
         let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let uri = Uri::builder().scheme("http").authority(authority).path_and_query(target).build();
         *request.uri_mut() = uri.map_err(|_| Failure::BadRequest { reason: "target" })?;
-        let connected = self.upstreams.http2(&route.session, port).await;
-        let (mut sender, accepted, lease) = connected.map_err(|error| failure_of(&error))?;
-        let response = async {
-            sender.ready().await.map_err(|error| Sent { failure: failure_of(&error), unsent: None })?;
-            sender.try_send_request(request).await.map_err(|error| Sent { failure: failure_of(error.error()), unsent: None })
-        };
-        let response = self.wait(response, accepted, progress).await.map_err(|sent| sent.failure)?;
-        Ok(Answer { response, lease })
+        loop {
+            let connected = self.upstreams.http2(&route.session, port).await;
+            let (mut sender, accepted, lease) = connected.map_err(|error| failure_of(&error))?;
+            let is_fresh = accepted.is_some();
+            let response = async {
+                if let Err(error) = sender.ready().await {
+                    return Err(Sent { failure: failure_of(&error), unsent: Some(Box::new(request)) });
+                }
+                sender.try_send_request(request).await.map_err(Sent::from)
+            };
+            match self.wait(response, accepted, progress).await {
+                Ok(response) => return Ok(Answer { response, lease }),
+                // The app went away before the call was sent; a fresh connection is the last try.
+                Err(Sent { unsent: Some(unsent), .. }) if !is_fresh => request = *unsent,
+                Err(Sent { failure, .. }) => return Err(failure),
+            }
+        }
     }
 
     /// Waits for a response head under two named deadlines: the port has to answer, and then the app.
@@ -279,9 +288,9 @@ impl Route {
     }
 
     /// Reads scheme facts of the connection.
-    pub(super) fn scheme_of(negotiated: &Negotiated, public: forwarded::Scheme) -> forwarded::Scheme {
+    pub(super) fn scheme_of(negotiated: &Negotiated, public: Scheme) -> Scheme {
         // Behind a load balancer that ends TLS, the public address knows better than the connection.
-        if negotiated.tls { forwarded::Scheme::Https } else { public }
+        if negotiated.tls { Scheme::Https } else { public }
     }
 }
 
@@ -289,6 +298,13 @@ impl Route {
 pub(super) struct Sent {
     failure: Failure,
     unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl From<TrySendError<Request<RequestBody>>> for Sent {
+    fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
+        let unsent = error.take_message().map(Box::new);
+        Self { failure: failure_of(error.error()), unsent }
+    }
 }
 
 fn host_mode(mode: PortMode) -> HostMode {

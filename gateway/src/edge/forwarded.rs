@@ -5,54 +5,10 @@
 
 use std::net::IpAddr;
 
-use http::uri::Uri;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::edge::headers::spelled;
-
-/// The scheme a user's browser used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// `http`
-    Http,
-    /// `https`
-    Https,
-}
-
-impl Scheme {
-    /// Returns the scheme as it is written in a URL.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
-    /// Returns the port that a URL of this scheme means when it has none.
-    #[must_use]
-    pub fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-
-    /// Reads a scheme, in any case. `None` for schemes that are not HTTP.
-    #[must_use]
-    pub fn from_text(text: &str) -> Option<Self> {
-        if text.eq_ignore_ascii_case("http") {
-            return Some(Self::Http);
-        }
-        text.eq_ignore_ascii_case("https").then_some(Self::Https)
-    }
-
-    /// Reads the scheme of a request target. `None` if it has none, or one that is not HTTP.
-    #[must_use]
-    pub fn of(uri: &Uri) -> Option<Self> {
-        uri.scheme_str().and_then(Self::from_text)
-    }
-}
+use crate::model::Scheme;
 
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

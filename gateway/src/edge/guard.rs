@@ -37,10 +37,11 @@ use http::{HeaderMap, Method, Version};
 use hyper::ext::Protocol;
 use thiserror::Error;
 
-use crate::edge::forwarded::{Scheme, is_forwarding_field};
+use crate::edge::forwarded::is_forwarding_field;
 use crate::edge::headers::{has_token, is_gateway_field, tokens};
 use crate::edge::host::authorities_agree;
 use crate::edge::respond::Failure;
+use crate::model::Scheme;
 
 /// Bytes that a field costs beside its name and value: colon, blank and line end.
 const FIELD_BYTES_OVERHEAD: usize = 4;

@@ -14,15 +14,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::auth::request::is_gateway_bearer;
+
 /// Carries the code of a failure that the gateway itself answered.
 pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 /// Carries the trace id of a failure.
 pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
-/// Carries an API token where `Authorization` belongs to the app.
-pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-authorization");
-
-/// How the gateway's own tokens begin: of users, and of agents.
-pub const TOKEN_PREFIXES: [&str; 2] = ["gwu_", "gwa_"];
 
 /// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -94,7 +91,7 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
     let asks_trailers = request.trailers && has_token(headers, &TE, "trailers");
     remove_hop_by_hop(headers);
     remove_gateway_fields(headers);
-    if headers.get_all(AUTHORIZATION).iter().any(is_own_token) {
+    if headers.get_all(AUTHORIZATION).iter().any(is_gateway_bearer) {
         headers.remove(AUTHORIZATION);
     }
     match (request.http, request.upgrade) {
@@ -148,20 +145,6 @@ pub fn trailers(trailers: &mut HeaderMap) {
 #[must_use]
 pub fn is_gateway_field(name: &str) -> bool {
     spelled(name, "gateway-") || spelled(name, "x-gateway-")
-}
-
-/// Says whether a credential is a bearer token of the gateway.
-#[must_use]
-pub fn is_own_token(authorization: &HeaderValue) -> bool {
-    let bytes = authorization.as_bytes();
-    let Some((scheme, token)) = bytes.split_at_checked("bearer ".len()) else {
-        return false;
-    };
-    let token = token.trim_ascii_start();
-    scheme.eq_ignore_ascii_case(b"bearer ")
-        && TOKEN_PREFIXES
-            .iter()
-            .any(|prefix| token.starts_with(prefix.as_bytes()))
 }
 
 /// Says whether a comma-separated list field holds a token, in any case (RFC 9110, section 5.6.1).

@@ -11,9 +11,8 @@ use http::request::Parts;
 use http::{HeaderValue, Version};
 use thiserror::Error;
 
-use crate::edge::forwarded::Scheme;
 use crate::edge::respond::Failure;
-use crate::model::{LABEL_BYTES_MAX, Port, WORKSPACE_NAME_BYTES_MAX, WorkspaceName, Zone};
+use crate::model::{LABEL_BYTES_MAX, Port, Scheme, WORKSPACE_NAME_BYTES_MAX, WorkspaceName, Zone};
 
 /// Longest DNS name in text form (RFC 1035, section 2.3.4), in bytes.
 const HOST_BYTES_MAX: usize = 253;

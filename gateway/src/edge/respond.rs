@@ -10,10 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
     RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use crate::edge::headers::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
 
@@ -25,8 +25,6 @@ const PAGE: &str = include_str!("assets/failure.html");
 const STYLE: &str = include_str!("assets/failure.css");
 
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The page may do nothing but show its own style, and nobody may frame it.
 static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
@@ -54,22 +52,6 @@ pub fn wants(headers: &HeaderMap, method: &Method) -> Wants {
         None => *method != Method::CONNECT && accepts_html(headers),
     };
     if is_page { Wants::Html } else { Wants::Json }
-}
-
-/// Says whether a request is a page visit, which may be redirected to sign-in. Anything else must get a plain 401: a
-/// script or a WebSocket that follows a redirect would take the sign-in page for its answer.
-#[must_use]
-pub fn is_navigation(headers: &HeaderMap, method: &Method) -> bool {
-    if *method != Method::GET && *method != Method::HEAD {
-        return false;
-    }
-    if let Some(mode) = headers.get(SEC_FETCH_MODE) {
-        return mode == "navigate";
-    }
-    let has_metadata = [SEC_FETCH_SITE, SEC_FETCH_DEST]
-        .iter()
-        .any(|name| headers.contains_key(name));
-    !has_metadata && accepts_html(headers)
 }
 
 /// Makes the answer for a failure. The body is empty for a HEAD request.
@@ -116,17 +98,6 @@ pub fn response(
             HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
         );
     }
-    response
-}
-
-/// Makes the answer to a page visit of nobody: 302 to the sign-in, marked as `sign_in_required`.
-#[must_use]
-pub fn redirect_to_sign_in(location: HeaderValue, trace_id: &str) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::FOUND;
-    let headers = response.headers_mut();
-    mark(headers, Failure::SignInRequired, safe_trace(trace_id));
-    headers.insert(LOCATION, location);
     response
 }
 

@@ -7,9 +7,8 @@
 use http::header::{HOST, LOCATION, ORIGIN, REFERER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::edge::forwarded::Scheme;
 use crate::edge::host;
-use crate::model::Port;
+use crate::model::{Port, Scheme};
 
 /// Which Host an app sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

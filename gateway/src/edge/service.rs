@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -15,19 +15,19 @@ use tunnel_link::drain::Drain;
 use super::body::ResponseBody;
 use super::expect::{Expectation, expectation};
 use super::forward::{Forwarder, Route, is_head};
-use super::forwarded::Scheme;
 use super::guard::{self, ShapeLimits};
 use super::host::{HostRules, HostTarget, server_name_agrees};
-use super::respond::{self, Failure};
+use super::preflight;
+use super::respond::{self, Failure, Wants};
 use super::websocket::upgrade_asked;
 use crate::auth::cache::{Cache, Unavailable};
-use crate::auth::policy::{Decision, Exposure, Grant, Target, decide};
+use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
 use crate::auth::principal::Principal;
 use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
 use crate::auth::site::Site;
-use crate::model::{Port, UserName, WorkspaceName};
+use crate::model::{Port, Scheme, UserName, WorkspaceName};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
@@ -100,6 +100,7 @@ impl Edge {
     pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());
         let head = is_head(request.method());
+        let over_http2 = request.version() == Version::HTTP_2;
         match self.route(request, origin).await {
             Ok(response) => {
                 self.metrics.answered(response.status());
@@ -107,16 +108,21 @@ impl Edge {
             }
             Err(Refusal::Response(response)) => response.map(ResponseBody::from),
             Err(Refusal::Failure(failure)) => {
-                let trace = self.traces.next();
-                self.metrics.failed(failure.code());
-                info!(code = failure.code(), detail = failure.detail(), %trace, peer = %origin.peer, "request failed");
-                let mut response = respond::response(failure, wants, &trace, head);
-                if failure.closes_connection() && !origin.negotiated.http2 {
+                let mut response = self.failed(failure, wants, head, origin);
+                if failure.closes_connection() && !over_http2 {
                     response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
                 }
                 response.map(ResponseBody::from)
             }
         }
+    }
+
+    /// Counts and logs a failure, and makes its answer.
+    pub(crate) fn failed(&self, failure: Failure, wants: Wants, head: bool, origin: &Origin) -> Response<Bytes> {
+        let trace = self.traces.next();
+        self.metrics.failed(failure.code());
+        info!(code = failure.code(), detail = failure.detail(), %trace, peer = %origin.peer, "request failed");
+        respond::response(failure, wants, &trace, head)
     }
 
     async fn route(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
@@ -136,10 +142,16 @@ impl Edge {
                     let answer = self.sign_in.answer_workspace(Visit::from(&parts), &host, now);
                     return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
                 }
+                if let Some(answer) = self.preflight(&parts, &authority, &name) {
+                    return Ok(answer);
+                }
                 let session = self.registry.current(&name);
                 let wanted = port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
                 let grant = self.authorise(&parts, &authority, &host, &name, wanted).await?;
-                let session = session.ok_or(Failure::AgentAbsent)?;
+                // Sessions are closed first in a drain: without one, that is the reason.
+                let is_draining = self.drain.is_draining();
+                let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
+                let session = session.ok_or(absent)?;
                 // The address without a port is nobody's while the agent names no default.
                 let port = wanted.ok_or(Failure::NoSuchHost)?;
                 let request = Request::from_parts(parts, body);
@@ -159,12 +171,7 @@ impl Edge {
     ) -> Result<Grant, Refusal> {
         let offered = Offered::read(&parts.headers, self.site.cookies());
         let principal = self.principal(&offered, At::Workspace(host)).await?;
-        let workspace_of = |host: &str| match self.rules.parse(host) {
-            Ok(HostTarget::Workspace { name, .. }) => Some(name),
-            Ok(HostTarget::Public) | Err(_) => None,
-        };
-        let here = Here { site: &self.site, authority, workspace: Some(name), workspace_of: &workspace_of };
-        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
+        let shape = self.shape(parts, authority, name, &offered);
         // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
         let record = match &principal {
             Some(_) => self.workspace(name).await?,
@@ -188,6 +195,25 @@ impl Edge {
             Decision::NotFound => Err(Failure::NoSuchHost.into()),
             Decision::PortNotAllowed => Err(Failure::PortNotAllowed.into()),
         }
+    }
+
+    fn shape(&self, parts: &Parts, authority: &str, name: &WorkspaceName, offered: &Offered) -> RequestShape {
+        let workspace_of = |host: &str| match self.rules.parse(host) {
+            Ok(HostTarget::Workspace { name, .. }) => Some(name),
+            Ok(HostTarget::Public) | Err(_) => None,
+        };
+        let here = Here { site: &self.site, authority, workspace: Some(name), workspace_of: &workspace_of };
+        shape::read(&parts.method, &parts.headers, offered, here)
+    }
+
+    /// Answers a preflight between ports of one workspace. It comes before the decision because it carries nothing that
+    /// could be decided on, and it opens nothing: see [`preflight`].
+    fn preflight(&self, parts: &Parts, authority: &str, name: &WorkspaceName) -> Option<Response<ResponseBody>> {
+        if parts.method != Method::OPTIONS {
+            return None;
+        }
+        let source = self.shape(parts, authority, name, &Offered::Nothing).source;
+        preflight::answer(&parts.method, &parts.headers, source).map(|answer| answer.map(ResponseBody::from))
     }
 
     pub(crate) async fn principal(&self, offered: &Offered, at: At<'_>) -> Result<Option<Principal>, Failure> {
@@ -215,7 +241,7 @@ impl Edge {
     ) -> Result<Response<ResponseBody>, Failure> {
         let Asked { grant, session, port, authority } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
-        if self.drain.draining().is_cancelled() {
+        if self.drain.is_draining() {
             return Err(Failure::Draining);
         }
         if !session.exposes(port) {

@@ -47,7 +47,15 @@ pub struct Upstreams {
 struct Pool {
     /// Used longest ago first; taken from the end, so that a quiet port shrinks to few connections.
     idle: Vec<Idle>,
-    http2: Option<http2::SendRequest<RequestBody>>,
+    http2: Option<Shared>,
+}
+
+/// An HTTP/2 connection. It ends by itself once it is no longer kept here and its last call is over.
+#[derive(Debug)]
+struct Shared {
+    sender: http2::SendRequest<RequestBody>,
+    /// When its latest call began.
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -65,12 +73,15 @@ pub(super) struct Lease {
     sender: Option<http1::SendRequest<RequestBody>>,
     /// The request's body, if it has one.
     upload: Option<Arc<Progress>>,
+    /// Tells a body that is held back that nobody will ask for it any more.
+    _over: Option<oneshot::Sender<()>>,
 }
 
 impl Lease {
-    /// Ties the lease to the body that is being sent.
-    pub(super) fn watch(&mut self, upload: Option<Arc<Progress>>) {
+    /// Ties the lease to the body that is being sent; `over` goes when the lease does.
+    pub(super) fn watch(&mut self, upload: Option<Arc<Progress>>, over: Option<oneshot::Sender<()>>) {
         self.upload = upload;
+        self._over = over;
     }
 
     /// Returns the connection to the pool after its response came to an end.
@@ -102,7 +113,7 @@ pub(super) struct Http1 {
 impl Http1 {
     /// Splits into what the response is awaited with and what gives the connection back.
     pub(super) fn lease(self, upstreams: &Arc<Upstreams>) -> Lease {
-        Lease { upstreams: upstreams.clone(), key: self.key, sender: Some(self.sender), upload: None }
+        Lease { upstreams: upstreams.clone(), key: self.key, sender: Some(self.sender), upload: None, _over: None }
     }
 }
 
@@ -150,9 +161,8 @@ impl Upstreams {
         port: Port,
     ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>, Lease), hyper::Error> {
         let key = (session.id, port);
-        let lease = Lease { upstreams: self.clone(), key, sender: None, upload: None };
-        let known = self.pools.lock().get(&key).and_then(|pool| pool.http2.clone());
-        if let Some(sender) = known.filter(|sender| !sender.is_closed()) {
+        let lease = Lease { upstreams: self.clone(), key, sender: None, upload: None, _over: None };
+        if let Some(sender) = self.shared(key) {
             return Ok((sender, None, lease));
         }
         let (channel, accepted) = session.tunnel.channel(port.get());
@@ -167,8 +177,16 @@ impl Upstreams {
                 debug!(%error, "HTTP/2 connection to an app ended");
             }
         });
-        self.pools.lock().entry(key).or_default().http2 = Some(sender.clone());
+        let shared = Shared { sender: sender.clone(), since: Instant::now() };
+        self.pools.lock().entry(key).or_default().http2 = Some(shared);
         Ok((sender, Some(accepted), lease))
+    }
+
+    fn shared(&self, key: Key) -> Option<http2::SendRequest<RequestBody>> {
+        let mut pools = self.pools.lock();
+        let shared = pools.get_mut(&key)?.http2.as_mut().filter(|shared| !shared.sender.is_closed())?;
+        shared.since = Instant::now();
+        Some(shared.sender.clone())
     }
 
     /// Returns how many idle connections are kept.
@@ -183,7 +201,7 @@ impl Upstreams {
         loop {
             tokio::select! {
                 () = drain.draining().cancelled() => break,
-                () = tokio::time::sleep(SWEEP_INTERVAL) => self.sweep_once(Instant::now()),
+                () = tokio::time::sleep(SWEEP_INTERVAL.min(self.idle_max)) => self.sweep_once(Instant::now()),
             }
         }
         self.pools.lock().clear();
@@ -195,8 +213,9 @@ impl Upstreams {
         for key in keys {
             let Entry::Occupied(mut entry) = pools.entry(key) else { continue };
             let pool = entry.get_mut();
-            pool.idle.retain(|idle| !idle.sender.is_closed() && now.duration_since(idle.since) < self.idle_max);
-            pool.http2.take_if(|sender| sender.is_closed());
+            let is_idle = |since| now.duration_since(since) >= self.idle_max;
+            pool.idle.retain(|idle| !idle.sender.is_closed() && !is_idle(idle.since));
+            pool.http2.take_if(|shared| shared.sender.is_closed() || is_idle(shared.since));
             if pool.idle.is_empty() && pool.http2.is_none() {
                 entry.remove();
             }

@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
@@ -15,17 +15,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
 use hyper::ext::Protocol;
 use thiserror::Error;
 
-use crate::edge::forwarded::Scheme;
 use crate::edge::headers::{has_token, tokens};
-use crate::edge::host::{self, HostRules, HostTarget};
 use crate::edge::respond::Failure;
-use crate::model::{Port, WorkspaceName};
 
 /// Appended to a key before it is hashed (RFC 6455, section 1.3).
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// What a request asks its connection to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,105 +173,6 @@ pub fn check_accept(headers: &HeaderMap, key: &[u8]) -> bool {
     switched
         && single(headers, &SEC_WEBSOCKET_ACCEPT)
             .is_some_and(|found| found.as_bytes() == accept_value(key).as_bytes())
-}
-
-/// Which site sent a request, as far as the browser tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
-    /// A page of the same origin, or the user directly.
-    SameOrigin,
-    /// A page of another port of the same workspace.
-    SameWorkspace {
-        /// That port; `None` for the default port.
-        port: Option<Port>,
-    },
-    /// Another site, another workspace, or signs that contradict each other.
-    Foreign,
-    /// No browser sent this: neither Origin nor fetch metadata. Cookies prove nothing here, only tokens do.
-    Program,
-}
-
-/// Tells which site sent a request to a workspace's host (stack notes, section 4.3).
-///
-/// `SameSite` cookies are no boundary here, because sibling workspaces are the same site wherever the zone is not on the
-/// public suffix list. Only the site metadata and Origin count; `Sec-Fetch-Mode: no-cors` proves nothing.
-#[must_use]
-pub fn caller_of(
-    headers: &HeaderMap,
-    rules: &HostRules,
-    name: &WorkspaceName,
-    authority: &str,
-) -> Caller {
-    let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
-    let is_repeated = |name| headers.get_all(name).iter().nth(1).is_some();
-    if is_repeated(ORIGIN) || is_repeated(SEC_FETCH_SITE) {
-        return Caller::Foreign;
-    }
-    let is_near = matches!(site, None | Some(b"same-origin" | b"none"));
-    match (headers.get(ORIGIN).map(HeaderValue::as_bytes), site) {
-        (None, None) if headers.contains_key(SEC_FETCH_MODE) => Caller::Foreign,
-        (None, None) => Caller::Program,
-        (None, Some(_)) if is_near => Caller::SameOrigin,
-        (None, Some(_)) => Caller::Foreign,
-        (Some(origin), _) if is_same_origin(origin, authority) => {
-            if is_near {
-                Caller::SameOrigin
-            } else {
-                Caller::Foreign
-            }
-        }
-        (Some(origin), _) => match same_workspace_origin(origin, rules, name, authority) {
-            Some(port) => Caller::SameWorkspace { port },
-            None => Caller::Foreign,
-        },
-    }
-}
-
-/// Returns the port that an Origin names, if it is one of the same workspace: `Some(None)` is its default port. Whether
-/// ports of a workspace may call each other is the port's policy.
-///
-/// The listener must be the one of the request's own `authority`: another port of the same machine is another server.
-#[must_use]
-pub fn same_workspace_origin(
-    origin: &[u8],
-    rules: &HostRules,
-    name: &WorkspaceName,
-    authority: &str,
-) -> Option<Option<Port>> {
-    let (scheme, origin) = host::split_origin(origin)?;
-    if host::listener_port(scheme, origin) != host::listener_port(scheme, authority) {
-        return None;
-    }
-    match rules.parse(origin) {
-        Ok(HostTarget::Workspace { name: other, port }) => (other == *name).then_some(port),
-        Ok(HostTarget::Public) | Err(_) => None,
-    }
-}
-
-/// Decides whether a request may go on: upgrades and unsafe methods (RFC 9110, section 9.2.1) only from the same origin,
-/// from a sibling port where the policy allows it, or from a program. A program's cookies must then be ignored.
-#[must_use]
-pub fn origin_allowed(
-    caller: Caller,
-    method: &Method,
-    is_upgrade: bool,
-    siblings_allowed: bool,
-) -> bool {
-    // An extended CONNECT is an upgrade, and CONNECT is no safe method.
-    if method.is_safe() && !is_upgrade {
-        return true;
-    }
-    match caller {
-        Caller::SameOrigin | Caller::Program => true,
-        Caller::SameWorkspace { .. } => siblings_allowed,
-        Caller::Foreign => false,
-    }
-}
-
-fn is_same_origin(origin: &[u8], authority: &str) -> bool {
-    // A proxy before the gateway may end TLS, so the scheme of Origin is the best known one.
-    let parsed: Option<(Scheme, &str)> = host::split_origin(origin);
-    parsed.is_some_and(|(scheme, origin)| host::authorities_agree(scheme, origin, authority))
 }
 
 fn is_key(key: &HeaderValue) -> bool {

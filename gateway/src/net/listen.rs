@@ -132,9 +132,10 @@ impl Listener {
         F: Future<Output = ()> + Send + 'static,
         S: Fn(Connection) -> F + Clone + Send + Sync + 'static,
     {
+        let mut draining = std::pin::pin!(drain.draining().cancelled());
         loop {
             let accepted = tokio::select! {
-                () = drain.draining().cancelled() => return,
+                () = draining.as_mut() => return,
                 accepted = self.accept() => accepted,
             };
             let (stream, peer, permit) = match accepted {

@@ -50,16 +50,25 @@ pub struct PortMode {
     pub host: HostMode,
 }
 
-/// What a new session is made from.
-pub(crate) struct NewSession {
-    pub(crate) workspace: WorkspaceName,
-    pub(crate) token: TokenId,
-    pub(crate) tunnel: Session,
-    pub(crate) peer: SocketAddr,
-    pub(crate) agent_version: String,
-    pub(crate) ports: Vec<PortSettings>,
-    pub(crate) default_port: Option<u16>,
-    pub(crate) requests_max: usize,
+/// What a new session is made from: an agent that proved who it is and said its Hello.
+#[derive(Debug)]
+pub struct NewSession {
+    /// The workspace that its credential stands for.
+    pub workspace: WorkspaceName,
+    /// The token that it came with.
+    pub token: TokenId,
+    /// The tunnel.
+    pub tunnel: Session,
+    /// Where the agent came from.
+    pub peer: SocketAddr,
+    /// Version of the agent, as it said.
+    pub agent_version: String,
+    /// The ports that it named; empty for every loopback port.
+    pub ports: Vec<PortSettings>,
+    /// The port of the address without a port, as it said.
+    pub default_port: Option<u16>,
+    /// Bound on requests in flight.
+    pub requests_max: usize,
 }
 
 impl LiveSession {
@@ -167,7 +176,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Full`] when the bound is reached and nothing would be displaced.
-    pub(crate) fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
+    pub fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
         let mut sessions = self.sessions.write();
         if sessions.len() >= self.sessions_max && !sessions.contains_key(&new.workspace) {
             return Err(Full);

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::handshake;
 use tunnel_proto::hello::{Hello, Role, Welcome};
 use tunnel_proto::limit::PAYLOAD_BYTES_MAX;
-use tunnel_proto::mux::{ReplicaBudget, SessionError, Settings, Side};
+use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use super::registry::{Full, LiveSession, NewSession, Registry};
@@ -84,11 +85,28 @@ impl AgentService {
             let Connection { stream, peer, permit } = connection;
             let builder =
                 grpc::server_builder(service.tunnel.keepalive_interval, service.tunnel.keepalive_timeout);
+            let admitted = Arc::new(AtomicBool::new(false));
             let handler = service_fn(|request| {
-                let service = service.clone();
-                async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
+                let (service, admitted) = (service.clone(), admitted.clone());
+                async move {
+                    let response = service.answer(request, peer).await;
+                    if matches!(response.body(), AgentBody::Tunnel(_)) {
+                        admitted.store(true, Ordering::Relaxed);
+                    }
+                    Ok::<_, Infallible>(response)
+                }
             });
-            let result = builder.serve_connection(TokioIo::new(stream), handler).await;
+            let connection = builder.serve_connection(TokioIo::new(stream), handler);
+            let mut connection = std::pin::pin!(connection);
+            // A connection without a session costs an agent's place, so it does not live for long.
+            let result = match tokio::time::timeout(2 * service.timeouts.agent_hello, connection.as_mut()).await {
+                Ok(result) => result,
+                Err(_elapsed) if admitted.load(Ordering::Relaxed) => connection.await,
+                Err(_elapsed) => {
+                    debug!(%peer, "no session came up on this connection");
+                    Ok(())
+                }
+            };
             debug!(%peer, ?result, "agent connection ended");
             drop(permit);
         }
@@ -112,7 +130,7 @@ impl AgentService {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        if self.drain.draining().is_cancelled() {
+        if self.drain.is_draining() {
             return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
         }
         let identity = self.authenticate(request.headers()).await?;
@@ -237,16 +255,10 @@ async fn drive(registry: Arc<Registry>, session: Arc<LiveSession>, reader: Frame
     drop(tokio::time::timeout(CLOSE_TIMEOUT, session.tunnel.said()).await);
     let stats = session.tunnel.stats();
     let uptime = session.since.elapsed();
-    match end {
-        SessionError::Closed { reason, .. } => info!(
-            workspace = %session.workspace, session = %session.id, %reason, ?uptime,
-            sent = stats.bytes_sent, received = stats.bytes_received, "session closed"
-        ),
-        end => info!(
-            workspace = %session.workspace, session = %session.id, reason = %end, ?uptime,
-            sent = stats.bytes_sent, received = stats.bytes_received, "session lost"
-        ),
-    }
+    info!(
+        workspace = %session.workspace, session = %session.id, reason = %end, ?uptime,
+        sent = stats.bytes_sent, received = stats.bytes_received, "session ended"
+    );
 }
 
 fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {

@@ -38,7 +38,9 @@ const HEAD_BYTES: usize = 4;
 /// # Panics
 /// When a law is broken.
 pub fn run(bytes: &[u8]) {
-    let Some((head, script)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
+    let Some((head, script)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+        return;
+    };
     let mut world = World::new(*head);
     for operation in script.chunks_exact(OPERATION_BYTES).take(OPERATIONS_MAX) {
         world.step(operation[0], operation[1], u16::from_le_bytes([operation[2], operation[3]]));
@@ -144,7 +146,8 @@ impl World {
     /// Repeats one kind of frame without looking at the session in between.
     fn flood(&mut self, which: u8, number: u16) {
         // Mostly short: a flood that fills the control queue costs as much as a thousand other inputs.
-        let times = if number > FLOOD_RARELY { self.flood_left } else { usize::from(number % 128).min(self.flood_left) };
+        let times =
+            if number > FLOOD_RARELY { self.flood_left } else { usize::from(number % 128).min(self.flood_left) };
         self.flood_left -= times;
         for _ in 0..times {
             match which % 8 {

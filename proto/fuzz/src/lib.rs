@@ -46,9 +46,8 @@ const PATTERN_BYTES_MAX: usize = 1 << 18;
 fn pattern(salt: u64, from: u64, length: usize) -> Bytes {
     const PERIOD: u64 = 2048;
     static TABLE: OnceLock<Bytes> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
-        (0..PERIOD + PATTERN_BYTES_MAX as u64).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect()
-    });
+    let table = TABLE
+        .get_or_init(|| (0..PERIOD + PATTERN_BYTES_MAX as u64).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect());
     let from = ((from + salt) % PERIOD) as usize;
     table.slice(from..from + length)
 }

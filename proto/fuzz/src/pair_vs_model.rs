@@ -9,7 +9,9 @@ use super::{OPERATION_BYTES, OPERATIONS_MAX, origin};
 /// # Panics
 /// When a law is broken.
 pub fn run(bytes: &[u8]) {
-    let Some((budget, script)) = bytes.split_first_chunk::<2>() else { return };
+    let Some((budget, script)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
     // From a handful of smallest windows to plenty for all channels.
     let budget = 600_000 + 52 * u64::from(u16::from_le_bytes(*budget));
     let length = script.len().min(OPERATION_BYTES * OPERATIONS_MAX);

@@ -282,3 +282,71 @@ impl AsyncWrite for ChannelIo {
         Poll::Ready(self.finish())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioIo;
+
+    use super::*;
+
+    const FAULT: ChannelError = ChannelError::Reset(Reason::AppReset);
+
+    /// A stream that is broken for the same reason in both directions.
+    struct Broken;
+
+    impl AsyncRead for Broken {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(FAULT.into()))
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(FAULT.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn fault_is_found_through_wrapped_io_errors() {
+        assert_eq!(ChannelError::find(&FAULT), Some(FAULT));
+        let once = io::Error::from(FAULT);
+        assert_eq!(ChannelError::find(&once), Some(FAULT));
+        let twice = io::Error::new(io::ErrorKind::InvalidData, once);
+        assert_eq!(ChannelError::find(&twice), Some(FAULT));
+        let boxed = io::Error::other(Box::<dyn std::error::Error + Send + Sync>::from(twice));
+        assert_eq!(ChannelError::find(&boxed), Some(FAULT));
+        assert_eq!(ChannelError::find(&io::Error::from(io::ErrorKind::BrokenPipe)), None);
+        assert_eq!(ChannelError::find(&io::Error::other("something else")), None);
+    }
+
+    #[tokio::test]
+    async fn fault_is_found_through_errors_of_both_http_versions() {
+        let request = || http::Request::new(http_body_util::Empty::<Bytes>::new());
+
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(Broken)).await.expect("HTTP/1.1 says nothing yet");
+        let (answer, connection) = tokio::join!(sender.send_request(request()), connection);
+        let found = [answer.err(), connection.err()].map(|error| error.and_then(|error| ChannelError::find(&error)));
+        assert!(found.contains(&Some(FAULT)), "{found:?}");
+
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let handshake = hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<Bytes>>;
+        let found = match handshake(executor, TokioIo::new(Broken)).await {
+            Err(error) => ChannelError::find(&error),
+            Ok((mut sender, connection)) => {
+                let (answer, connection) = tokio::join!(sender.send_request(request()), connection);
+                let errors = [answer.err(), connection.err()];
+                errors.into_iter().flatten().find_map(|error| ChannelError::find(&error))
+            }
+        };
+        assert_eq!(found, Some(FAULT));
+    }
+}

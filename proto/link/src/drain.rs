@@ -1,6 +1,8 @@
 //! The one shutdown helper: stop taking work, wait for what runs up to a deadline, then cut it.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -11,6 +13,7 @@ use tokio_util::task::TaskTracker;
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     draining: CancellationToken,
+    has_begun: Arc<AtomicBool>,
     cut: CancellationToken,
     tasks: TaskTracker,
 }
@@ -31,12 +34,20 @@ impl Drain {
         F: Future<Output = ()> + Send + 'static,
     {
         let cut = self.cut.clone();
+        // A connection's future is kilobytes large; boxed once, it is not copied through each layer around it.
+        let task = Box::pin(task);
         drop(self.tasks.spawn(async move {
             tokio::select! {
                 () = task => {}
                 () = cut.cancelled() => {}
             }
         }));
+    }
+
+    /// Returns whether the drain has begun. One load of an atomic: it is asked for each request.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
     }
 
     /// Returns the signal to take nothing new.
@@ -55,6 +66,7 @@ impl Drain {
     ///
     /// Cancel safety: may be dropped and called again.
     pub async fn run(&self, grace: Duration) -> Drained {
+        self.has_begun.store(true, Ordering::Relaxed);
         self.draining.cancel();
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {

@@ -11,5 +11,7 @@ pub mod channel_io;
 pub mod drain;
 pub mod grpc;
 pub mod session;
+#[cfg(test)]
+mod shuttle;
 pub mod socket;
 pub mod splice;

@@ -4,21 +4,23 @@
 //! link's outgoing half polls the machine itself (`grpc::Outgoing`), so a written byte passes no queue but the
 //! machine's own.
 
-use std::collections::{BTreeMap, VecDeque};
+mod state;
+
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tunnel_proto::frame::{Frame, Open};
+use tunnel_proto::frame::Frame;
 use tunnel_proto::id::ChannelId;
-use tunnel_proto::mux::{Event, Mux, OpenError, Read, Room, SessionError, Settings, Stats};
+use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
 
+use self::state::{State, Waiting, Wakes, register};
 use crate::channel_io::ChannelIo;
 
 /// A cheap handle to one session. The session ends when its link does, not when handles are dropped.
@@ -34,26 +36,6 @@ struct Shared {
     said: CancellationToken,
 }
 
-struct State {
-    mux: Mux,
-    channels: BTreeMap<ChannelId, Waiting>,
-    /// The link's outgoing half, when it has nothing to send.
-    transmit: Option<Waker>,
-    /// Channels that the peer opened and nobody has taken yet. Bounded by the machine's channel bound.
-    incoming: VecDeque<Open>,
-    accept: Option<Waker>,
-    draining: Option<DrainRequest>,
-    end: Option<SessionError>,
-}
-
-/// Who waits on one channel.
-#[derive(Default)]
-struct Waiting {
-    read: Option<Waker>,
-    write: Option<Waker>,
-    accepted: Option<oneshot::Sender<Result<(), Reason>>>,
-}
-
 /// The gateway asks to attach elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainRequest {
@@ -66,40 +48,7 @@ pub struct DrainRequest {
 /// Frames handled under one hold of the lock, so that a flood of small ones keeps no channel waiting for long.
 const FRAMES_PER_LOCK: usize = 64;
 
-/// What the peer said about an opened channel, and who waits for it.
-type Answer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
-
-/// Wakers and answers collected under the lock and run after it.
-#[derive(Default)]
-struct Wakes {
-    transmit: Option<Waker>,
-    /// Most calls wake one task: no allocation for it.
-    first: Option<Waker>,
-    others: Vec<Waker>,
-    answers: Vec<Answer>,
-}
-
-impl Wakes {
-    fn add(&mut self, waker: Option<Waker>) {
-        if self.first.is_none() {
-            self.first = waker;
-        } else {
-            self.others.extend(waker);
-        }
-    }
-
-    fn run(self) {
-        for waker in self.transmit.into_iter().chain(self.first).chain(self.others) {
-            waker.wake();
-        }
-        for (sender, answer) in self.answers {
-            // Nobody may be waiting any more.
-            sender.send(answer).ok();
-        }
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the shell is where the machine's time comes from")]
+/// The shell is where the machine's time comes from.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -108,15 +57,7 @@ impl Session {
     /// Starts a session after its handshake.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let state = State {
-            mux: Mux::new(settings, now()),
-            channels: BTreeMap::new(),
-            transmit: None,
-            incoming: VecDeque::new(),
-            accept: None,
-            draining: None,
-            end: None,
-        };
+        let state = State::new(Mux::new(settings, now()));
         Self { shared: Arc::new(Shared { state: Mutex::new(state), ended: CancellationToken::new(), said: CancellationToken::new() }) }
     }
 
@@ -416,65 +357,5 @@ impl Incoming {
     }
 }
 
-impl State {
-    fn or_wait_to_write(&mut self, channel: ChannelId, context: &Context<'_>, room: Room) -> Poll<Room> {
-        match room {
-            Room::Pending => {
-                register(&mut self.channels.entry(channel).or_default().write, context);
-                Poll::Pending
-            }
-            Room::Bytes(_) | Room::Finished | Room::Reset(_) => Poll::Ready(room),
-        }
-    }
-
-    /// Turns the machine's events into wakers to run.
-    fn collect(&mut self, wakes: &mut Wakes) {
-        while let Some(event) = self.mux.poll_event() {
-            match event {
-                Event::Opened(open) => {
-                    self.incoming.push_back(open);
-                    wakes.add(self.accept.take());
-                }
-                Event::Accepted(channel) => {
-                    let sender = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take());
-                    wakes.answers.extend(sender.map(|sender| (sender, Ok(()))));
-                }
-                Event::Readable(channel) => {
-                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
-                }
-                Event::Writable(channel) => {
-                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
-                }
-                Event::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
-                Event::Draining { deadline_ms, redial_after_ms } => {
-                    self.draining = Some(DrainRequest {
-                        deadline: Duration::from_millis(u64::from(deadline_ms)),
-                        redial_after: Duration::from_millis(u64::from(redial_after_ms)),
-                    });
-                    wakes.add(self.accept.take());
-                }
-            }
-        }
-        if self.end.is_some() {
-            wakes.add(self.accept.take());
-        }
-        if self.transmit.is_some() && (self.mux.wants_transmit() || self.mux.is_ended()) {
-            wakes.transmit = self.transmit.take();
-        }
-    }
-
-    fn wake_all(&mut self, channel: ChannelId, reason: Reason, wakes: &mut Wakes) {
-        if let Some(waiting) = self.channels.get_mut(&channel) {
-            wakes.add(waiting.read.take());
-            wakes.add(waiting.write.take());
-            wakes.answers.extend(waiting.accepted.take().map(|sender| (sender, Err(reason))));
-        }
-    }
-}
-
-fn register(slot: &mut Option<Waker>, context: &Context<'_>) {
-    match slot {
-        Some(waker) => waker.clone_from(context.waker()),
-        None => *slot = Some(context.waker().clone()),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -276,3 +276,6 @@ impl Outward {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,12 +13,19 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::budget::Budget;
 use super::credit::{RecvCredit, SendCredit};
 use super::schedule::Place;
 use crate::reason::Reason;
+
+/// A payload up to this length joins the piece that waits before it, so that a queue is never mostly bookkeeping: a
+/// piece of one byte costs about a hundred, and the budget counts payload.
+const PIECE_BYTES_SMALL: usize = 512;
+
+/// Pieces grow up to this length by joining.
+const PIECE_BYTES_JOINED: usize = 4096;
 
 /// A channel in the table.
 #[derive(Debug)]
@@ -97,6 +104,27 @@ impl Live {
     /// Gives the window back; the channel is about to go.
     pub(super) fn settle(&self, budget: &mut Budget) {
         budget.release(u64::from(self.recv.credit.window()));
+    }
+}
+
+impl RecvHalf {
+    /// Stores a payload that is within its credit. Copies only small ones, and only while the reader is behind.
+    pub(super) fn store(&mut self, payload: Bytes) {
+        match self.queue.back_mut() {
+            Some(last) if payload.len() <= PIECE_BYTES_SMALL && last.len() + payload.len() <= PIECE_BYTES_JOINED => {
+                let mut joined =
+                    std::mem::take(last).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                joined.extend_from_slice(&payload);
+                *last = joined.freeze();
+            }
+            Some(_) | None => self.queue.push_back(payload),
+        }
+    }
+
+    /// Returns whether the pieces are worth their bookkeeping: of two neighbours at least one is not small, or they
+    /// did not fit together.
+    pub(super) fn is_compact(&self) -> bool {
+        self.queue.len() <= self.credit.buffered() as usize / (PIECE_BYTES_SMALL / 2) + 1
     }
 }
 

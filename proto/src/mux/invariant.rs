@@ -10,7 +10,8 @@ impl Mux {
     ///
     /// # Invariants
     /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and within its
-    /// bound; queues and their byte counts agree; what can be sent waits for its turn.
+    /// bound; queues and their byte counts agree; received bytes lie
+    /// in few pieces; what can be sent waits for its turn.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
         let mut windows = 0;
@@ -23,6 +24,9 @@ impl Mux {
             let buffered: usize = live.recv.queue.iter().map(bytes::Bytes::len).sum();
             if buffered != live.recv.credit.buffered() as usize {
                 return Some("bytes buffered and bytes accounted for differ");
+            }
+            if !live.recv.is_compact() {
+                return Some("buffered bytes lie in too many small pieces");
             }
             let waiting: usize = live.send.queue.iter().map(bytes::Bytes::len).sum();
             if waiting != live.send.queued {

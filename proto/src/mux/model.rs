@@ -3,16 +3,25 @@
 //! Property tests and the fuzz target `pair_vs_model` share it. The model of a channel's direction is two numbers:
 //! how many bytes were written and how many were read; the bytes themselves are a function of their position.
 
-#![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing, clippy::wildcard_enum_match_arm, clippy::cast_possible_truncation, reason = "a broken law ends the test case")]
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_possible_truncation,
+    reason = "a broken law ends the test case"
+)]
+
+mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use self::wire::{Sums, on_wire, pattern};
 use super::{Event, Mux, Read, ReplicaBudget, Room, Settings, Side};
-use crate::frame::{Body, Frame};
+use crate::frame::Frame;
 use crate::id::ChannelId;
 use crate::reason::Reason;
 
@@ -74,7 +83,9 @@ impl World {
     /// When a law is broken.
     pub fn run(&mut self, script: &[u8]) {
         for operation in script.chunks_exact(OPERATION_BYTES) {
-            let [verb, side, low, high] = operation else { continue };
+            let [verb, side, low, high] = operation else {
+                continue;
+            };
             self.step(*verb, usize::from(*side) % 2, u16::from_le_bytes([*low, *high]));
             self.check();
         }
@@ -108,7 +119,9 @@ impl World {
     }
 
     fn accept(&mut self, number: u16) {
-        let Some(channel) = self.pick(AGENT, number) else { return };
+        let Some(channel) = self.pick(AGENT, number) else {
+            return;
+        };
         self.sides[AGENT].accept(channel);
         self.channels.get_mut(&channel).expect("picked")[AGENT].accepted = true;
     }
@@ -120,7 +133,9 @@ impl World {
     }
 
     fn write(&mut self, side: usize, number: u16) {
-        let Some(channel) = self.pick(side, number) else { return };
+        let Some(channel) = self.pick(side, number) else {
+            return;
+        };
         let half = &mut self.channels.get_mut(&channel).expect("picked")[side];
         // Sizes of both classes, keystrokes and bulk.
         let length = if number.is_multiple_of(2) { usize::from(number % 64) + 1 } else { usize::from(number) * 3 + 1 };
@@ -130,6 +145,7 @@ impl World {
                 assert!(!half.finished, "wrote after finish");
                 assert_eq!(written, length - bytes.len(), "what was taken and what is left");
                 half.written += written as u64;
+                half.waits_to_write = false;
             }
             Room::Finished => assert!(half.finished, "room is finished without a finish"),
             Room::Reset(_) => half.reset = true,
@@ -138,7 +154,9 @@ impl World {
     }
 
     fn read(&mut self, side: usize, number: u16) {
-        let Some(channel) = self.pick(side, number) else { return };
+        let Some(channel) = self.pick(side, number) else {
+            return;
+        };
         self.read_channel(side, channel);
     }
 
@@ -172,19 +190,25 @@ impl World {
     }
 
     fn finish(&mut self, side: usize, number: u16) {
-        let Some(channel) = self.pick(side, number) else { return };
+        let Some(channel) = self.pick(side, number) else {
+            return;
+        };
         self.sides[side].finish(channel);
         self.channels.get_mut(&channel).expect("picked")[side].finished = true;
     }
 
     fn reset(&mut self, side: usize, number: u16) {
-        let Some(channel) = self.pick(side, number) else { return };
+        let Some(channel) = self.pick(side, number) else {
+            return;
+        };
         self.sides[side].reset(channel, Reason::Cancelled);
         self.mark_reset(channel);
     }
 
     fn release(&mut self, side: usize, number: u16) {
-        let Some(channel) = self.pick(side, number) else { return };
+        let Some(channel) = self.pick(side, number) else {
+            return;
+        };
         self.sides[side].release(channel);
         let halves = self.channels.get_mut(&channel).expect("picked");
         halves[side].held = false;
@@ -202,7 +226,9 @@ impl World {
 
     fn transmit(&mut self, side: usize, frames: usize) {
         for _ in 0..frames {
-            let Some(frame) = self.sides[side].poll_transmit(self.now) else { break };
+            let Some(frame) = self.sides[side].poll_transmit(self.now) else {
+                break;
+            };
             let mut head = BytesMut::new();
             let payload = frame.encode(&mut head);
             head.extend_from_slice(&payload);
@@ -213,7 +239,9 @@ impl World {
 
     fn deliver(&mut self, side: usize, frames: usize) {
         for _ in 0..frames {
-            let Some(bytes) = self.wires[side].pop_front() else { break };
+            let Some(bytes) = self.wires[side].pop_front() else {
+                break;
+            };
             let frame = Frame::decode(bytes).expect("own frames decode");
             self.sides[side].handle_frame(self.now, frame).expect("an honest peer breaks no rule");
             self.events(side);
@@ -353,38 +381,12 @@ impl World {
         assert_eq!((gateway.0, agent.0), (agent.2, gateway.2), "a numbered frame was lost or counted twice");
         for side in &self.sides {
             let stats = side.stats();
-            assert_eq!((stats.channels_live, stats.window_bytes, stats.queued_bytes), (0, 0, 0), "something is left over");
+            assert_eq!(
+                (stats.channels_live, stats.window_bytes, stats.queued_bytes),
+                (0, 0, 0),
+                "something is left over"
+            );
         }
         assert_eq!(self.replica.reserved(), 0, "the replica's budget leaked");
     }
-}
-
-/// Bytes of payload and of credit on a wire, by channel.
-type Sums = BTreeMap<ChannelId, (u64, u64)>;
-
-fn on_wire(wire: &VecDeque<Bytes>) -> Sums {
-    let mut sums = Sums::new();
-    for bytes in wire {
-        match Frame::decode(bytes.clone()).expect("own frames decode").body {
-            Body::Data { channel, payload } => sums.entry(channel).or_default().0 += payload.len() as u64,
-            Body::Accept { channel, credit_bytes } => sums.entry(channel).or_default().1 += u64::from(credit_bytes),
-            Body::Credit { grants } => {
-                for grant in grants {
-                    sums.entry(grant.channel).or_default().1 += u64::from(grant.bytes);
-                }
-            }
-            _ => {}
-        }
-    }
-    sums
-}
-
-/// The bytes of a direction from a position on, as slices of one table: making them anew would be most of the work.
-fn pattern(side: usize, from: u64, length: usize) -> Bytes {
-    const PERIOD: u64 = 2048;
-    const LENGTH_MAX: u64 = 1 << 18;
-    static TABLE: OnceLock<Bytes> = OnceLock::new();
-    let table = TABLE.get_or_init(|| (0..PERIOD + LENGTH_MAX).map(|at| ((at * 31) >> 3) as u8 ^ at as u8).collect());
-    let from = ((from + if side == GATEWAY { 0 } else { 997 }) % PERIOD) as usize;
-    table.slice(from..from + length)
 }

@@ -44,7 +44,7 @@ impl Mux {
                     }
                     let bytes = payload.len() as u64;
                     if bytes > 0 {
-                        live.recv.queue.push_back(payload);
+                        live.recv.store(payload);
                         self.events.push_back(Event::Readable(channel));
                     }
                     self.stats.bytes_received = self.stats.bytes_received.saturating_add(bytes);

@@ -206,6 +206,29 @@ fn stalled_reader_stops_its_sender_at_the_window_and_nobody_else() {
 }
 
 #[test]
+fn flood_of_tiny_frames_is_joined_and_keeps_its_order() {
+    let mut pair = Pair::new();
+    let channel = pair.open(b"");
+    pair.settle();
+    let sent: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
+    for (at, byte) in sent.iter().enumerate() {
+        let body = Body::Data { channel, payload: Bytes::copy_from_slice(&[*byte]) };
+        let frame = Frame { sequence: at as u64 + 1, acknowledged: 0, body };
+        assert_eq!(pair.gateway.handle_frame(pair.now, frame), Ok(()));
+        events(&mut pair.gateway);
+    }
+    assert_eq!(pair.gateway.broken_invariant(), None);
+    let mut read = Vec::new();
+    let mut pieces = 0;
+    while let Read::Bytes(bytes) = pair.gateway.read(channel) {
+        read.extend_from_slice(&bytes);
+        pieces += 1;
+    }
+    assert_eq!(read, sent);
+    assert!(pieces <= 5, "{pieces} pieces");
+}
+
+#[test]
 fn channel_beyond_the_bounds_is_refused_by_name() {
     let now = instant();
     let mut mux = Mux::new(Settings { channels_max: 1, ..Settings::new(Side::Gateway) }, now);

@@ -4,34 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Kind;
-use crate::model::Zone;
-
-/// How users' connections are protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// Plain text.
-    Http,
-    /// TLS, here or in a load balancer in front.
-    Https,
-}
-
-impl Scheme {
-    /// Returns the scheme as URLs spell it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
-    fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-}
+use crate::model::{Scheme, Zone};
 
 /// A web origin (RFC 6454): scheme, lower-case host, port; no user, path, query or fragment.
 ///

@@ -7,7 +7,7 @@ use http::StatusCode;
 pub enum Failure {
     /// No such workspace, or not the user's: the same answer.
     NoSuchHost,
-    /// Nobody is signed in. A page visit is redirected instead, see [`redirect_to_sign_in`].
+    /// Nobody is signed in. A page visit is redirected instead, with 302 and the same code.
     SignInRequired,
     /// The workspace does not expose this port to the user.
     PortNotAllowed,

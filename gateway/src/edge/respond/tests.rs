@@ -1,7 +1,7 @@
 use super::*;
 
 /// The table of the design, section 2.5, row by row: failure, code, status, seconds to wait.
-const TABLE: [(Failure, &str, u16, Option<&str>); 17] = [
+const TABLE: [(Failure, &str, u16, Option<&str>); 18] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
     (Failure::PortNotAllowed, "port_not_allowed", 403, None),
@@ -162,24 +162,6 @@ fn trace_id_that_is_not_plain_is_not_shown() {
     }
 }
 
-#[test]
-fn sign_in_redirect_is_marked_and_not_cached() {
-    let answer = redirect_to_sign_in(
-        HeaderValue::from_static("https://gateway.example.org/sign-in"),
-        "0af7",
-    );
-    assert_eq!(answer.status(), 302);
-    assert_eq!(
-        text(answer.headers(), GATEWAY_ERROR),
-        Some("sign_in_required")
-    );
-    assert_eq!(text(answer.headers(), CACHE_CONTROL), Some("no-store"));
-    assert_eq!(
-        text(answer.headers(), LOCATION),
-        Some("https://gateway.example.org/sign-in")
-    );
-}
-
 fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
     fields
         .iter()
@@ -234,34 +216,3 @@ fn browsers_want_pages_and_programs_want_json() {
     );
 }
 
-#[test]
-fn only_page_visits_are_redirected_to_sign_in() {
-    let check = |method, fields: &[(&'static str, &'static str)], expected| {
-        assert_eq!(
-            is_navigation(&map(fields), &method),
-            expected,
-            "{method} {fields:?}"
-        );
-    };
-    check(Method::GET, &[("sec-fetch-mode", "navigate")], true);
-    check(Method::HEAD, &[("sec-fetch-mode", "navigate")], true);
-    check(Method::POST, &[("sec-fetch-mode", "navigate")], false);
-    check(Method::GET, &[("accept", "text/html")], true);
-    check(
-        Method::GET,
-        &[("accept", "text/html"), ("sec-fetch-mode", "cors")],
-        false,
-    );
-    check(
-        Method::GET,
-        &[("accept", "text/html"), ("sec-fetch-site", "cross-site")],
-        false,
-    );
-    check(
-        Method::GET,
-        &[("accept", "text/html"), ("sec-fetch-dest", "empty")],
-        false,
-    );
-    check(Method::GET, &[("accept", "*/*")], false);
-    check(Method::CONNECT, &[("accept", "text/html")], false);
-}

@@ -33,9 +33,8 @@ impl World {
         assert_eq!(replica.reserved(), stats.window_bytes, "the replica's budget has other books");
         assert!(replica.reserved() <= replica.limit(), "reserved more than the replica's budget");
         let channels = u64::from(self.settings.channels_max);
-        let bound = self.settings.session_budget / 4
-            + SEND_QUEUE_BYTES_MAX as u64
-            + channels * SEND_QUEUE_BYTES_MIN as u64;
+        let bound =
+            self.settings.session_budget / 4 + SEND_QUEUE_BYTES_MAX as u64 + channels * SEND_QUEUE_BYTES_MIN as u64;
         assert!(queued <= bound, "{queued} bytes queued");
         assert_eq!(self.mux.is_ended(), self.over && self.close_due.is_none(), "ended or not");
     }

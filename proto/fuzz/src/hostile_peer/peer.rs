@@ -18,7 +18,9 @@ impl World {
             11 => return self.peer_pings(which, number),
             _ => {}
         }
-        let Some(channel) = self.any_channel(which) else { return };
+        let Some(channel) = self.any_channel(which) else {
+            return;
+        };
         match verb {
             3..=5 => self.peer_sends(channel, number),
             6 => self.peer_finishes(channel),
@@ -29,7 +31,9 @@ impl World {
     }
 
     pub(super) fn peer_opens(&mut self, number: u16) {
-        let Some(channel) = self.last_opened.get().checked_add(1 + u64::from(number / 60_000)) else { return };
+        let Some(channel) = self.last_opened.get().checked_add(1 + u64::from(number / 60_000)) else {
+            return;
+        };
         let channel = ChannelId::new(channel);
         let payload = pattern(FROM_PEER, 0, usize::from(number % 4096));
         let length = payload.len() as u64;

@@ -8,9 +8,12 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Welcome};
 
@@ -62,7 +65,7 @@ pub struct Dialed {
     pub hold: Hold,
 }
 
-/// Keeps a connection open. The future that drives it ends when this is dropped, whatever its streams do.
+/// Keeps a connection open. Without it, the connection closes with its last stream.
 #[derive(Debug)]
 pub struct Hold {
     _sender: http2::SendRequest<Outgoing>,
@@ -75,8 +78,9 @@ impl Dialed {
     }
 }
 
-/// Speaks HTTP/2 on a connected stream, sends the Hello, and waits for the Welcome. The returned future drives the
-/// connection and has to be polled for as long as the link is used.
+/// Speaks HTTP/2 on a connected stream, sends the Hello, and waits for the Welcome. The first returned future drives
+/// the connection and has to be polled for as long as the link is used; it ends when everything that was said is
+/// written and the connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
 /// # Errors
 /// [`ConnectError`], each with its cause.
@@ -90,7 +94,9 @@ pub async fn dial<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let tasks = Tasks::default();
+    let cut = tasks.cut.clone().drop_guard();
+    let (mut sender, connection) = http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_WINDOW_BYTES)
         .initial_connection_window_size(H2_WINDOW_BYTES)
@@ -121,7 +127,35 @@ where
         };
         Ok(Dialed { welcome: *welcome, reader, filler, hold: Hold { _sender: sender } })
     };
+    let connection = async move {
+        let _cut = cut;
+        let result = connection.await;
+        // hyper's future ends as soon as no request can come; what was said is still on its way out then.
+        tasks.running.close();
+        tasks.running.wait().await;
+        result
+    };
     Ok((connection, answer))
+}
+
+/// Runs HTTP/2's own tasks for one connection: they are waited for, and cut when nobody drives the connection.
+#[derive(Clone, Default)]
+struct Tasks {
+    running: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let cut = self.cut.clone();
+        drop(self.running.spawn(async move {
+            // Cut or not, it is over.
+            cut.run_until_cancelled(task).await.unwrap_or_default();
+        }));
+    }
 }
 
 fn request(

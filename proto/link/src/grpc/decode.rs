@@ -218,6 +218,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn small_payload_lets_go_of_its_piece_and_a_large_one_is_a_slice_of_it() {
+        for (length, copied) in [(1, true), (COPY_BYTES_MAX, true), (COPY_BYTES_MAX + 1, false)] {
+            let (_, bytes) = messages(&[vec![7; length]]);
+            let piece = Bytes::from(bytes);
+            let within = piece.as_ptr_range();
+            let mut reader = FrameReader::new(Full::new(piece));
+            assert!(reader.fill().await.expect("readable"));
+            let frame = reader.next_buffered().expect("a frame").expect("own frames decode");
+            let FrameBody::Data { payload, .. } = frame.body else { panic!("{frame:?}") };
+            assert_eq!(payload.len(), length);
+            assert_eq!(within.contains(&payload.as_ptr()), !copied, "{length} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn reader_keeps_nothing_between_messages() {
+        let (frames, bytes) = messages(&[vec![7; 5_000], vec![8; 5_000]]);
+        let pieces = [&bytes[..3], &bytes[3..4_000], &bytes[4_000..]].map(|piece| {
+            Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::copy_from_slice(piece)))
+        });
+        let mut reader = FrameReader::new(StreamBody::new(futures_util::stream::iter(pieces)));
+        assert_eq!(reader.next().await.expect("readable").as_ref(), frames.first());
+        assert_eq!(reader.next().await.expect("readable").as_ref(), frames.last());
+        assert_eq!((reader.partial.capacity(), reader.piece.len()), (0, 0));
+        assert!(reader.next().await.expect("the end").is_none());
+    }
+
+    #[tokio::test]
     async fn compressed_message_is_refused_by_name() {
         let mut reader = FrameReader::new(Full::new(Bytes::from_static(&[1, 0, 0, 0, 0])));
         let error = reader.next().await.expect_err("compressed");

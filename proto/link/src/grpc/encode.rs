@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame as BodyFrame};
 use parking_lot::Mutex;
-use tunnel_proto::frame::Frame;
+use tunnel_proto::frame::{Body as FrameBody, Frame};
 
 use crate::session::Session;
 
@@ -94,8 +94,19 @@ pub struct Outgoing {
     first: Option<Frame>,
     source: Source,
     buffer: BytesMut,
-    /// gRPC ends a response with its status in trailers; a request just ends.
-    trailers: bool,
+    direction: Direction,
+    /// The frame that ends the session was handed over.
+    closed: bool,
+    /// The trailers were handed over.
+    finished: bool,
+}
+
+/// Which half of the RPC a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Request,
+    /// Ends with its status in trailers, as gRPC has it.
+    Response,
 }
 
 /// Where frames come from. An agent's session starts only after the gateway's Welcome, when its body is already being
@@ -104,6 +115,9 @@ pub struct Outgoing {
 pub(super) enum Source {
     Session(Session),
     Later(Arc<Mutex<Slot>>),
+    /// A request's last word was said. Ending the body now would let HTTP/2 cancel a stream whose answer nobody reads
+    /// any more, and with it what is not written yet: the last word itself. The gateway ends the stream instead.
+    Said,
     Ended,
 }
 
@@ -161,12 +175,16 @@ impl Outgoing {
     /// Makes a response body: Welcome, then the session.
     #[must_use]
     pub fn response(welcome: Frame, session: Session) -> Self {
-        Self { first: Some(welcome), source: Source::Session(session), buffer: BytesMut::new(), trailers: true }
+        Self::new(welcome, Source::Session(session), Direction::Response)
     }
 
     /// Makes a request body: Hello, then the session once the slot is filled.
     pub(super) fn request(hello: Frame, slot: Arc<Mutex<Slot>>) -> Self {
-        Self { first: Some(hello), source: Source::Later(slot), buffer: BytesMut::new(), trailers: false }
+        Self::new(hello, Source::Later(slot), Direction::Request)
+    }
+
+    fn new(first: Frame, source: Source, direction: Direction) -> Self {
+        Self { first: Some(first), source, buffer: BytesMut::new(), direction, closed: false, finished: false }
     }
 
     fn poll_chunk(&mut self, context: &Context<'_>) -> Poll<Option<Chunk>> {
@@ -185,13 +203,18 @@ impl Outgoing {
             };
             self.source = source;
         }
-        let Source::Session(session) = &self.source else { return Poll::Ready(None) };
-        let buffer = &mut self.buffer;
+        let session = match &self.source {
+            Source::Session(session) => session,
+            Source::Said => return Poll::Pending,
+            Source::Later(_) | Source::Ended => return Poll::Ready(None),
+        };
+        let (buffer, closed) = (&mut self.buffer, &mut self.closed);
         let mut payload = Bytes::new();
         let batch = session.poll_transmit(context, |frame| {
             if buffer.capacity() - buffer.len() < HEAD_BYTES_MAX {
                 buffer.reserve(HEADS_BYTES);
             }
+            *closed |= matches!(frame.body, FrameBody::Close { .. });
             payload = encode(frame, buffer);
             if payload.len() > COPY_BYTES_MAX {
                 return false;
@@ -207,6 +230,10 @@ impl Outgoing {
                 Poll::Pending
             }
             Poll::Ready(true) => Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload })),
+            Poll::Ready(false) if self.closed && self.direction == Direction::Request => {
+                self.source = Source::Said;
+                Poll::Pending
+            }
             Poll::Ready(false) => {
                 self.source = Source::Ended;
                 Poll::Ready(None)
@@ -234,12 +261,114 @@ impl Body for Outgoing {
         match self.poll_chunk(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(chunk)) => Poll::Ready(Some(Ok(BodyFrame::data(chunk)))),
-            Poll::Ready(None) if std::mem::take(&mut self.trailers) => {
+            Poll::Ready(None) if self.direction == Direction::Response && !std::mem::replace(&mut self.finished, true) => {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
                 Poll::Ready(Some(Ok(BodyFrame::trailers(trailers))))
             }
             Poll::Ready(None) => Poll::Ready(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a consumer may do with a buffer.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Advance(prop::sample::Index),
+        Copy(prop::sample::Index),
+        Gather(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            any::<prop::sample::Index>().prop_map(Step::Advance),
+            any::<prop::sample::Index>().prop_map(Step::Copy),
+            (0_usize..4).prop_map(Step::Gather),
+        ];
+        prop::collection::vec(step, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn chunk_reads_like_its_bytes_one_after_the_other(
+            head in prop::collection::vec(any::<u8>(), 0..40),
+            payload in prop::collection::vec(any::<u8>(), 0..40),
+            steps in steps(),
+        ) {
+            let mut model = [head.clone(), payload.clone()].concat();
+            let mut chunk = Chunk { head: head.into(), payload: payload.into() };
+            for step in steps {
+                match step {
+                    Step::Advance(index) => {
+                        let count = index.index(model.len() + 1);
+                        chunk.advance(count);
+                        model.drain(..count);
+                    }
+                    Step::Copy(index) => {
+                        let count = index.index(model.len() + 1);
+                        prop_assert_eq!(chunk.copy_to_bytes(count), model.drain(..count).collect::<Bytes>());
+                    }
+                    Step::Gather(count) => {
+                        let mut slices = vec![IoSlice::new(&[]); count];
+                        let filled = chunk.chunks_vectored(&mut slices);
+                        prop_assert!(filled <= count);
+                        let gathered: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect();
+                        prop_assert!(model.starts_with(&gathered));
+                        // Two slices are always enough for all of it.
+                        prop_assert!(count < 2 || gathered.len() == model.len());
+                        prop_assert!(slices[..filled].iter().all(|slice| !slice.is_empty()));
+                    }
+                }
+                prop_assert_eq!(chunk.remaining(), model.len());
+                prop_assert!(model.starts_with(chunk.chunk()));
+                prop_assert_eq!(chunk.chunk().is_empty(), model.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn slot_that_is_dropped_unfilled_ends_its_body() {
+        let hello = || Frame { sequence: 0, acknowledged: 0, body: FrameBody::Acknowledge };
+        let (filler, slot) = Filler::new();
+        let mut body = Outgoing::request(hello(), slot);
+        let (count, waker) = crate::shuttle::Count::new();
+        let context = Context::from_waker(&waker);
+        assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
+        assert!(body.poll_chunk(&context).is_pending());
+        drop(filler);
+        assert_eq!(count.get(), 1);
+        assert!(matches!(body.poll_chunk(&context), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn idle_body_keeps_no_buffer_and_small_frames_share_one() {
+        let (gateway, agent) = crate::shuttle::sessions();
+        let (mut here, _there) = crate::shuttle::joined(&gateway, &agent);
+        let welcome = Frame { sequence: 0, acknowledged: 0, body: FrameBody::Acknowledge };
+        let mut body = Outgoing::response(welcome, gateway);
+        let context = Context::from_waker(Waker::noop());
+        assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
+        for _ in 0..10 {
+            let mut bytes = Bytes::from_static(b"small");
+            assert!(here.poll_write_bytes(&context, &mut bytes).is_ready());
+        }
+        let Poll::Ready(Some(chunk)) = body.poll_chunk(&context) else { panic!("nothing to send") };
+        assert!(chunk.payload.is_empty());
+        assert!(chunk.head.len() > 10 * (PREFIX_BYTES + 5), "ten messages in one piece");
+        let mut bytes = Bytes::from(vec![7; 3 * COPY_BYTES_MAX]);
+        let payload = bytes.as_ptr();
+        assert!(here.poll_write_bytes(&context, &mut bytes).is_ready());
+        let Poll::Ready(Some(chunk)) = body.poll_chunk(&context) else { panic!("nothing to send") };
+        assert_eq!(chunk.payload.as_ptr(), payload, "not copied");
+        assert!(body.poll_chunk(&context).is_pending());
+        assert_eq!(body.buffer.capacity(), 0);
     }
 }

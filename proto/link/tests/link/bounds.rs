@@ -10,6 +10,7 @@ use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
 use tunnel_proto::limit::{PAYLOAD_BYTES_ALONE, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
+use tunnel_proto::reason::Reason;
 
 use crate::apps::App;
 use crate::pair::{Pair, Plan, soon, until};
@@ -89,21 +90,28 @@ async fn memory_stays_within_its_budget_with_many_stalled_readers_and_all_of_it_
             assert_eq!(session.broken_invariant(), None);
         }
     };
-    for channels in 1..=24 {
-        let (mut here, _accepted) = pair.gateway.open(1).expect("opened");
-        let mut there = soon(pair.agent.accept()).await.expect("a channel").accept();
+    // Until the agent has no promise left to give.
+    let refused = loop {
+        let (mut here, accepted) = pair.gateway.open(1).expect("opened");
+        let incoming = tokio::select! {
+            incoming = soon(pair.agent.accept()) => incoming.expect("a channel"),
+            answer = accepted => break answer,
+        };
+        let mut there = incoming.accept();
         soon(fill(&pair.gateway, &mut here)).await;
         soon(fill(&pair.agent, &mut there)).await;
-        check(&pair, channels);
         held.push((here, there));
-    }
+        check(&pair, held.len());
+    };
+    assert_eq!(refused, Ok(Err(Reason::Overloaded)));
+    assert!(held.len() >= 8, "only {} channels in 2 MiB", held.len());
     // Not one is lost for it: each reader gets what was sent to it.
     for (here, there) in &mut held {
         let mut bytes = vec![0; usize::try_from(WINDOW_BYTES_MIN).expect("small")];
         soon(here.read_exact(&mut bytes)).await.expect("read");
         soon(there.read_exact(&mut bytes)).await.expect("read");
     }
-    check(&pair, 24);
+    check(&pair, held.len());
     drop(held);
     pair.finish().await;
     assert_eq!((gateway_budget.reserved(), agent_budget.reserved()), (0, 0));

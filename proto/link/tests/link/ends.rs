@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_link::grpc::drive;
+use tunnel_link::grpc::{Dialed, FrameReader, drive};
 use tunnel_link::session::Session;
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use crate::apps::{App, abort};
 use crate::pair::{Pair, Plan, dialed, gateway, no_task_left, soon, until};
-use crate::wire::Wire;
+use crate::wire::{Wire, loopback};
 
 async fn opened(session: &Session, port: u16) -> ChannelIo {
     let (channel, accepted) = session.open(port).expect("opened");
@@ -114,68 +115,124 @@ fn closed(reason: Reason, detail: &str) -> SessionError {
     SessionError::Closed { reason, detail: detail.into() }
 }
 
-#[tokio::test]
-async fn gateway_that_closes_and_drops_everything_is_understood_by_the_agent() {
-    let mut connections = JoinSet::new();
-    let (here, there) = Wire::Memory.connect().await;
-    let mut attached = gateway(&mut connections, there, Settings::new(Side::Gateway));
-    let dialed = dialed(&mut connections, here).await.expect("welcome");
-    let (session, reader) = soon(attached.recv()).await.expect("attached");
+/// Both ends after the handshake, with nobody driving them yet.
+struct Fresh {
+    gateway_connection: JoinSet<()>,
+    agent_connection: JoinSet<()>,
+    gateway: Session,
+    gateway_reader: FrameReader<Incoming>,
+    agent: Session,
+    dialed: Dialed,
+}
+
+async fn fresh(wire: Wire) -> Fresh {
+    let (mut gateway_connection, mut agent_connection) = (JoinSet::new(), JoinSet::new());
+    let (here, there) = wire.connect().await;
+    let mut attached = gateway(&mut gateway_connection, there, Settings::new(Side::Gateway));
+    let dialed = dialed(&mut agent_connection, here).await.expect("welcome");
+    let (gateway, gateway_reader) = soon(attached.recv()).await.expect("attached");
     let agent = Session::new(Settings::new(Side::Agent));
     dialed.attach(agent.clone());
-    session.close(Reason::Displaced, "a newer agent took over");
-    drop((session, reader));
-    let end = soon(drive(&agent, dialed.reader)).await;
+    Fresh { gateway_connection, agent_connection, gateway, gateway_reader, agent, dialed }
+}
+
+async fn over(mut tasks: JoinSet<()>) {
+    soon(async { while tasks.join_next().await.is_some() {} }).await;
+}
+
+#[tokio::test]
+async fn gateway_that_closes_and_drops_everything_is_understood_by_the_agent() {
+    let fresh = fresh(Wire::Memory).await;
+    fresh.gateway.close(Reason::Displaced, "a newer agent took over");
+    drop((fresh.gateway, fresh.gateway_reader));
+    let Dialed { reader, hold, .. } = fresh.dialed;
+    let end = soon(drive(&fresh.agent, reader)).await;
     assert_eq!(end, closed(Reason::Displaced, "a newer agent took over"));
-    drop(agent);
-    soon(async { while connections.join_next().await.is_some() {} }).await;
+    drop((fresh.agent, hold));
+    over(fresh.agent_connection).await;
+    over(fresh.gateway_connection).await;
     no_task_left().await;
 }
 
 #[tokio::test]
-async fn agent_that_closes_and_keeps_only_its_connection_is_understood_by_the_gateway() {
-    let mut connections = JoinSet::new();
-    let (here, there) = Wire::Memory.connect().await;
-    let mut attached = gateway(&mut connections, there, Settings::new(Side::Gateway));
-    let dialed = dialed(&mut connections, here).await.expect("welcome");
-    let (session, reader) = soon(attached.recv()).await.expect("attached");
-    let agent = Session::new(Settings::new(Side::Agent));
-    dialed.attach(agent.clone());
-    agent.close(Reason::Shutdown, "the agent is shutting down");
-    drop((agent, dialed));
-    let end = soon(drive(&session, reader)).await;
+async fn agent_that_closes_and_drops_everything_is_understood_by_the_gateway() {
+    let fresh = fresh(Wire::Memory).await;
+    fresh.agent.close(Reason::Shutdown, "the agent is shutting down");
+    drop((fresh.agent, fresh.dialed));
+    let end = soon(drive(&fresh.gateway, fresh.gateway_reader)).await;
     assert_eq!(end, closed(Reason::Shutdown, "the agent is shutting down"));
-    drop(session);
-    // Nothing holds the connection any more on either side.
-    soon(async { while connections.join_next().await.is_some() {} }).await;
+    drop(fresh.gateway);
+    over(fresh.agent_connection).await;
+    over(fresh.gateway_connection).await;
     no_task_left().await;
+}
+
+#[test]
+fn agent_whose_process_ends_right_after_its_connection_is_understood_by_the_gateway() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for _ in 0..20 {
+        let (gateways, agents) = (runtime(), runtime());
+        let (here, there) = gateways.block_on(loopback());
+        let (here, there) = (here.into_std().expect("a socket"), there.into_std().expect("a socket"));
+        let agent = std::thread::spawn(move || {
+            let ending = async {
+                let mut connection = JoinSet::new();
+                let here = tokio::net::TcpStream::from_std(here).expect("a socket");
+                let Dialed { hold, .. } = {
+                    let dialed = dialed(&mut connection, here).await.expect("welcome");
+                    let session = Session::new(Settings::new(Side::Agent));
+                    dialed.attach(session.clone());
+                    session.close(Reason::Shutdown, "the agent is shutting down");
+                    session.said().await;
+                    dialed
+                };
+                drop(hold);
+                over(connection).await;
+            };
+            agents.block_on(ending);
+            // As at the end of a process: nothing that was left runs on.
+            agents.shutdown_background();
+        });
+        let end = gateways.block_on(async {
+            let mut connection = JoinSet::new();
+            let there = tokio::net::TcpStream::from_std(there).expect("a socket");
+            let mut attached = gateway(&mut connection, there, Settings::new(Side::Gateway));
+            let (session, reader) = soon(attached.recv()).await.expect("attached");
+            let end = soon(drive(&session, reader)).await;
+            over(connection).await;
+            end
+        });
+        agent.join().expect("no panic");
+        assert_eq!(end, closed(Reason::Shutdown, "the agent is shutting down"));
+    }
 }
 
 #[tokio::test]
 async fn reason_of_a_close_is_read_after_the_connection_is_gone() {
-    let mut connections = JoinSet::new();
-    let (here, there) = Wire::Memory.connect().await;
-    let mut gateway_connection = JoinSet::new();
-    let mut attached = gateway(&mut gateway_connection, there, Settings::new(Side::Gateway));
-    let dialed = dialed(&mut connections, here).await.expect("welcome");
-    let (session, reader) = soon(attached.recv()).await.expect("attached");
-    let agent = Session::new(Settings::new(Side::Agent));
-    dialed.attach(agent.clone());
-    session.close(Reason::Revoked, "access was revoked");
-    soon(session.said()).await;
-    // What was said has to leave the process; then it ends without a word more.
-    until("the agent's end has it", || {
-        tokio::runtime::Handle::current().metrics().num_alive_tasks() <= 4
-    })
-    .await;
-    for _ in 0..100 {
+    let mut fresh = fresh(Wire::Memory).await;
+    fresh.gateway.close(Reason::Revoked, "access was revoked");
+    soon(fresh.gateway.said()).await;
+    // It is said, and nobody has read it yet.
+    for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
-    drop((session, reader));
-    gateway_connection.shutdown().await;
-    soon(async { while connections.join_next().await.is_some() {} }).await;
-    assert_eq!(soon(drive(&agent, dialed.reader)).await, closed(Reason::Revoked, "access was revoked"));
-    drop(agent);
+    drop((fresh.gateway, fresh.gateway_reader));
+    fresh.gateway_connection.shutdown().await;
+    over(fresh.agent_connection).await;
+    let end = soon(drive(&fresh.agent, fresh.dialed.reader)).await;
+    assert_eq!(end, closed(Reason::Revoked, "access was revoked"));
+    drop(fresh.agent);
+    no_task_left().await;
+}
+
+#[tokio::test]
+async fn connection_that_nobody_drives_any_more_is_cut() {
+    let mut fresh = fresh(Wire::Memory).await;
+    fresh.agent_connection.shutdown().await;
+    assert_eq!(soon(drive(&fresh.gateway, fresh.gateway_reader)).await, SessionError::Ended);
+    assert_eq!(soon(drive(&fresh.agent, fresh.dialed.reader)).await, SessionError::Ended);
+    drop((fresh.gateway, fresh.agent));
+    over(fresh.gateway_connection).await;
     no_task_left().await;
 }
 

@@ -53,7 +53,13 @@ fn pieces(pieces: Vec<Bytes>) -> RawBody {
 }
 
 /// A server that speaks HTTP/2 and says `body`, with this status and type.
-fn raw_server(tasks: &mut JoinSet<()>, stream: impl Stream + 'static, status: u16, kind: &'static str, body: fn() -> RawBody) {
+fn raw_server(
+    tasks: &mut JoinSet<()>,
+    stream: impl Stream + 'static,
+    status: u16,
+    kind: &'static str,
+    body: fn() -> RawBody,
+) {
     let service = service_fn(move |request: Request<Incoming>| async move {
         let mut response = Response::new(body());
         *response.status_mut() = status.try_into().expect("a status");
@@ -117,7 +123,8 @@ async fn web_server_is_named_as_not_a_gateway() {
 async fn garbage_instead_of_the_welcome_is_named() {
     let error = dial_raw(200, "application/grpc", || pieces(vec![Bytes::from_static(&[9; 100])])).await;
     assert!(matches!(error, ConnectError::Welcome(ReadError::Frame(FrameError::Field { .. }))), "{error:?}");
-    let error = dial_raw(200, "application/grpc", || pieces(vec![Bytes::from_static(&[0, 0, 0, 0, 2, 0xff, 0xff])])).await;
+    let error =
+        dial_raw(200, "application/grpc", || pieces(vec![Bytes::from_static(&[0, 0, 0, 0, 2, 0xff, 0xff])])).await;
     assert!(matches!(error, ConnectError::Welcome(ReadError::Frame(FrameError::Malformed(_)))), "{error:?}");
     let error = dial_raw(200, "application/grpc", || pieces(vec![too_large()])).await;
     assert!(matches!(error, ConnectError::Welcome(ReadError::Frame(FrameError::TooLarge { .. }))), "{error:?}");
@@ -271,10 +278,11 @@ async fn check_offender(offence: Bytes) -> (SessionError, Reason) {
     let (session, incoming) = soon(attached.recv()).await.expect("attached");
     let error = soon(drive(&session, incoming)).await;
     let told = loop {
-        match soon(reader.next()).await.expect("readable").expect("told why").body {
-            Body::Close { reason, .. } => break reason,
-            other => assert!(matches!(other, Body::Ping { .. } | Body::Acknowledge), "{other:?}"),
+        let body = soon(reader.next()).await.expect("readable").expect("told why").body;
+        if let Body::Close { reason, .. } = body {
+            break reason;
         }
+        assert!(matches!(body, Body::Ping { .. } | Body::Acknowledge), "{body:?}");
     };
     let (mut channel, _accepted) = neighbour.gateway.channel(app.port);
     channel.write_all(b"still here").await.expect("written");
@@ -303,4 +311,42 @@ async fn peer_that_breaks_a_rule_loses_its_session_by_name_and_no_other() {
 
     let error = check_offender(message(Frame { sequence: 4, acknowledged: 0, body: finish })).await;
     assert_eq!(error, (SessionError::Sequence { expected: 1, got: 4 }, Reason::Protocol));
+}
+
+#[tokio::test]
+async fn gateway_that_breaks_a_rule_is_told_so_by_the_agent() {
+    let mut tasks = JoinSet::new();
+    let (here, there) = Wire::Memory.connect().await;
+    let (sender, mut requests) = tokio::sync::mpsc::channel(1);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let sender = sender.clone();
+        async move {
+            sender.send(FrameReader::new(request.into_body())).await.expect("somebody waits");
+            let response = Response::builder().header("content-type", "application/grpc");
+            Ok::<_, Infallible>(response.body(pieces(vec![welcome_message(), too_large()])).expect("a response"))
+        }
+    });
+    let connection =
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(there), service);
+    tasks.spawn(async move {
+        connection.await.ok();
+    });
+    let dialed = dialed(&mut tasks, here).await.expect("welcome");
+    let agent = Session::new(Settings::new(Side::Agent));
+    dialed.attach(agent.clone());
+    let mut heard = soon(requests.recv()).await.expect("a request");
+    let error = soon(drive(&agent, dialed.reader)).await;
+    assert_eq!(error, SessionError::Frame(FrameError::TooLarge { bytes: 1 << 20 }));
+    let told = loop {
+        match soon(heard.next()).await.expect("readable").map(|frame| frame.body) {
+            Some(Body::Close { reason, .. }) => break reason,
+            Some(_) => {}
+            None => panic!("the stream ended without a reason"),
+        }
+    };
+    assert_eq!(told, Reason::Protocol);
+    drop((dialed.hold, agent, heard));
+    // This server never ends its answer: the agent's caller bounds its wait for the connection.
+    tasks.shutdown().await;
+    no_task_left().await;
 }

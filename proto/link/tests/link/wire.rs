@@ -103,7 +103,11 @@ pub(crate) struct Switched {
 }
 
 impl AsyncRead for Switched {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.switch.instead(context) {
             Some(instead) => instead.map(Err),
             None => Pin::new(&mut self.stream).poll_read(context, buffer),

@@ -1,0 +1,103 @@
+//! How far the requests of one connection are, shared by the service that answers them and the stream they come on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+
+use crate::edge::body::ResponseBody;
+
+/// Requests of one connection: taken by the service, and answered to the last byte.
+///
+/// Relaxed is enough everywhere: the service and the stream belong to the same task.
+#[derive(Debug, Default)]
+pub(in crate::edge) struct Flight {
+    taken: AtomicU64,
+    ended: AtomicU64,
+    switched: AtomicBool,
+    /// Enough bytes came to tell HTTP/1.1 from HTTP/2.
+    version_known: AtomicBool,
+}
+
+impl Flight {
+    /// Counts a request that the service takes, until the guard is dropped.
+    pub(in crate::edge) fn begin(self: &Arc<Self>) -> InFlight {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        InFlight { flight: self.clone() }
+    }
+
+    /// Returns whether the connection showed which version of HTTP it speaks. Until then the library waits without a
+    /// limit.
+    pub(in crate::edge) fn is_version_known(&self) -> bool {
+        self.version_known.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn version_is_known(&self) {
+        self.version_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns how many requests the service took.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether so many requests were taken, and none is under way.
+    pub(super) fn is_quiet_after(&self, heads: u64) -> bool {
+        self.taken() == heads && self.ended.load(Ordering::Relaxed) == heads
+    }
+
+    /// Returns whether the connection speaks another protocol now.
+    pub(super) fn is_switched(&self) -> bool {
+        self.switched.load(Ordering::Relaxed)
+    }
+}
+
+/// One request under way.
+#[derive(Debug)]
+pub(in crate::edge) struct InFlight {
+    flight: Arc<Flight>,
+}
+
+impl InFlight {
+    /// Ties the request to its response: it is under way until that has been handed on.
+    pub(in crate::edge) fn answered(self, response: Response<ResponseBody>) -> Response<CountedBody> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.flight.switched.store(true, Ordering::Relaxed);
+        }
+        response.map(|body| CountedBody { body, _in_flight: self })
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.flight.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A response's body, under way until it is dropped.
+#[derive(Debug)]
+pub(in crate::edge) struct CountedBody {
+    body: ResponseBody,
+    _in_flight: InFlight,
+}
+
+impl Body for CountedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

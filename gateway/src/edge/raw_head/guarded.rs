@@ -1,0 +1,264 @@
+//! A stream under the eyes of a [`Watcher`]: ambiguous heads never come through, and the library's own answers to
+//! malformed ones go out as the gateway's.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use super::flight::Flight;
+use super::{Found, Refusal, Watcher, own_error};
+
+/// How long, and for how many bytes, a connection is read on after its last answer: a close with bytes unread resets it,
+/// and the reset can overtake the answer (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A watched stream. `answer` makes the bytes of a refusal.
+#[derive(Debug)]
+pub(in crate::edge) struct Guarded<S, A> {
+    stream: S,
+    watcher: Watcher,
+    flight: Arc<Flight>,
+    answer: A,
+    phase: Phase,
+    /// What is left of the preface of HTTP/2 while the connection may still turn out to be that.
+    preface: &'static [u8],
+    /// The gateway's answer in the place of the library's, and how many bytes that has.
+    substitute: Option<(Bytes, usize)>,
+    /// Something was written since the library last had nothing left to write.
+    unflushed: bool,
+    /// Waits for its turn to be refused.
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Bytes go through.
+    Open,
+    /// An ambiguous head came; the requests before it are answered first.
+    Refused(Refusal),
+    /// The refusal is being written.
+    Saying(Bytes),
+    /// Everything is said; the other end gets time to read it.
+    Lingering(Linger),
+    Over,
+}
+
+#[derive(Debug)]
+struct Linger {
+    is_shut: bool,
+    left: usize,
+    until: Pin<Box<Sleep>>,
+}
+
+impl Linger {
+    fn new() -> Self {
+        Self { is_shut: false, left: LINGER_BYTES, until: Box::pin(tokio::time::sleep(LINGER)) }
+    }
+}
+
+impl<S, A> Guarded<S, A>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Fn(Refusal) -> Bytes,
+{
+    pub(in crate::edge) fn new(stream: S, watcher: Watcher, flight: Arc<Flight>, answer: A) -> Self {
+        Self {
+            stream,
+            watcher,
+            flight,
+            answer,
+            phase: Phase::Open,
+            preface: PREFACE,
+            substitute: None,
+            unflushed: false,
+            reader: None,
+        }
+    }
+
+    /// Looks at what was just read; returns how much of it goes through.
+    fn look(&mut self, bytes: &[u8]) -> usize {
+        if !self.preface.is_empty() {
+            let (compared, left) = self.preface.split_at(self.preface.len().min(bytes.len()));
+            let is_same = bytes.starts_with(compared);
+            self.preface = if is_same { left } else { &[] };
+            if self.preface.is_empty() {
+                self.flight.version_is_known();
+            }
+        }
+        if self.watcher.is_switching() {
+            let is_answered = !self.flight.is_switched() && self.flight.is_quiet_after(self.watcher.heads());
+            self.watcher.settle(is_answered);
+        }
+        match self.watcher.look(bytes) {
+            Ok(()) => bytes.len(),
+            Err(Found { refusal, keep }) => {
+                self.phase = Phase::Refused(refusal);
+                keep
+            }
+        }
+    }
+
+    /// Says the refusal when its turn has come, and then ends the stream for the library.
+    fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.phase {
+                Phase::Open | Phase::Over => return Poll::Ready(()),
+                Phase::Refused(refusal) => {
+                    if self.unflushed || !self.flight.is_quiet_after(self.watcher.heads()) {
+                        self.reader = Some(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    self.phase = Phase::Saying((self.answer)(*refusal));
+                }
+                Phase::Saying(bytes) if bytes.is_empty() => {
+                    // What cannot be flushed cannot be read either.
+                    drop(ready!(Pin::new(&mut self.stream).poll_flush(context)));
+                    self.phase = Phase::Lingering(Linger::new());
+                }
+                Phase::Saying(bytes) => match ready!(Pin::new(&mut self.stream).poll_write(context, bytes)) {
+                    Ok(written) if written > 0 => bytes.advance(written),
+                    Ok(_) | Err(_) => self.phase = Phase::Over,
+                },
+                Phase::Lingering(_) => return self.poll_linger(context),
+            }
+        }
+    }
+
+    /// Closes the sending side and reads on for a while.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Phase::Lingering(linger) = &mut self.phase else { return Poll::Ready(()) };
+        if linger.until.as_mut().poll(context).is_pending() {
+            if !linger.is_shut {
+                if ready!(Pin::new(&mut self.stream).poll_shutdown(context)).is_err() {
+                    linger.left = 0;
+                }
+                linger.is_shut = true;
+            }
+            let mut scratch = [0; 4096];
+            while linger.left > 0 {
+                let mut buffer = ReadBuf::new(&mut scratch);
+                let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+                linger.left = match (read, buffer.filled().len()) {
+                    (Ok(()), read) if read > 0 => linger.left.saturating_sub(read),
+                    (Ok(()) | Err(_), _) => 0,
+                };
+            }
+        }
+        self.phase = Phase::Over;
+        Poll::Ready(())
+    }
+
+    /// Prepares the gateway's answer if what is about to be written is the library's own error, of `bytes` bytes.
+    fn substitute(&mut self, first: &[u8], bytes: usize) {
+        if self.substitute.is_none()
+            && first.len() == bytes
+            && self.watcher.has_untaken(self.flight.taken())
+            && let Some(fault) = own_error(first)
+        {
+            self.substitute = Some(((self.answer)(self.watcher.refusal(fault)), bytes));
+        }
+    }
+
+    /// Writes the gateway's answer instead, if there is one to write. Says how many of the library's bytes that makes.
+    fn poll_substitute(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some((bytes, stands_for)) = &mut self.substitute else { return Poll::Ready(Ok(0)) };
+        while !bytes.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            bytes.advance(written);
+        }
+        Poll::Ready(Ok(std::mem::take(stands_for)))
+    }
+}
+
+impl<S, A> AsyncRead for Guarded<S, A>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Fn(Refusal) -> Bytes + Unpin,
+{
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if matches!(this.phase, Phase::Open) {
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            let kept = this.look(buffer.filled().get(before..).unwrap_or_default());
+            buffer.set_filled(before + kept);
+            if matches!(this.phase, Phase::Open) || kept > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        this.poll_refuse(context).map(Ok)
+    }
+}
+
+impl<S, A> AsyncWrite for Guarded<S, A>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Fn(Refusal) -> Bytes + Unpin,
+{
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        this.unflushed = true;
+        this.substitute(bytes, bytes.len());
+        match ready!(this.poll_substitute(context))? {
+            0 => Pin::new(&mut this.stream).poll_write(context, bytes),
+            written => Poll::Ready(Ok(written)),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        this.unflushed = true;
+        if let Some(first) = slices.iter().find(|slice| !slice.is_empty()) {
+            this.substitute(first, slices.iter().map(|slice| slice.len()).sum());
+        }
+        match ready!(this.poll_substitute(context))? {
+            0 => Pin::new(&mut this.stream).poll_write_vectored(context, slices),
+            written => Poll::Ready(Ok(written)),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        // The library flushes the stream only when it has nothing left to write.
+        self.unflushed = false;
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        // The other end may still be sending what nobody will read.
+        if matches!(this.phase, Phase::Open) && (this.substitute.is_some() || this.watcher.is_within_message()) {
+            this.phase = Phase::Lingering(Linger::new());
+        }
+        match this.phase {
+            Phase::Lingering(_) => this.poll_linger(context).map(Ok),
+            Phase::Open | Phase::Refused(_) | Phase::Saying(_) | Phase::Over => {
+                Pin::new(&mut this.stream).poll_shutdown(context)
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the session's lock guards, and how the machine's events become wakers to run after it is released.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tunnel_proto::frame::Open;
+use tunnel_proto::id::ChannelId;
+use tunnel_proto::mux::{Event, Mux, Room, SessionError};
+use tunnel_proto::reason::Reason;
+
+use super::DrainRequest;
+
+/// The machine, and who waits for it.
+pub(super) struct State {
+    pub(super) mux: Mux,
+    pub(super) channels: BTreeMap<ChannelId, Waiting>,
+    /// The link's outgoing half, when it has nothing to send.
+    pub(super) transmit: Option<Waker>,
+    /// Channels that the peer opened and nobody has taken yet. Bounded by the machine's channel bound.
+    pub(super) incoming: VecDeque<Open>,
+    pub(super) accept: Option<Waker>,
+    pub(super) draining: Option<DrainRequest>,
+    pub(super) end: Option<SessionError>,
+}
+
+/// Who waits on one channel.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) read: Option<Waker>,
+    pub(super) write: Option<Waker>,
+    pub(super) accepted: Option<oneshot::Sender<Result<(), Reason>>>,
+}
+
+/// What the peer said about an opened channel, and who waits for it.
+type Answer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
+
+/// Wakers and answers collected under the lock and run after it.
+#[derive(Default)]
+pub(super) struct Wakes {
+    transmit: Option<Waker>,
+    /// Most calls wake one task: no allocation for it.
+    first: Option<Waker>,
+    others: Vec<Waker>,
+    answers: Vec<Answer>,
+}
+
+impl Wakes {
+    fn add(&mut self, waker: Option<Waker>) {
+        if self.first.is_none() {
+            self.first = waker;
+        } else {
+            self.others.extend(waker);
+        }
+    }
+
+    pub(super) fn run(self) {
+        for waker in self.transmit.into_iter().chain(self.first).chain(self.others) {
+            waker.wake();
+        }
+        for (sender, answer) in self.answers {
+            // Nobody may be waiting any more.
+            sender.send(answer).ok();
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(mux: Mux) -> Self {
+        Self {
+            mux,
+            channels: BTreeMap::new(),
+            transmit: None,
+            incoming: VecDeque::new(),
+            accept: None,
+            draining: None,
+            end: None,
+        }
+    }
+
+    pub(super) fn or_wait_to_write(&mut self, channel: ChannelId, context: &Context<'_>, room: Room) -> Poll<Room> {
+        match room {
+            Room::Pending => {
+                register(&mut self.channels.entry(channel).or_default().write, context);
+                Poll::Pending
+            }
+            Room::Bytes(_) | Room::Finished | Room::Reset(_) => Poll::Ready(room),
+        }
+    }
+
+    /// Turns the machine's events into wakers to run.
+    pub(super) fn collect(&mut self, wakes: &mut Wakes) {
+        while let Some(event) = self.mux.poll_event() {
+            match event {
+                Event::Opened(open) => {
+                    self.incoming.push_back(open);
+                    wakes.add(self.accept.take());
+                }
+                Event::Accepted(channel) => {
+                    let sender = self.channels.get_mut(&channel).and_then(|waiting| waiting.accepted.take());
+                    wakes.answers.extend(sender.map(|sender| (sender, Ok(()))));
+                }
+                Event::Readable(channel) => {
+                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.read.take()));
+                }
+                Event::Writable(channel) => {
+                    wakes.add(self.channels.get_mut(&channel).and_then(|waiting| waiting.write.take()));
+                }
+                Event::Reset(channel, reason) => self.wake_all(channel, reason, wakes),
+                Event::Draining { deadline_ms, redial_after_ms } => {
+                    self.draining = Some(DrainRequest {
+                        deadline: Duration::from_millis(u64::from(deadline_ms)),
+                        redial_after: Duration::from_millis(u64::from(redial_after_ms)),
+                    });
+                    wakes.add(self.accept.take());
+                }
+            }
+        }
+        if self.end.is_some() {
+            wakes.add(self.accept.take());
+        }
+        if self.transmit.is_some() && (self.mux.wants_transmit() || self.mux.is_ended()) {
+            wakes.transmit = self.transmit.take();
+        }
+    }
+
+    fn wake_all(&mut self, channel: ChannelId, reason: Reason, wakes: &mut Wakes) {
+        if let Some(waiting) = self.channels.get_mut(&channel) {
+            wakes.add(waiting.read.take());
+            wakes.add(waiting.write.take());
+            wakes.answers.extend(waiting.accepted.take().map(|sender| (sender, Err(reason))));
+        }
+    }
+}
+
+/// Leaves a waker, unless the same one is there already.
+pub(super) fn register(slot: &mut Option<Waker>, context: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *slot = Some(context.waker().clone()),
+    }
+}

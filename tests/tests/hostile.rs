@@ -1,0 +1,22 @@
+//! Users that mean harm, over real sockets: what they get, what the app never sees, and that others are served meanwhile.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "a failed expectation is how a test fails"
+)]
+
+#[path = "hostile/connections.rs"]
+mod connections;
+#[path = "hostile/http2.rs"]
+mod http2;
+#[path = "hostile/slow.rs"]
+mod slow;
+#[path = "hostile/smuggling.rs"]
+mod smuggling;
+#[path = "hostile/support.rs"]
+mod support;
