@@ -69,11 +69,8 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<(),
     let mut failures = 0;
     loop {
         let started = Instant::now();
-        let failure = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            failure = one_link(&options, instance, &stop) => failure?,
-        };
-        let Some((failure, up)) = failure else { return Ok(()) };
+        // Hears of `stop` itself: a session that is up still has to say goodbye.
+        let Some((failure, up)) = one_link(&options, instance, &stop).await? else { return Ok(()) };
         failures = backoff.failures_after(failures, up).saturating_add(1);
         match decide(failure, failures, rand::random(), &backoff) {
             Next::Stop(ended) => return Err(ended),
@@ -96,9 +93,10 @@ async fn one_link(
     stop: &CancellationToken,
 ) -> Result<Option<(DialFailure, Duration)>, Ended> {
     let token = read_token(&options.token).await?;
-    let stream = match options.gateway.connect().await {
-        Ok(stream) => stream,
-        Err(failure) => return Ok(Some((failure, Duration::ZERO))),
+    let stream = match stop.run_until_cancelled(options.gateway.connect()).await {
+        None => return Ok(None),
+        Some(Ok(stream)) => stream,
+        Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
     };
     let hello = Hello {
         versions: version::OURS,
@@ -119,7 +117,7 @@ async fn one_link(
     };
     let mut connection = pin!(connection);
     let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
-    let answer = alongside(answer, connection.as_mut()).await;
+    let Some(answer) = stop.run_until_cancelled(alongside(answer, connection.as_mut())).await else { return Ok(None) };
     let dialed = match answer {
         Some(Ok(Ok(dialed))) => dialed,
         Some(Ok(Err(error))) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
@@ -128,7 +126,7 @@ async fn one_link(
     };
     let since = Instant::now();
     let end = serve(options, dialed, connection, stop).await;
-    Ok(end.map(|error| (DialFailure::Session(error), since.elapsed())))
+    Ok(end.map(|failure| (failure, since.elapsed())))
 }
 
 /// Serves one session; `None` when it was asked to stop.
@@ -137,7 +135,7 @@ async fn serve(
     dialed: Dialed,
     mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
     stop: &CancellationToken,
-) -> Option<SessionError> {
+) -> Option<DialFailure> {
     let welcome = &dialed.welcome;
     let session = Session::new(Settings {
         channels_max: welcome.channels_max,
@@ -151,23 +149,20 @@ async fn serve(
         gateway = %options.gateway, "connected"
     );
     let mut channels = JoinSet::new();
-    let Dialed { reader, hold, .. } = dialed;
-    let mut driver = pin!(drive(&session, reader));
-    let mut link_is_up = true;
+    let Dialed { reader, .. } = dialed;
+    let mut driver = Box::pin(drive(&session, reader));
+    // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.
+    let mut lost_at = None;
     let end = loop {
         tokio::select! {
-            error = &mut driver => break Some(error),
-            result = connection.as_mut(), if link_is_up => {
+            error = driver.as_mut() => break Some(error),
+            result = connection.as_mut(), if lost_at.is_none() => {
                 debug!(?result, "the link's connection ended");
-                link_is_up = false;
-                session.link_lost();
+                lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
             }
-            incoming = session.accept() => match incoming {
-                Some(incoming) => {
-                    channels.spawn(serve_channel(options.ports.clone(), incoming));
-                }
-                // The driver is about to say why.
-                None => if let Some(request) = session.drain_request() { debug!(?request, "draining") },
+            () = at(lost_at) => session.link_lost(),
+            incoming = session.accept() => if let Some(incoming) = incoming {
+                channels.spawn(serve_channel(options.ports.clone(), incoming));
             },
             Some(_) = channels.join_next(), if !channels.is_empty() => {}
             () = stop.cancelled() => {
@@ -176,24 +171,30 @@ async fn serve(
             }
         }
         if session.is_ended() {
-            break Some((&mut driver).await);
+            break Some(driver.as_mut().await);
         }
     };
     // Every channel was reset with the session; their sockets close as the tasks end.
     channels.shutdown().await;
-    if link_is_up {
-        // The frame that says why is still to be sent; without a hold the connection ends after that.
-        let farewell = async {
-            tokio::select! {
-                () = session.said() => {}
-                result = connection.as_mut() => { debug!(?result, "the connection ended"); return; }
-            }
-            drop(hold);
-            connection.as_mut().await.ok();
-        };
-        drop(tokio::time::timeout(CLOSE_TIMEOUT, farewell).await);
+    // The reader keeps the stream open, and the frame that says why is still to be sent.
+    drop(driver);
+    if lost_at.is_none() {
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
     }
-    end
+    match (end, session.drain_request()) {
+        (Some(SessionError::Closed { reason: Reason::Shutdown, .. }), Some(request)) => {
+            Some(DialFailure::Drained { redial_after: request.redial_after })
+        }
+        (end, _) => end.map(DialFailure::Session),
+    }
+}
+
+/// Waits until a time; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn serve_channel(ports: std::sync::Arc<ports::Ports>, incoming: Incoming) {
@@ -247,3 +248,6 @@ async fn read_token(source: &TokenSource) -> Result<String, Ended> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

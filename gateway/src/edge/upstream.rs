@@ -142,7 +142,6 @@ impl Upstreams {
     pub(super) async fn connect(&self, session: &LiveSession, port: Port) -> Result<Http1, hyper::Error> {
         let (channel, accepted) = session.tunnel.channel(port.get());
         let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(true)
             .handshake::<_, RequestBody>(TokioIo::new(channel))
             .await?;
         let connection = connection.with_upgrades();

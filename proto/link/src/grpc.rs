@@ -9,7 +9,7 @@ mod drive;
 mod encode;
 mod server;
 
-pub use self::client::{ConnectError, Dialed, Hold, dial};
+pub use self::client::{ConnectError, Dialed, dial};
 pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};

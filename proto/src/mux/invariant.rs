@@ -10,12 +10,13 @@ impl Mux {
     ///
     /// # Invariants
     /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and within its
-    /// bound; queues and their byte counts agree; received bytes lie
-    /// in few pieces; what can be sent waits for its turn.
+    /// bound; queues and their byte counts agree; received bytes lie in few pieces; what can be sent waits for its
+    /// turn, and nothing else does.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
         let mut windows = 0;
         let mut queued = 0;
+        let mut scheduled = 0;
         for channel in self.channels.values() {
             let Channel::Live(live) = channel else { continue };
             if !live.recv.credit.is_conserved() {
@@ -39,6 +40,7 @@ impl Mux {
                 return Some("a finished half still has bytes");
             }
             windows += u64::from(live.recv.credit.window());
+            scheduled += usize::from(live.send.place != Place::Idle);
             queued += waiting;
         }
         if windows != self.budget.reserved() {
@@ -46,6 +48,9 @@ impl Mux {
         }
         if windows > self.settings.session_budget {
             return Some("the windows exceed the budget");
+        }
+        if scheduled != self.schedule.len() {
+            return Some("a channel waits for its turn twice, or after its end");
         }
         (queued != self.queued_bytes).then_some("the session's queued bytes are counted wrong")
     }

@@ -83,6 +83,11 @@ impl Schedule {
         }
     }
 
+    /// Returns how many wait.
+    pub(super) fn len(&self) -> usize {
+        self.interactive.len() + self.bulk.len()
+    }
+
     /// Returns whether nobody waits.
     pub(super) fn is_empty(&self) -> bool {
         self.interactive.is_empty() && self.bulk.is_empty()

@@ -322,3 +322,22 @@ async fn upload_that_breaks_off_never_looks_whole_to_the_app() {
     }
     world.gateway.assert_quiet().await;
 }
+
+// Trap 33: dev servers listen on either family of loopback addresses.
+#[tokio::test]
+async fn app_on_ipv6_loopback_alone_is_reached() {
+    // Machines without IPv6 have no such apps.
+    let Ok(listener) = tokio::net::TcpListener::bind(("::1", 0)).await else { return };
+    let port = listener.local_addr().unwrap().port();
+    let world = World::start().await;
+    let serve = async {
+        let mut raw = e2e::raw::Raw::new(listener.accept().await.unwrap().0);
+        raw.head().await.unwrap();
+        raw.send("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nsix").await;
+        raw.read_rest().await;
+    };
+    tokio::select! {
+        () = serve => panic!("the connection is kept"),
+        answer = world.ask(port, "GET /", "") => assert_eq!(answer.text(), "six"),
+    }
+}

@@ -131,7 +131,7 @@ async fn large_download_passes_with_bounded_memory() {
     let app = RawApp::start(|mut raw| async move {
         raw.head().await.unwrap();
         raw.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n")).await;
-        let block = vec![7; MIB as usize];
+        let block = vec![7; 1 << 20];
         for _ in 0..LARGE / MIB {
             raw.socket().write_all(&block).await.unwrap();
         }
@@ -169,7 +169,7 @@ async fn large_upload_passes_with_bounded_memory() {
     .await;
     let mut client = world.client().await;
     client.send(world.head(app.port, "POST /", &format!("content-length: {LARGE}\r\n"))).await;
-    let block = vec![7; MIB as usize];
+    let block = vec![7; 1 << 20];
     let (answer, queued) = watched(&world, async {
         for _ in 0..LARGE / MIB {
             client.send(&block).await;

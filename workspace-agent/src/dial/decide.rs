@@ -28,6 +28,12 @@ pub enum DialFailure {
     /// The gateway did not answer the Hello.
     #[error("the gateway did not answer in time")]
     WelcomeTimedOut,
+    /// The gateway drained and closed the session.
+    #[error("the gateway is shutting down")]
+    Drained {
+        /// Earliest redial.
+        redial_after: Duration,
+    },
     /// A session was up and ended.
     #[error("the session ended: {0}")]
     Session(SessionError),
@@ -59,6 +65,9 @@ pub fn decide(failure: DialFailure, failures: u32, roll: f64, backoff: &Backoff)
             // The gateway's hint is the least; the jitter on top keeps a herd apart.
             let after = refused.retry_after.unwrap_or_default() + jittered;
             Next::Redial { after, cause: refused.message }
+        }
+        failure @ DialFailure::Drained { redial_after } => {
+            Next::Redial { after: redial_after + jittered, cause: failure.to_string() }
         }
         DialFailure::Session(SessionError::Closed { reason: Reason::Displaced, .. }) => Next::Stop(Ended::Displaced),
         DialFailure::Session(SessionError::Closed { reason: Reason::Revoked, detail }) => {
@@ -134,5 +143,6 @@ mod tests {
     fn gateways_hint_is_the_least_to_wait() {
         let hint = Duration::from_secs(7);
         assert!(check_redials(refused(Code::Unavailable, Some(hint))) >= hint);
+        assert!(check_redials(DialFailure::Drained { redial_after: hint }) >= hint);
     }
 }

@@ -61,14 +61,6 @@ pub struct Dialed {
     /// The frames that follow.
     pub reader: FrameReader<Incoming>,
     filler: Filler,
-    /// Keeps the connection open.
-    pub hold: Hold,
-}
-
-/// Keeps a connection open. Without it, the connection closes with its last stream.
-#[derive(Debug)]
-pub struct Hold {
-    _sender: http2::SendRequest<Outgoing>,
 }
 
 impl Dialed {
@@ -125,7 +117,7 @@ where
         let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
             return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
         };
-        Ok(Dialed { welcome: *welcome, reader, filler, hold: Hold { _sender: sender } })
+        Ok(Dialed { welcome: *welcome, reader, filler })
     };
     let connection = async move {
         let _cut = cut;

@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use tokio::time::Sleep;
@@ -10,6 +10,12 @@ use tunnel_proto::mux::SessionError;
 
 use super::decode::FrameReader;
 use crate::session::Session;
+
+/// A timer that fires later than this shows that this process stood still: it was frozen, or starved of its processor.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
+
+/// How long what arrived during a standstill has to get here before anybody is missed.
+const STALL_GRACE: Duration = Duration::from_secs(1);
 
 /// Feeds a session with what arrives on its link, until either ends. Returns why.
 ///
@@ -106,11 +112,91 @@ impl Future for Timer {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        match this.sleep.as_pin_mut() {
-            Some(sleep) if this.armed.is_some() => ready!(sleep.poll(context)),
-            Some(_) | None => return Poll::Pending,
+        let (Some(mut sleep), Some(armed)) = (this.sleep.as_pin_mut(), *this.armed) else { return Poll::Pending };
+        ready!(sleep.as_mut().poll(context));
+        let now = tokio::time::Instant::now();
+        if now.into_std().saturating_duration_since(armed) > STALLED_AFTER {
+            // The peer may have been there all the time.
+            let grace = now + STALL_GRACE;
+            sleep.as_mut().reset(grace);
+            *this.armed = Some(grace.into_std());
+            ready!(sleep.poll(context));
         }
         *this.armed = None;
         Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::BytesMut;
+    use http_body::Frame as Piece;
+    use http_body_util::StreamBody;
+    use tunnel_proto::frame::{Body as FrameBody, Frame};
+    use tunnel_proto::mux::{Settings, Side};
+
+    use super::*;
+    use crate::grpc::encode::encode;
+    use crate::shuttle::sessions;
+
+    type Pieces = tokio::sync::mpsc::Receiver<Bytes>;
+
+    fn reader(mut pieces: Pieces) -> FrameReader<impl Body<Data = Bytes, Error = Infallible> + Unpin> {
+        FrameReader::new(StreamBody::new(futures_util::stream::poll_fn(move |context| {
+            pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Piece::data(piece))))
+        })))
+    }
+
+    fn ping() -> Bytes {
+        let mut bytes = BytesMut::new();
+        let payload = encode(Frame { sequence: 0, acknowledged: 0, body: FrameBody::Ping { token: 1 } }, &mut bytes);
+        assert!(payload.is_empty());
+        bytes.freeze()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_that_spoke_while_this_process_stood_still_is_not_missed() {
+        for _ in 0..50 {
+            let (session, _other) = sessions();
+            let (sender, pieces) = tokio::sync::mpsc::channel(1);
+            let mut driving = pin!(drive(&session, reader(pieces)));
+            assert!(futures_util::poll!(driving.as_mut()).is_pending());
+            sender.send(ping()).await.expect("read");
+            // Much longer than the keepalive's timeout, and nobody ran meanwhile.
+            tokio::time::advance(Duration::from_secs(60)).await;
+            assert!(futures_util::poll!(driving.as_mut()).is_pending());
+            assert_eq!(session.end(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_that_was_silent_while_this_process_stood_still_is_missed_soon_after() {
+        let (session, _other) = sessions();
+        let (_sender, pieces) = tokio::sync::mpsc::channel(1);
+        let mut driving = pin!(drive(&session, reader(pieces)));
+        assert!(futures_util::poll!(driving.as_mut()).is_pending());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let end = tokio::time::timeout(2 * STALL_GRACE, driving).await.expect("missed");
+        assert_eq!(end, SessionError::KeepaliveTimedOut);
+    }
+
+    #[tokio::test]
+    async fn flood_lets_others_run() {
+        // More pings in one piece than are taken under one lock, and always another piece.
+        let flood = futures_util::stream::repeat_with(|| Ok::<_, Infallible>(Piece::data(ping().repeat(1_000).into())));
+        let session = Session::new(Settings::new(Side::Agent));
+        let driving = drive(&session, FrameReader::new(StreamBody::new(flood)));
+        let other = async {
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            error = driving => panic!("ended: {error}"),
+            () = other => {}
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Apps behind an agent, on loopback ports that the kernel chooses, and bytes whose every position can be checked.
 
 use std::future::Future;
+use std::sync::LazyLock;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -59,26 +60,30 @@ pub(crate) fn abort(stream: TcpStream) {
 /// The period is prime, so that no lost, repeated or moved piece of any usual size fits again.
 const PERIOD: usize = 1_000_003;
 
-/// An endless text of which every position can be checked.
+static TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut state = 1_u32;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()[1]
+    };
+    (0..PERIOD).map(|_| next()).collect()
+});
+
+/// An endless text of which every position can be checked. Each seed begins elsewhere in it.
 pub(crate) struct Pattern {
-    bytes: Vec<u8>,
+    start: usize,
 }
 
 impl Pattern {
-    pub(crate) fn new(seed: u32) -> Self {
-        let mut state = seed.wrapping_mul(2).wrapping_add(1);
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state.to_le_bytes()[1]
-        };
-        Self { bytes: (0..PERIOD).map(|_| next()).collect() }
+    pub(crate) fn new(seed: usize) -> Self {
+        Self { start: seed * 7_919 }
     }
 
-    pub(crate) fn at(&self, position: usize, length: usize) -> &[u8] {
-        let start = position % PERIOD;
-        &self.bytes[start..PERIOD.min(start + length)]
+    pub(crate) fn at(&self, position: usize, length: usize) -> &'static [u8] {
+        let start = (self.start + position) % PERIOD;
+        &TEXT[start..PERIOD.min(start + length)]
     }
 
     pub(crate) async fn write(&self, writer: &mut (impl AsyncWriteExt + Unpin), total: usize) {

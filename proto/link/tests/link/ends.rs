@@ -145,10 +145,10 @@ async fn gateway_that_closes_and_drops_everything_is_understood_by_the_agent() {
     let fresh = fresh(Wire::Memory).await;
     fresh.gateway.close(Reason::Displaced, "a newer agent took over");
     drop((fresh.gateway, fresh.gateway_reader));
-    let Dialed { reader, hold, .. } = fresh.dialed;
+    let Dialed { reader, .. } = fresh.dialed;
     let end = soon(drive(&fresh.agent, reader)).await;
     assert_eq!(end, closed(Reason::Displaced, "a newer agent took over"));
-    drop((fresh.agent, hold));
+    drop(fresh.agent);
     over(fresh.agent_connection).await;
     over(fresh.gateway_connection).await;
     no_task_left().await;
@@ -178,15 +178,12 @@ fn agent_whose_process_ends_right_after_its_connection_is_understood_by_the_gate
             let ending = async {
                 let mut connection = JoinSet::new();
                 let here = tokio::net::TcpStream::from_std(here).expect("a socket");
-                let Dialed { hold, .. } = {
-                    let dialed = dialed(&mut connection, here).await.expect("welcome");
-                    let session = Session::new(Settings::new(Side::Agent));
-                    dialed.attach(session.clone());
-                    session.close(Reason::Shutdown, "the agent is shutting down");
-                    session.said().await;
-                    dialed
-                };
-                drop(hold);
+                let dialed = dialed(&mut connection, here).await.expect("welcome");
+                let session = Session::new(Settings::new(Side::Agent));
+                dialed.attach(session.clone());
+                session.close(Reason::Shutdown, "the agent is shutting down");
+                session.said().await;
+                drop(dialed);
                 over(connection).await;
             };
             agents.block_on(ending);

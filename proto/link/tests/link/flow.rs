@@ -13,7 +13,7 @@ use crate::apps::{App, Pattern};
 use crate::pair::{Pair, Plan, no_task_left, soon};
 use crate::wire::Wire;
 
-async fn through_the_echo(session: Session, port: u16, seed: u32, total: usize) {
+async fn through_the_echo(session: Session, port: u16, seed: usize, total: usize) {
     let (channel, accepted) = session.channel(port);
     let (mut reader, mut writer) = tokio::io::split(channel);
     let pattern = Pattern::new(seed);
@@ -52,7 +52,7 @@ async fn check_many_channels(wire: Wire) {
     let pair = Pair::new(wire).await;
     let mut channels = JoinSet::new();
     for seed in 0..100 {
-        channels.spawn(through_the_echo(pair.gateway.clone(), app.port, seed, 100_000 + 1_000 * seed as usize));
+        channels.spawn(through_the_echo(pair.gateway.clone(), app.port, seed, 100_000 + 1_000 * seed));
     }
     soon(channels.join_all()).await;
     assert_eq!(pair.gateway.stats().channels_opened, 100);

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Hold, Outgoing, Refused};
+use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Refused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
@@ -100,8 +100,8 @@ impl Pair {
         let (gateway, reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(plan.agent);
         dialed.attach(agent.clone());
-        let gateway_end = driven(&mut tasks, &gateway, reader, None);
-        let agent_end = driven(&mut tasks, &agent, dialed.reader, Some(dialed.hold));
+        let gateway_end = driven(&mut tasks, &gateway, reader);
+        let agent_end = driven(&mut tasks, &agent, dialed.reader);
         if plan.serves {
             let session = agent.clone();
             tasks.spawn(async move { serve(&session).await });
@@ -135,7 +135,6 @@ fn driven(
     tasks: &mut JoinSet<()>,
     session: &Session,
     reader: FrameReader<RequestBody>,
-    hold: Option<Hold>,
 ) -> oneshot::Receiver<SessionError> {
     let (sender, receiver) = oneshot::channel();
     let session = session.clone();
@@ -143,7 +142,6 @@ fn driven(
         // Not every test asks why.
         sender.send(drive(&session, reader).await).ok();
         session.said().await;
-        drop(hold);
     });
     receiver
 }

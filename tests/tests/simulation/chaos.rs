@@ -1,0 +1,113 @@
+//! Anything, in any order; and the same again from the same seed.
+
+use std::time::Duration;
+
+use crate::net::{GATEWAY, Net, for_seeds};
+use crate::user;
+
+const AGENTS: [(&str, &str); 2] = [("one", "well"), ("two", "mill")];
+
+/// Breaks something every second or so while users work, heals everything, and expects everything to work. Returns
+/// the log.
+fn chaos(seed: u64) -> Vec<String> {
+    let mut net = Net::new(seed);
+    for (host, workspace) in AGENTS {
+        net.agent(host, &[workspace]);
+    }
+    for (_, workspace) in AGENTS {
+        net.up(workspace, 0);
+    }
+    for _ in 0..12 {
+        let (host, workspace) = AGENTS[usize::from(net.rolls.next() & 1 == 1)];
+        work(&mut net, workspace);
+        let pause = net.rolls.millis(1, 400);
+        net.run(pause);
+        break_something(&mut net, host);
+    }
+    for (host, _) in AGENTS {
+        net.sim.release(GATEWAY, host);
+        net.sim.repair(GATEWAY, host);
+    }
+    net.note("all is well again");
+    // Sessions that lost frames still have to find out.
+    net.run(2 * crate::net::NOTICED);
+    for (_, workspace) in AGENTS {
+        net.up(workspace, 0);
+        let echo = net.user(workspace, |session| user::echo(session, 100_000));
+        let moved = net.wait("an echo", crate::net::SOON, &echo);
+        assert_eq!(moved.map(|moved| moved.0), Ok(100_000));
+    }
+    let log = net.shared.log();
+    net.finish();
+    log
+}
+
+/// Starts what a user does, if there is a session to do it with. How it ends is told by the log.
+fn work(net: &mut Net, workspace: &str) {
+    let name = workspace.parse().expect("a name");
+    if net.shared.gateway().registry.current(&name).is_none() {
+        return;
+    }
+    let bytes = usize::try_from(net.rolls.next() % 2_000_000).expect("small") + 1;
+    match net.rolls.next() % 4 {
+        0 => drop(net.user(workspace, move |session| user::echo(session, bytes))),
+        1 => drop(net.user(workspace, move |session| user::upload(session, bytes))),
+        2 => drop(net.user(workspace, move |session| user::download(session, bytes, 10))),
+        _ => drop(net.user(workspace, |session| async move {
+            // Gives up in the middle.
+            tokio::time::timeout(Duration::from_millis(30), user::upload(session, 1 << 30)).await.is_err()
+        })),
+    }
+}
+
+fn break_something(net: &mut Net, host: &str) {
+    let time = net.rolls.millis(1, 2_500);
+    match net.rolls.next() % 6 {
+        0 => {
+            net.note("partition");
+            net.sim.partition(GATEWAY, host);
+            net.run(time);
+            net.sim.repair(GATEWAY, host);
+        }
+        1 => {
+            net.note("one way is gone");
+            net.sim.partition_oneway(host, GATEWAY);
+            net.run(time);
+            net.sim.repair_oneway(host, GATEWAY);
+        }
+        2 | 3 => {
+            net.note("hold");
+            net.sim.hold(GATEWAY, host);
+            net.run(time);
+            net.sim.release(GATEWAY, host);
+        }
+        4 => {
+            net.crash(host);
+            net.run(time);
+            net.bounce(host);
+        }
+        _ => {
+            net.crash(GATEWAY);
+            net.run(time);
+            net.bounce(GATEWAY);
+            net.run(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn whatever_breaks_heals_and_leaves_nothing_behind() {
+    for_seeds(0..8, |seed| {
+        chaos(seed);
+    });
+}
+
+#[test]
+fn same_seed_is_the_same_run_and_another_one_is_not() {
+    let (first, second) = (chaos(100), chaos(100));
+    for (line, (first, second)) in first.iter().zip(&second).enumerate() {
+        assert_eq!(first, second, "line {line}");
+    }
+    assert_eq!(first.len(), second.len());
+    assert_ne!(first, chaos(101));
+}

@@ -1,0 +1,81 @@
+//! Many agents lose their gateway at the same moment.
+
+use std::time::Duration;
+
+use tunnel_link::backoff::Backoff;
+
+use crate::net::{GATEWAY, Net, SOON, Shape, for_seeds};
+
+const HOSTS: usize = 5;
+const AGENTS: usize = 50;
+
+/// Crashes the gateway, starts it again after `down`, and returns when each agent dialed after that, in order and
+/// counted from the restart.
+fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
+    // The product's own back-off.
+    let mut net =
+        Net::shaped(seed, &Shape { backoff: Backoff::default(), tick: Duration::from_millis(5), ..Shape::default() });
+    let names: Vec<_> = (0..AGENTS).map(|number| format!("well-{number}")).collect();
+    for (host, names) in names.chunks(AGENTS / HOSTS).enumerate() {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        net.agent(&format!("agents-{host}"), &names);
+    }
+    net.run(Duration::from_millis(10));
+    let all_up = |shared: &crate::shared::Shared| shared.gateway().registry.len() == AGENTS;
+    net.until("all agents are connected", SOON, all_up);
+    net.run(Duration::from_secs(1));
+    net.crash(GATEWAY);
+    if !down.is_zero() {
+        net.run(down);
+    }
+    net.bounce(GATEWAY);
+    let bounced = net.now();
+    // The old registry is still there until the new process has started.
+    net.run(Duration::from_millis(10));
+    net.until("all agents are back", Duration::from_secs(60), all_up);
+    let mut dials: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let dials = net.shared.dials();
+            let mut mine = dials.iter().filter(|dial| dial.workspace == *name && dial.at >= bounced);
+            mine.next().expect("it is back").at - bounced
+        })
+        .collect();
+    dials.sort();
+    net.finish();
+    dials
+}
+
+/// Returns the most dials that fall into any span of this length.
+fn most_within(dials: &[Duration], span: Duration) -> usize {
+    let within = |start: &Duration| dials.iter().filter(|dial| (*start..*start + span).contains(dial)).count();
+    dials.iter().map(within).max().unwrap_or(0)
+}
+
+#[test]
+fn herd_that_lost_its_gateway_for_a_moment_comes_back_spread_out() {
+    for_seeds(0..4, |seed| {
+        let dials = dials_after_a_bounce(seed, Duration::ZERO);
+        assert_eq!(dials.len(), AGENTS);
+        let first = dials.iter().filter(|dial| **dial < Duration::from_millis(100)).count();
+        assert!(first < AGENTS * 2 / 3, "{first} dials at once");
+        // The first wait is up to half a second: full jitter fills all of it.
+        let most = most_within(&dials, Duration::from_millis(100));
+        assert!(most < AGENTS / 2, "{most} dials within 100 ms");
+        let span = dials[AGENTS - 1] - dials[0];
+        assert!(span > Duration::from_millis(350), "{span:?}");
+    });
+}
+
+#[test]
+fn herd_that_found_its_gateway_down_comes_back_more_spread_out() {
+    for_seeds(0..4, |seed| {
+        let dials = dials_after_a_bounce(seed, Duration::from_secs(5));
+        let most = most_within(&dials, Duration::from_millis(100));
+        assert!(most < AGENTS / 4, "{most} dials within 100 ms");
+        let span = dials[AGENTS - 1] - dials[0];
+        assert!(span > Duration::from_secs(1), "{span:?}");
+        // After five seconds of failures the ceiling is 4 or 8 s, and 16 s for the unlucky.
+        assert!(span < Duration::from_secs(20), "{span:?}");
+    });
+}

@@ -1,0 +1,87 @@
+//! What users do: open channels, move bytes, check them.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+use tunnel_link::channel_io::ChannelError;
+use tunnel_link::session::Session;
+
+use crate::apps::{self, check_pattern, write_pattern};
+
+/// How a user's work ended: bytes moved and the time it took, or the channel's fault.
+pub(crate) type Moved = Result<(usize, Duration), ChannelError>;
+
+fn fault(error: &io::Error) -> ChannelError {
+    ChannelError::find(error).unwrap_or_else(|| panic!("not a channel's fault: {error:?}"))
+}
+
+async fn timed(work: impl Future<Output = io::Result<usize>>) -> Moved {
+    let start = Instant::now();
+    let bytes = work.await.map_err(|error| fault(&error))?;
+    Ok((bytes, start.elapsed()))
+}
+
+/// Sends bytes to the echo app and gets them back, both at once.
+pub(crate) async fn echo(session: Session, total: usize) -> Moved {
+    timed(async {
+        let (channel, _accepted) = session.channel(apps::ECHO);
+        let (mut reader, mut writer) = tokio::io::split(channel);
+        let writing = async {
+            write_pattern(&mut writer, total).await?;
+            writer.shutdown().await
+        };
+        let (read, ()) = tokio::try_join!(check_pattern(&mut reader), writing)?;
+        Ok(read)
+    })
+    .await
+}
+
+/// Sends bytes, finishes, and then hears how many arrived.
+pub(crate) async fn upload(session: Session, total: usize) -> Moved {
+    timed(async {
+        let (mut channel, _accepted) = session.channel(apps::SINK);
+        write_pattern(&mut channel, total).await?;
+        channel.shutdown().await?;
+        let count = channel.read_u64().await?;
+        assert_eq!(channel.read(&mut [0]).await?, 0, "nothing after the count");
+        Ok(usize::try_from(count).expect("64 bits"))
+    })
+    .await
+}
+
+/// Asks for bytes and reads them to the end; then sends some in the half that is still open.
+pub(crate) async fn download(session: Session, total: usize, after: usize) -> Moved {
+    timed(async {
+        let (mut channel, _accepted) = session.channel(apps::SOURCE);
+        channel.write_u64(total as u64).await?;
+        let read = check_pattern(&mut channel).await?;
+        write_pattern(&mut channel, after).await?;
+        channel.shutdown().await?;
+        Ok(read)
+    })
+    .await
+}
+
+/// Sends to the slow app for as long as `time`, then gives up. Returns how much the channel took.
+pub(crate) async fn pour(session: Session, time: Duration) -> usize {
+    let (mut channel, _accepted) = session.channel(apps::SLOW);
+    let mut position = 0;
+    let pouring = async {
+        loop {
+            position += channel.write(apps::piece(position, usize::MAX)).await.expect("the channel lives");
+        }
+    };
+    let ended: Result<(), _> = tokio::time::timeout(time, pouring).await;
+    assert!(ended.is_err());
+    position
+}
+
+/// Opens a channel to a port on which nothing listens.
+pub(crate) async fn knock(session: Session) -> Result<(), tunnel_proto::reason::Reason> {
+    let (channel, accepted) = session.open(apps::CLOSED).expect("an open session");
+    let answer = accepted.await.expect("an answer");
+    drop(channel);
+    answer
+}
