@@ -278,8 +278,7 @@ impl Mux {
         let piece = bytes.split_to(room.min(bytes.len()));
         let written = piece.len();
         self.queued_bytes += written;
-        live.send.queued += written;
-        live.send.queue.push_back(piece);
+        live.send.store(piece);
         self.requeue(channel);
         Room::Bytes(written)
     }

@@ -60,9 +60,8 @@ impl Scripted {
         dialed.attach(session.clone());
         let driven = session.clone();
         tasks.spawn(async move {
-            let Dialed { reader, hold, .. } = dialed;
+            let Dialed { reader, .. } = dialed;
             drive(&driven, reader).await;
-            drop(hold);
         });
         Ok(Self { session, _tasks: tasks })
     }

@@ -108,17 +108,9 @@ impl Live {
 }
 
 impl RecvHalf {
-    /// Stores a payload that is within its credit. Copies only small ones, and only while the reader is behind.
+    /// Stores a payload that is within its credit.
     pub(super) fn store(&mut self, payload: Bytes) {
-        match self.queue.back_mut() {
-            Some(last) if payload.len() <= PIECE_BYTES_SMALL && last.len() + payload.len() <= PIECE_BYTES_JOINED => {
-                let mut joined =
-                    std::mem::take(last).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-                joined.extend_from_slice(&payload);
-                *last = joined.freeze();
-            }
-            Some(_) | None => self.queue.push_back(payload),
-        }
+        append(&mut self.queue, payload);
     }
 
     /// Returns whether the pieces are worth their bookkeeping: of two neighbours at least one is not small, or they
@@ -134,8 +126,13 @@ impl SendHalf {
         self.queued.min(self.credit.available() as usize)
     }
 
-    /// Takes one frame's payload, at most `bytes_max`. It is one contiguous piece; small neighbours are not merged,
-    /// because the batch that they end up in is written at once anyway.
+    /// Stores bytes that there is room for.
+    pub(super) fn store(&mut self, piece: Bytes) {
+        self.queued += piece.len();
+        append(&mut self.queue, piece);
+    }
+
+    /// Takes one frame's payload, at most `bytes_max`: one contiguous piece.
     pub(super) fn take(&mut self, bytes_max: usize) -> Option<Bytes> {
         let wanted = self.queue.front()?.len().min(bytes_max);
         let taken = self.credit.take(wanted);
@@ -145,5 +142,17 @@ impl SendHalf {
         self.queued -= taken;
         let front = self.queue.front_mut()?;
         if taken == front.len() { self.queue.pop_front() } else { Some(front.split_to(taken)) }
+    }
+}
+
+/// Appends a piece. Copies only small ones, and only while the queue's other end is behind.
+fn append(queue: &mut VecDeque<Bytes>, piece: Bytes) {
+    match queue.back_mut() {
+        Some(last) if piece.len() <= PIECE_BYTES_SMALL && last.len() + piece.len() <= PIECE_BYTES_JOINED => {
+            let mut joined = std::mem::take(last).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            joined.extend_from_slice(&piece);
+            *last = joined.freeze();
+        }
+        Some(_) | None => queue.push_back(piece),
     }
 }

@@ -118,15 +118,15 @@ impl Agent {
             None => return failed(DialFailure::Rpc(ConnectError::NoWelcome)),
         };
         let since = Instant::now();
-        let end = self.serve(dialed, connection).await?;
-        Some((DialFailure::Session(end), since.elapsed()))
+        let failure = self.serve(dialed, connection).await?;
+        Some((failure, since.elapsed()))
     }
 
     async fn serve(
         &self,
         dialed: Dialed,
         mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
-    ) -> Option<SessionError> {
+    ) -> Option<DialFailure> {
         let welcome = &dialed.welcome;
         let session = Session::new(Settings {
             channels_max: welcome.channels_max,
@@ -144,46 +144,48 @@ impl Agent {
             end: None,
         });
         let mut channels = JoinSet::new();
-        let Dialed { reader, hold, .. } = dialed;
-        let mut driver = pin!(drive(&session, reader));
-        let mut link_is_up = true;
+        let Dialed { reader, .. } = dialed;
+        let mut driver = Box::pin(drive(&session, reader));
+        // Set when the connection has ended: what was received before is still read, but not for ever.
+        let mut lost_at = None;
         let end = loop {
             tokio::select! {
-                error = &mut driver => break Some(error),
-                _ = connection.as_mut(), if link_is_up => {
-                    link_is_up = false;
-                    session.link_lost();
-                }
-                incoming = session.accept() => {
-                    if let Some(incoming) = incoming {
-                        channels.spawn(serve_channel(incoming));
-                    }
-                }
+                error = driver.as_mut() => break Some(error),
+                _ = connection.as_mut(), if lost_at.is_none() => lost_at = Some(Instant::now() + CLOSE_TIMEOUT),
+                () = at(lost_at) => session.link_lost(),
+                incoming = session.accept() => if let Some(incoming) = incoming {
+                    channels.spawn(serve_channel(incoming));
+                },
                 Some(done) = channels.join_next(), if !channels.is_empty() => done.expect("channels do not fail"),
                 () = self.shared.stop.cancelled() => {
                     session.close(Reason::Shutdown, "the agent is shutting down");
-                    drop((&mut driver).await);
                     break None;
                 }
             }
             if session.is_ended() {
-                break Some((&mut driver).await);
+                break Some(driver.as_mut().await);
             }
         };
         self.shared.session_ended(place, end.clone().unwrap_or(SessionError::Ended));
         channels.shutdown().await;
-        if link_is_up {
-            let farewell = async {
-                tokio::select! {
-                    () = session.said() => {}
-                    _ = connection.as_mut() => return,
-                }
-                drop(hold);
-                connection.as_mut().await.ok();
-            };
-            drop(tokio::time::timeout(CLOSE_TIMEOUT, farewell).await);
+        drop(driver);
+        if lost_at.is_none() {
+            drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
         }
-        end
+        match (end, session.drain_request()) {
+            (Some(SessionError::Closed { reason: Reason::Shutdown, .. }), Some(request)) => {
+                Some(DialFailure::Drained { redial_after: request.redial_after })
+            }
+            (end, _) => end.map(DialFailure::Session),
+        }
+    }
+}
+
+/// Waits until a time; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

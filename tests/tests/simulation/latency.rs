@@ -8,7 +8,7 @@ use tunnel_proto::mux::Side;
 use crate::net::{Net, Shape, for_seeds};
 use crate::user;
 
-const TOTAL: usize = 24 << 20;
+const TOTAL: usize = 32 << 20;
 
 /// Moves bytes one way over a link whose messages take between `least` and `most` milliseconds; returns the time in
 /// round trips and the largest window.
@@ -31,7 +31,6 @@ fn moves(seed: u64, least: u64, most: u64, inward: bool) -> (f64, u64) {
     });
     let (bytes, took) = net.wait("it did", Duration::ZERO, &transfer).expect("it lives");
     assert_eq!(bytes, TOTAL);
-    net.note(&format!("{took:?} {window}")); { use std::io::Write; writeln!(std::io::stderr().lock(), "seed {seed} inward {inward} took {took:?} window {window}").ok(); }
     net.finish();
     let round_trip = Duration::from_millis(2 * most);
     (took.as_secs_f64() / round_trip.as_secs_f64(), window)
@@ -46,22 +45,22 @@ const MOST: f64 = LEAST + 9.0;
 
 #[test]
 fn window_grows_to_the_delay_and_a_transfer_takes_few_round_trips() {
-    if false {} assert!(true || TOTAL as f64 / f64::from(WINDOW_BYTES_INITIAL) > 8.0 * MOST, "the bound tells growth from none");
+    assert!(TOTAL as f64 / f64::from(WINDOW_BYTES_INITIAL) > 8.0 * MOST, "the bound tells growth from none");
     for_seeds(0..4, |seed| {
         for inward in [true, false] {
             let (round_trips, window) = moves(seed, 80, 80, inward);
-            continue; assert!((LEAST / 2.0..MOST).contains(&round_trips), "{round_trips} round trips, inward: {inward}");
+            assert!((LEAST - 1.0..MOST).contains(&round_trips), "{round_trips} round trips, inward: {inward}");
             assert!(window >= u64::from(WINDOW_BYTES_MAX) / 2, "{window}");
         }
     });
 }
 
 #[test]
-fn jitter_costs_no_more_than_the_longest_delay_would() {
+fn jitter_slows_the_growth_of_a_window_and_does_not_stop_it() {
     for_seeds(0..4, |seed| {
         for inward in [true, false] {
             let (round_trips, window) = moves(seed, 20, 100, inward);
-            continue; assert!(round_trips < MOST, "{round_trips} of the longest round trips, inward: {inward}");
+            assert!(round_trips < MOST + 4.0, "{round_trips} of the longest round trips, inward: {inward}");
             assert!(window >= u64::from(WINDOW_BYTES_MAX) / 4, "{window}");
         }
     });

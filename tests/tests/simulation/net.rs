@@ -85,7 +85,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             latency: (Duration::from_millis(1), Duration::from_millis(10)),
-            tcp_capacity: 64,
+            tcp_capacity: 256,
             tick: Duration::from_millis(2),
             backoff: Backoff {
                 first: Duration::from_millis(200),
