@@ -211,7 +211,12 @@ impl App {
         }
         // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
         let closing = close_when_quiet(&self.registry, self.config.timeouts.drain);
-        let (drained, ()) = tokio::join!(self.drain.run(self.config.timeouts.drain), closing);
+        let (drained, cut) = tokio::join!(self.drain.run(self.config.timeouts.drain), closing);
+        let drained = match drained {
+            Drained::Clean if cut == 0 => Drained::Clean,
+            Drained::Clean => Drained::Cut(cut),
+            Drained::Cut(tasks) => Drained::Cut(tasks.max(cut)),
+        };
         if let Drained::Cut(tasks) = drained {
             warn!(tasks, "cut what did not finish in time");
         }
@@ -222,17 +227,21 @@ impl App {
     }
 }
 
-/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work.
-async fn close_when_quiet(registry: &Registry, deadline: std::time::Duration) {
+/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work. Returns how many
+/// requests and streams were cut because the time was up.
+async fn close_when_quiet(registry: &Registry, deadline: std::time::Duration) -> usize {
     /// How often it is looked whether requests are through.
     const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
     let by = Instant::now() + deadline.saturating_sub(2 * LOOK_INTERVAL);
     while registry.all().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
+    let mut cut = 0;
     for session in registry.all() {
+        cut += session.in_flight();
         session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
     }
+    cut
 }
 
 impl Listeners {

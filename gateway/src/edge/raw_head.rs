@@ -177,6 +177,10 @@ impl Watcher {
 
     /// Returns what is known of the sender of the last head.
     pub(super) fn refusal(&self, fault: Fault) -> Refusal {
+        let fault = match &self.state {
+            State::Head(head) if fault == Fault::HeadTooLarge && head.is_in_first_line() => Fault::TargetTooLong,
+            State::Head(_) | State::Sized { .. } | State::Chunked { .. } | State::Switching | State::Off => fault,
+        };
         Refusal { fault, wants: self.last.wants, is_head: self.last.is_head }
     }
 

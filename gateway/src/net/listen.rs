@@ -6,9 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::server::Acceptor;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
 use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
@@ -73,7 +76,7 @@ pub struct ListenerOptions {
     pub connections_max: usize,
     /// Handshakes at once.
     pub handshakes_max: usize,
-    /// For one handshake.
+    /// For each of the two waits of a handshake: for the client's hello, and for the rest.
     pub handshake_timeout: Duration,
     /// Which socket options its connections get.
     pub kind: Kind,
@@ -149,13 +152,11 @@ impl Listener {
             let serve = serve.clone();
             let tls = self.tls.clone();
             let handshakes = self.handshakes.clone();
-            let (what, timeout) = (self.what, self.handshake_timeout);
+            let (what, limit) = (self.what, self.handshake_timeout);
             drain.spawn(async move {
-                let secured = tokio::time::timeout(timeout, secure(stream, tls, handshakes)).await;
-                match secured {
-                    Ok(Ok(stream)) => serve(Connection { stream, peer, permit }).await,
-                    Ok(Err(error)) => debug!(listener = what, %peer, %error, "TLS handshake failed"),
-                    Err(_elapsed) => debug!(listener = what, %peer, "TLS handshake timed out"),
+                match secure(stream, tls, handshakes, limit).await {
+                    Ok(stream) => serve(Connection { stream, peer, permit }).await,
+                    Err(error) => debug!(listener = what, %peer, %error, "TLS handshake failed"),
                 }
             });
         }
@@ -173,8 +174,17 @@ impl Listener {
     }
 }
 
-async fn secure(stream: TcpStream, tls: Option<Arc<Tls>>, handshakes: Arc<Semaphore>) -> io::Result<Stream> {
+/// Shakes hands. Each wait for the other end has the limit; the wait for a turn has none, because every turn ends.
+async fn secure(
+    stream: TcpStream,
+    tls: Option<Arc<Tls>>,
+    handshakes: Arc<Semaphore>,
+    limit: Duration,
+) -> io::Result<Stream> {
     let Some(tls) = tls else { return Ok(Stream::Plain(stream)) };
+    // Who has not even said hello takes nobody's turn. The work begins with the answer to it.
+    let hello = timeout(limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await??;
     let _permit = handshakes.acquire_owned().await.map_err(io::Error::other)?;
-    Ok(Stream::Tls(Box::new(tls.acceptor().accept(stream).await?)))
+    let stream = timeout(limit, hello.into_stream(tls.current())).await??;
+    Ok(Stream::Tls(Box::new(stream)))
 }

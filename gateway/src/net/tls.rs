@@ -12,7 +12,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -80,10 +79,10 @@ impl Tls {
         Ok(Arc::new(Self { files, alpn, current: ArcSwap::from_pointee(config) }))
     }
 
-    /// Returns an acceptor with the settings of now. Connections keep those that they began with.
+    /// Returns the settings of now. Connections keep those that they began with.
     #[must_use]
-    pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.current.load_full())
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.current.load_full()
     }
 
     /// Looks at the files now and then and takes over what changed, until `stop`.

@@ -39,7 +39,7 @@ fn cases(stage: &Stage) -> Vec<Case> {
         case("transfer_encoding", "Transfer-Encoding:\r\n".into(), &chunked),
         case("blank_before_colon", "Transfer-Encoding : chunked\r\n".into(), &chunked),
         case("blank_before_colon", "Content-Length\t: 5\r\n".into(), &hidden),
-        case("folded_line", "Transfer-Encoding:\r\n chunked\r\n".into(), &chunked),
+        case("transfer_encoding", "Transfer-Encoding:\r\n chunked\r\n".into(), &chunked),
         case("folded_line", "X: y\r\n Transfer-Encoding: chunked\r\n".into(), &chunked),
         case("folded_line", "X: y\r\n\tContent-Length: 5\r\n".into(), &hidden),
         case("bare_line_feed", "X: y\nTransfer-Encoding: chunked\r\n".into(), &chunked),

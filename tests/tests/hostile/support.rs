@@ -108,7 +108,6 @@ pub(crate) struct H2 {
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
-    pub(crate) flags: u8,
     pub(crate) stream: u32,
     pub(crate) payload: Vec<u8>,
 }
@@ -122,7 +121,6 @@ pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
 /// Encodes a frame (RFC 9113, section 4.1).
@@ -175,7 +173,7 @@ impl H2 {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         let payload = self.exactly(length).await?;
-        Some(Frame { kind: head[3], flags: head[4], stream, payload })
+        Some(Frame { kind: head[3], stream, payload })
     }
 
     /// Reads until a frame of this kind comes for this stream; `None` when the connection ends first.

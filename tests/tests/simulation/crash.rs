@@ -18,7 +18,7 @@ fn agents_come_back_to_a_gateway_that_crashed_and_their_generation_grows() {
         for _ in 0..3 {
             // The users go down with it.
             for workspace in ["well", "mill"] {
-                drop(net.user(workspace, |session| user::echo(session, 64 << 20)));
+                drop(net.user(workspace, user::chatter));
             }
             let (into, down) = (net.rolls.millis(10, 500), net.rolls.millis(0, 3_000));
             net.run(into);
@@ -41,13 +41,13 @@ fn channels_of_an_agent_that_crashed_end_at_once_and_it_comes_back() {
     for_seeds(0..8, |seed| {
         let mut net = Net::with_agent(seed);
         let before = net.up("well", 0);
-        let transfer = net.user("well", |session| user::upload(session, 64 << 20));
+        let transfer = net.user("well", user::chatter);
         let into = net.rolls.millis(10, 500);
         net.run(into);
         net.crash("agent");
         // Its kernel says so: no keepalive has to run out.
         let result = net.wait("the user hears of it", Duration::from_secs(1), &transfer);
-        assert!(matches!(result, Err(ChannelError::Reset(Reason::SessionLost))), "{result:?}");
+        assert_eq!(result, ChannelError::Reset(Reason::SessionLost));
         let down = net.rolls.millis(0, 2_000);
         net.run(down);
         net.bounce("agent");
@@ -64,7 +64,7 @@ fn agent_that_lost_its_machine_displaces_the_session_that_the_gateway_still_beli
     for_seeds(0..8, |seed| {
         let mut net = Net::with_agent(seed);
         let before = net.up("well", 0);
-        let transfer = net.user("well", |session| user::upload(session, 64 << 20));
+        let transfer = net.user("well", user::chatter);
         let into = net.rolls.millis(10, 500);
         net.run(into);
         // Power is lost: nobody says goodbye, and nobody answers any more. The workspace starts on another machine.
@@ -79,7 +79,7 @@ fn agent_that_lost_its_machine_displaces_the_session_that_the_gateway_still_beli
         let end = old.expect("the old session").end.map(|(_, error)| error);
         assert!(matches!(end, Some(SessionError::Closed { reason: Reason::Displaced, .. })), "{end:?}");
         let result = net.wait("the user hears of it", SOON, &transfer);
-        assert!(matches!(result, Err(ChannelError::Reset(Reason::SessionLost))), "{result:?}");
+        assert_eq!(result, ChannelError::Reset(Reason::SessionLost));
         // What is left of the old session does not reach the new one.
         net.run(2 * NOTICED);
         assert_eq!(net.up("well", 0), after);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tunnel_link::channel_io::ChannelError;
 use tunnel_link::drain::Drained;
 use tunnel_link::session::DrainRequest;
 use tunnel_proto::mux::{SessionError, Side};
@@ -40,13 +41,13 @@ fn drain_lets_transfers_finish_and_tells_agents_why_it_ends() {
         net.agent("one", &["well", "mill"]);
         net.agent("two", &["ford"]);
         let before = ["well", "mill", "ford"].map(|name| net.up(name, 0));
-        let transfer = net.user("well", |session| user::echo(session, 6 << 20));
+        let transfer = net.user("well", |session| user::slowly(session, Duration::from_secs(2)));
         let into = net.rolls.millis(10, 200);
         net.run(into);
         assert!(!transfer.is_there());
         let drained = net.on_gateway(drain);
         let moved = net.wait("the transfer", SOON, &transfer);
-        assert_eq!(moved.map(|moved| moved.0), Ok(6 << 20));
+        assert!(moved.is_ok_and(|(bytes, took)| bytes > 1_000_000 && took >= Duration::from_secs(2)), "{moved:?}");
         assert_eq!(net.wait("the drain", SOON, &drained), Drained::Clean);
         net.run(Duration::from_millis(100));
         for witness in net.shared.sessions() {
@@ -56,8 +57,14 @@ fn drain_lets_transfers_finish_and_tells_agents_why_it_ends() {
                 assert_eq!(witness.session.drain_request(), Some(REQUEST));
             }
         }
-        // Turned away while it is going, and back as soon as there is a new one.
+        // Not back before it was asked to be, turned away while the gateway is going, and back with a new one.
         net.run(RETRY_AFTER);
+        for name in ["well", "mill", "ford"] {
+            let ended = net.shared.newest(name, Side::Agent).expect("a session").end.expect("it ended").0;
+            let mut dials = net.shared.dials().into_iter().filter(|dial| dial.workspace == name);
+            let redialed = dials.find(|dial| dial.at > ended).expect("it redials").at;
+            assert!(redialed - ended >= REQUEST.redial_after, "{name}");
+        }
         assert!(net.shared.log().iter().any(|line| line.contains("refused: this gateway is shutting down")));
         assert!(net.shared.gateway().registry.is_empty());
         net.crash(GATEWAY);
@@ -77,7 +84,7 @@ fn drain_ends_in_its_time_though_an_agent_has_gone_silent() {
         net.agent("two", &["mill"]);
         let before = net.up("well", 0);
         net.up("mill", 0);
-        let stuck = net.user("well", |session| user::echo(session, 64 << 20));
+        let stuck = net.user("well", user::chatter);
         let into = net.rolls.millis(10, 200);
         net.run(into);
         net.sim.partition(GATEWAY, "one");
@@ -85,7 +92,8 @@ fn drain_ends_in_its_time_though_an_agent_has_gone_silent() {
         // Whether the silent one is cut or runs out by itself depends on when it was last heard.
         let limit = REQUEST.deadline + Duration::from_millis(100);
         net.wait("the drain", limit, &drained);
-        assert!(net.wait("the user hears of it", SOON, &stuck).is_err());
+        let fault = net.wait("the user hears of it", SOON, &stuck);
+        assert_eq!(fault, ChannelError::Reset(Reason::SessionLost));
         assert!(net.shared.gateway().registry.is_empty());
         net.crash(GATEWAY);
         net.sim.repair(GATEWAY, "one");

@@ -14,7 +14,7 @@ const AGENTS: usize = 50;
 fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
     // The product's own back-off.
     let mut net =
-        Net::shaped(seed, &Shape { backoff: Backoff::default(), tick: Duration::from_millis(5), ..Shape::default() });
+        Net::shaped(seed, &Shape { backoff: Backoff::default(), ..Shape::default() });
     let names: Vec<_> = (0..AGENTS).map(|number| format!("well-{number}")).collect();
     for (host, names) in names.chunks(AGENTS / HOSTS).enumerate() {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -26,7 +26,7 @@ fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
     net.run(Duration::from_secs(1));
     net.crash(GATEWAY);
     if !down.is_zero() {
-        net.run(down);
+        stay_down(&mut net, down);
     }
     net.bounce(GATEWAY);
     let bounced = net.now();
@@ -46,6 +46,21 @@ fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
     dials
 }
 
+/// Lets the agents find the gateway's machine without a gateway. A simulated host that crashed swallows what it is
+/// sent; behind a partition it refuses, as a machine without the process does.
+fn stay_down(net: &mut Net, time: Duration) {
+    let hosts: Vec<_> = (0..HOSTS).map(|host| format!("agents-{host}")).collect();
+    // Not before the ends of the connections have arrived.
+    net.run(Duration::from_millis(50));
+    for host in &hosts {
+        net.sim.partition(GATEWAY, host.as_str());
+    }
+    net.run(time);
+    for host in &hosts {
+        net.sim.repair(GATEWAY, host.as_str());
+    }
+}
+
 /// Returns the most dials that fall into any span of this length.
 fn most_within(dials: &[Duration], span: Duration) -> usize {
     let within = |start: &Duration| dials.iter().filter(|dial| (*start..*start + span).contains(dial)).count();
@@ -54,7 +69,7 @@ fn most_within(dials: &[Duration], span: Duration) -> usize {
 
 #[test]
 fn herd_that_lost_its_gateway_for_a_moment_comes_back_spread_out() {
-    for_seeds(0..4, |seed| {
+    for_seeds(0..3, |seed| {
         let dials = dials_after_a_bounce(seed, Duration::ZERO);
         assert_eq!(dials.len(), AGENTS);
         let first = dials.iter().filter(|dial| **dial < Duration::from_millis(100)).count();
@@ -69,13 +84,13 @@ fn herd_that_lost_its_gateway_for_a_moment_comes_back_spread_out() {
 
 #[test]
 fn herd_that_found_its_gateway_down_comes_back_more_spread_out() {
-    for_seeds(0..4, |seed| {
+    for_seeds(0..3, |seed| {
         let dials = dials_after_a_bounce(seed, Duration::from_secs(5));
         let most = most_within(&dials, Duration::from_millis(100));
         assert!(most < AGENTS / 4, "{most} dials within 100 ms");
         let span = dials[AGENTS - 1] - dials[0];
         assert!(span > Duration::from_secs(1), "{span:?}");
-        // After five seconds of failures the ceiling is 4 or 8 s, and 16 s for the unlucky.
-        assert!(span < Duration::from_secs(20), "{span:?}");
+        // Nobody waits for longer than the back-off's ceiling.
+        assert!(dials[AGENTS - 1] <= Backoff::default().max, "{span:?}");
     });
 }

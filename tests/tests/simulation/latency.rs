@@ -8,6 +8,8 @@ use tunnel_proto::mux::Side;
 use crate::net::{Net, Shape, for_seeds};
 use crate::user;
 
+const TICK: Duration = Duration::from_millis(2);
+
 const TOTAL: usize = 32 << 20;
 
 /// Moves bytes one way over a link whose messages take between `least` and `most` milliseconds; returns the time in
@@ -15,7 +17,7 @@ const TOTAL: usize = 32 << 20;
 fn moves(seed: u64, least: u64, most: u64, inward: bool) -> (f64, u64) {
     let latency = (Duration::from_millis(least), Duration::from_millis(most));
     // The simulated network holds as much as is under way; the tunnel's windows are the bound.
-    let mut net = Net::shaped(seed, &Shape { latency, tcp_capacity: 16 * 1024, ..Shape::default() });
+    let mut net = Net::shaped(seed, &Shape { latency, tcp_capacity: 16 * 1024, tick: TICK, ..Shape::default() });
     net.agent("agent", &["well"]);
     net.up("well", 0);
     net.run(Duration::from_secs(1));

@@ -1,5 +1,6 @@
 //! Two agents with the token of one workspace. The newest wins.
 
+use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::mux::{SessionError, Side};
 use tunnel_proto::reason::Reason;
 
@@ -22,7 +23,7 @@ fn second_agent_displaces_the_first_which_stops_and_takes_nothing_with_it() {
     for_seeds(0..8, |seed| {
         let mut net = Net::with_agent(seed);
         let before = net.up("well", 0);
-        let transfer = net.user("well", |session| user::echo(session, 64 << 20));
+        let transfer = net.user("well", user::chatter);
         let phase = net.rolls.millis(0, 2_000);
         net.run(phase);
         net.agent("newer", &["well"]);
@@ -31,7 +32,8 @@ fn second_agent_displaces_the_first_which_stops_and_takes_nothing_with_it() {
         let end = net.shared.sessions().into_iter().find(|end| end.side == Side::Agent && end.generation == before);
         let end = end.expect("the first session").end.map(|(_, error)| error);
         assert!(matches!(end, Some(SessionError::Closed { reason: Reason::Displaced, .. })), "{end:?}");
-        assert!(net.wait("the user of the first session hears of it", SOON, &transfer).is_err());
+        let fault = net.wait("the user of the first session hears of it", SOON, &transfer);
+        assert_eq!(fault, ChannelError::Reset(Reason::SessionLost));
         // The first one's late release must keep the newer one's place.
         net.run(NOTICED);
         assert_eq!(current(&net), Some(after));

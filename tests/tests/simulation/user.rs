@@ -38,6 +38,40 @@ pub(crate) async fn echo(session: Session, total: usize) -> Moved {
     .await
 }
 
+/// Sends some bytes every few milliseconds and gets them back, until the channel is at fault.
+pub(crate) async fn chatter(session: Session) -> ChannelError {
+    let (channel, _accepted) = session.channel(apps::ECHO);
+    let (mut reader, mut writer) = tokio::io::split(channel);
+    let ended = tokio::try_join!(say(&mut writer, Duration::MAX), check_pattern(&mut reader));
+    fault(&ended.expect_err("it does not end by itself"))
+}
+
+/// Writes some bytes every few milliseconds for so long, then finishes; returns how many.
+async fn say(writer: &mut (impl AsyncWriteExt + Unpin), time: Duration) -> io::Result<usize> {
+    let start = Instant::now();
+    let mut position = 0;
+    while start.elapsed() < time {
+        let piece = apps::piece(position, 16 * 1024);
+        writer.write_all(piece).await?;
+        position += piece.len();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    writer.shutdown().await?;
+    Ok(position)
+}
+
+/// Sends some bytes every few milliseconds for a while, finishes, and gets all of them back.
+pub(crate) async fn slowly(session: Session, time: Duration) -> Moved {
+    timed(async {
+        let (channel, _accepted) = session.channel(apps::ECHO);
+        let (mut reader, mut writer) = tokio::io::split(channel);
+        let (written, read) = tokio::try_join!(say(&mut writer, time), check_pattern(&mut reader))?;
+        assert_eq!(read, written);
+        Ok(read)
+    })
+    .await
+}
+
 /// Sends bytes, finishes, and then hears how many arrived.
 pub(crate) async fn upload(session: Session, total: usize) -> Moved {
     timed(async {

@@ -11,12 +11,13 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::edge::body::ResponseBody;
 
-/// Requests of one connection: taken by the service, and answered to the last byte.
+/// Requests of one connection: taken by the service, given a response, and done with to the last byte.
 ///
 /// Relaxed is enough everywhere: the service and the stream belong to the same task.
 #[derive(Debug, Default)]
 pub(in crate::edge) struct Flight {
     taken: AtomicU64,
+    answered: AtomicU64,
     ended: AtomicU64,
     switched: AtomicBool,
     /// Enough bytes came to tell HTTP/1.1 from HTTP/2.
@@ -45,6 +46,11 @@ impl Flight {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// Returns how many responses the service gave.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Returns whether so many requests were taken, and none is under way.
     pub(super) fn is_quiet_after(&self, heads: u64) -> bool {
         self.taken() == heads && self.ended.load(Ordering::Relaxed) == heads
@@ -65,6 +71,7 @@ pub(in crate::edge) struct InFlight {
 impl InFlight {
     /// Ties the request to its response: it is under way until that has been handed on.
     pub(in crate::edge) fn answered(self, response: Response<ResponseBody>) -> Response<CountedBody> {
+        self.flight.answered.fetch_add(1, Ordering::Relaxed);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.flight.switched.store(true, Ordering::Relaxed);
         }

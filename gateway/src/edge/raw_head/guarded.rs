@@ -36,6 +36,8 @@ pub(in crate::edge) struct Guarded<S, A> {
     substitute: Option<(Bytes, usize)>,
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
+    /// Responses that the service had given when everything was written.
+    answers_written: u64,
     /// Waits for its turn to be refused.
     reader: Option<Waker>,
 }
@@ -81,6 +83,7 @@ where
             preface: PREFACE,
             substitute: None,
             unflushed: false,
+            answers_written: 0,
             reader: None,
         }
     }
@@ -158,11 +161,15 @@ where
         Poll::Ready(())
     }
 
-    /// Prepares the gateway's answer if what is about to be written is the library's own error, of `bytes` bytes.
+    /// Prepares the gateway's answer if what is about to be written, `bytes` bytes, is the library's own error: nobody
+    /// took the head, nothing of the service's is unwritten, and the text is that of the library.
     fn substitute(&mut self, first: &[u8], bytes: usize) {
-        if self.substitute.is_none()
+        let taken = self.flight.taken();
+        if self.watcher.has_untaken(taken)
             && first.len() == bytes
-            && self.watcher.has_untaken(self.flight.taken())
+            && self.substitute.is_none()
+            && self.flight.is_quiet_after(taken)
+            && self.flight.answered() == self.answers_written
             && let Some(fault) = own_error(first)
         {
             self.substitute = Some(((self.answer)(self.watcher.refusal(fault)), bytes));
@@ -242,6 +249,7 @@ where
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         // The library flushes the stream only when it has nothing left to write.
         self.unflushed = false;
+        self.answers_written = self.flight.answered();
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }

@@ -67,6 +67,11 @@ impl Head {
         self.part != Part::Start || !matches!(self.carry.as_slice(), b"" | b"\r")
     }
 
+    /// Returns whether the first line has begun and has not ended.
+    pub(super) fn is_in_first_line(&self) -> bool {
+        self.part == Part::Start && self.has_begun()
+    }
+
     pub(super) fn sender(&self) -> Sender {
         let wants = if self.navigates { Wants::Html } else { Wants::Json };
         Sender { wants, is_head: self.is_head }

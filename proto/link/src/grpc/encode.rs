@@ -357,12 +357,13 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
         for _ in 0..10 {
-            let mut bytes = Bytes::from_static(b"small");
+            // Small, but too large to be joined in the channel's own queue.
+            let mut bytes = Bytes::from(vec![1; 600]);
             assert!(here.poll_write_bytes(&context, &mut bytes).is_ready());
         }
         let Poll::Ready(Some(chunk)) = body.poll_chunk(&context) else { panic!("nothing to send") };
         assert!(chunk.payload.is_empty());
-        assert!(chunk.head.len() > 10 * (PREFIX_BYTES + 5), "ten messages in one piece");
+        assert!(chunk.head.len() > 10 * (PREFIX_BYTES + 600), "ten messages in one piece");
         let mut bytes = Bytes::from(vec![7; 3 * COPY_BYTES_MAX]);
         let payload = bytes.as_ptr();
         assert!(here.poll_write_bytes(&context, &mut bytes).is_ready());

@@ -1,0 +1,20 @@
+//! Sessions of agents over real sockets: who gets in, what a hostile agent can break, who takes over, and what is left
+//! when it ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a failed expectation is how a test fails"
+)]
+
+#[path = "sessions/admission.rs"]
+mod admission;
+#[path = "sessions/hostile.rs"]
+mod hostile;
+#[path = "sessions/lifecycle.rs"]
+mod lifecycle;
+#[path = "sessions/raw_agent.rs"]
+mod raw_agent;

@@ -1,0 +1,215 @@
+//! An agent made of bytes: gRPC messages on an HTTP/2 stream, with nothing that keeps it within the rules.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use e2e::raw::{Raw, RawApp};
+use e2e::scripted::hello;
+use e2e::{PATIENCE, TestAgent, TestGateway};
+use gateway::config::Config;
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tunnel_proto::frame::{Body, Frame};
+use tunnel_proto::hello::Hello;
+use tunnel_proto::id::ChannelId;
+
+/// One agent's stream.
+pub(crate) struct RawAgent {
+    stream: SendStream<Bytes>,
+    answer: Option<ResponseFuture>,
+    body: Option<RecvStream>,
+    unread: BytesMut,
+    /// Number of the last numbered frame.
+    pub(crate) sequence: u64,
+    _tasks: JoinSet<()>,
+}
+
+impl RawAgent {
+    /// Opens the stream, with an `authorization` of this text.
+    pub(crate) async fn open(gateway: &TestGateway, authorization: Option<&str>) -> Self {
+        Self::open_with_window(gateway, authorization, 16 * 1024 * 1024).await
+    }
+
+    /// Opens the stream; the gateway may send so many bytes that the test does not read.
+    pub(crate) async fn open_with_window(gateway: &TestGateway, authorization: Option<&str>, window: u32) -> Self {
+        let stream = TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window).initial_connection_window_size(window);
+        let (mut client, connection) = builder.handshake(stream).await.expect("HTTP/2");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            connection.await.ok();
+        });
+        let uri = format!("http://{}{}", gateway.addresses.agents, tunnel_link::grpc::PATH);
+        let mut request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        poll_fn(|context| client.poll_ready(context)).await.expect("room for a stream");
+        let (answer, stream) = client.send_request(request.body(()).unwrap(), false).expect("sent");
+        Self { stream, answer: Some(answer), body: None, unread: BytesMut::new(), sequence: 0, _tasks: tasks }
+    }
+
+    /// Opens the stream with a token and says a Hello.
+    pub(crate) async fn dial(gateway: &TestGateway, token: &str, hello: Hello) -> Self {
+        let mut agent = Self::open(gateway, Some(&format!("Bearer {token}"))).await;
+        agent.say(Body::Hello(Box::new(hello))).await;
+        agent
+    }
+
+    /// Attaches as the agent of a workspace of `dev`.
+    pub(crate) async fn attach(gateway: &TestGateway, workspace: &str) -> Self {
+        let token = gateway.agent_token(workspace).await;
+        let mut agent = Self::dial(gateway, &token, hello()).await;
+        let first = agent.next().await.expect("a welcome");
+        assert!(matches!(first.body, Body::Welcome(_)), "{first:?}");
+        gateway.until_connected(workspace).await;
+        agent
+    }
+
+    /// Sends a frame with the number that is due.
+    pub(crate) async fn say(&mut self, body: Body) {
+        self.sequence += u64::from(body.is_numbered());
+        let sequence = if body.is_numbered() { self.sequence } else { 0 };
+        self.send_frame(Frame { sequence, acknowledged: 0, body }).await;
+    }
+
+    /// Sends a frame with its own numbers.
+    pub(crate) async fn send_frame(&mut self, frame: Frame) {
+        self.send(message(frame)).await;
+    }
+
+    /// Sends bytes; the gateway may have had enough.
+    pub(crate) async fn send(&mut self, mut bytes: Bytes) {
+        while !bytes.is_empty() {
+            self.stream.reserve_capacity(bytes.len());
+            let room = tokio::time::timeout(PATIENCE, poll_fn(|context| self.stream.poll_capacity(context)));
+            let Some(Ok(room)) = room.await.expect("the gateway reads") else { return };
+            if self.stream.send_data(bytes.split_to(room.min(bytes.len())), false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the sending direction.
+    pub(crate) fn finish(&mut self) {
+        self.stream.send_data(Bytes::new(), true).ok();
+    }
+
+    /// Waits for the next frame; `None` at the end of the stream, however it ends.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        if let Some(answer) = self.answer.take() {
+            let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").ok()?;
+            assert_eq!(answer.headers().get("grpc-status"), None, "refused");
+            self.body = Some(answer.into_body());
+        }
+        let body = self.body.as_mut()?;
+        loop {
+            if let Some(length) = self.unread.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()) as usize)
+                && self.unread.len() >= 5 + length
+            {
+                self.unread.advance(5);
+                return Some(Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good"));
+            }
+            let piece = tokio::time::timeout(PATIENCE, body.data()).await.expect("a frame")?.ok()?;
+            body.flow_control().release_capacity(piece.len()).ok();
+            self.unread.extend_from_slice(&piece);
+        }
+    }
+
+    /// Waits for a frame that says something, and not only that the other side is there.
+    pub(crate) async fn heard(&mut self) -> Option<Body> {
+        loop {
+            match self.next().await?.body {
+                Body::Acknowledge | Body::Pong { .. } => {}
+                Body::Ping { token } => self.say(Body::Pong { token }).await,
+                body => return Some(body),
+            }
+        }
+    }
+
+    /// Waits for the next channel that the gateway opens.
+    pub(crate) async fn opened(&mut self) -> ChannelId {
+        loop {
+            match self.heard().await {
+                Some(Body::Open(open)) => return open.channel,
+                Some(Body::Close { reason, .. }) => panic!("the session ended: {reason}"),
+                None => panic!("the session ended"),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Returns the gRPC status and message of a refusal.
+    pub(crate) async fn refusal(mut self) -> (u16, String) {
+        let answer = self.answer.take().expect("not yet read");
+        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").expect("an answer");
+        let text = |name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let status = text("grpc-status").expect("a refusal").parse().unwrap();
+        (status, text("grpc-message").unwrap_or_default())
+    }
+}
+
+/// Encodes a frame as a gRPC message.
+pub(crate) fn message(frame: Frame) -> Bytes {
+    let mut encoded = BytesMut::new();
+    let payload = frame.encode(&mut encoded);
+    encoded.extend_from_slice(&payload);
+    prefixed(&encoded)
+}
+
+/// Puts the prefix of a gRPC message before bytes.
+pub(crate) fn prefixed(bytes: &[u8]) -> Bytes {
+    let mut message = BytesMut::with_capacity(bytes.len() + 5);
+    message.put_u8(0);
+    message.put_u32(u32::try_from(bytes.len()).unwrap());
+    message.extend_from_slice(bytes);
+    message.freeze()
+}
+
+/// A gateway, and another workspace on it that has to go on working whatever happens.
+pub(crate) struct Stage {
+    pub(crate) gateway: TestGateway,
+    pub(crate) app: RawApp,
+    bystander: TestAgent,
+}
+
+impl Stage {
+    pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let gateway = TestGateway::start_with(|config| {
+            config.timeouts.upstream_idle = Duration::from_millis(200);
+            change(config);
+        })
+        .await;
+        let bystander = gateway.agent("bystander").await;
+        let app = RawApp::mirror().await;
+        Self { gateway, app, bystander }
+    }
+
+    pub(crate) fn get(&self, workspace: &str, port: u16) -> String {
+        let authority = self.gateway.authority(workspace, port);
+        format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n", self.gateway.user_token)
+    }
+
+    /// Asks and does not wait.
+    pub(crate) async fn asking(&self, workspace: &str, port: u16) -> Raw {
+        let mut raw = Raw::connect(self.gateway.addresses.public).await;
+        raw.send(self.get(workspace, port)).await;
+        raw
+    }
+
+    pub(crate) async fn assert_serves(&self, workspace: &str) {
+        let answer = self.asking(workspace, self.app.port).await.message().await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{workspace}: {answer:?}");
+    }
+
+    /// The bystander noticed nothing, and nothing is left.
+    pub(crate) async fn finish(self) {
+        self.assert_serves("bystander").await;
+        self.gateway.assert_empty().await;
+        self.bystander.stop().await;
+    }
+}
