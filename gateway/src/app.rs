@@ -201,7 +201,8 @@ impl App {
         background.spawn(self.listeners.agents.run(self.drain.clone(), move |connection| agents.serve(connection)));
         if let Some(listener) = self.listeners.admin {
             let router = admin::router(self.admin.clone());
-            background.spawn(listener.run(background.clone(), move |connection| admin::serve(router.clone(), connection)));
+            background
+                .spawn(listener.run(background.clone(), move |connection| admin::serve(router.clone(), connection)));
         }
         stop.cancelled().await;
         info!(tasks = self.drain.live(), "draining");

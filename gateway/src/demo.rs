@@ -40,9 +40,9 @@ pub async fn run(
     config.listen.admin = None;
     // A demo ends at once: nobody's work hangs on it.
     config.timeouts.drain = std::time::Duration::from_millis(500);
-    let listener = TcpListener::bind(args.app_listen)
-        .await
-        .with_context(|| format!("cannot listen on {} (sample app); choose another address with --app-listen", args.app_listen))?;
+    let listener = TcpListener::bind(args.app_listen).await.with_context(|| {
+        format!("cannot listen on {} (sample app); choose another address with --app-listen", args.app_listen)
+    })?;
     let app_address = listener.local_addr()?;
     let gateway = App::bind(config).await?;
     let addresses = gateway.addresses()?;
@@ -86,15 +86,14 @@ pub async fn run(
 }
 
 fn addresses_of(addresses: &crate::app::Addresses) -> BTreeSet<u16> {
-    [Some(addresses.public), Some(addresses.agents), addresses.admin].into_iter().flatten().map(|address| address.port()).collect()
+    [Some(addresses.public), Some(addresses.agents), addresses.admin]
+        .into_iter()
+        .flatten()
+        .map(|address| address.port())
+        .collect()
 }
 
-async fn agent(
-    gateway: &App,
-    agents: SocketAddr,
-    app: SocketAddr,
-    denied: &BTreeSet<u16>,
-) -> anyhow::Result<Options> {
+async fn agent(gateway: &App, agents: SocketAddr, app: SocketAddr, denied: &BTreeSet<u16>) -> anyhow::Result<Options> {
     let name: WorkspaceName = WORKSPACE.parse()?;
     let owner: UserName = DEV_USER.parse()?;
     let token = gateway.store().create_agent_token(&name, &owner, wall_clock()).await?;

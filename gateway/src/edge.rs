@@ -50,9 +50,9 @@ pub mod body;
 /// A user's connection.
 pub mod connection;
 pub(crate) mod forward;
+mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
-mod raw_head;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

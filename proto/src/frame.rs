@@ -300,10 +300,9 @@ impl Frame {
             Some(Wire::Drain(drain)) => {
                 Body::Drain { deadline_ms: drain.deadline_ms, redial_after_ms: drain.redial_after_ms }
             }
-            Some(Wire::Close(close)) => Body::Close {
-                reason: Reason::from_wire(close.reason),
-                detail: text(close.detail, "detail")?,
-            },
+            Some(Wire::Close(close)) => {
+                Body::Close { reason: Reason::from_wire(close.reason), detail: text(close.detail, "detail")? }
+            }
         };
         Self { sequence: message.sequence, acknowledged: message.acknowledged, body }.checked()
     }

@@ -160,7 +160,10 @@ pub struct Mux {
 enum State {
     Up,
     /// One Close frame is still to be sent.
-    Closing { reason: Reason, detail: String },
+    Closing {
+        reason: Reason,
+        detail: String,
+    },
     Ended,
 }
 
@@ -217,8 +220,7 @@ impl Mux {
             return Err(OpenError::ChannelsExhausted);
         }
         let channel = self.last_opened.next().ok_or(OpenError::ChannelsExhausted)?;
-        let window =
-            self.budget.reserve_window(self.settings.window_initial).ok_or(OpenError::BudgetExhausted)?;
+        let window = self.budget.reserve_window(self.settings.window_initial).ok_or(OpenError::BudgetExhausted)?;
         let mut live = Live::new(self.settings.open_credit, window, self.settings.window_max, now);
         let taken = live.send.credit.take(first.len().min(INTERACTIVE_BYTES_MAX));
         let payload = first.split_to(taken);

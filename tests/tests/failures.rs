@@ -200,7 +200,11 @@ async fn nobody_is_redirected_on_a_page_visit_and_refused_otherwise() {
     // A damaged token is no token.
     let authority = gateway.authority("one", 4000);
     let damaged = format!("{}x", gateway.user_token);
-    check(&ask(&gateway, Client::Program, &authority, Some(&damaged)).await, Client::Program, &row("sign_in_required", 401));
+    check(
+        &ask(&gateway, Client::Program, &authority, Some(&damaged)).await,
+        Client::Program,
+        &row("sign_in_required", 401),
+    );
 }
 
 #[tokio::test]
@@ -296,9 +300,13 @@ async fn session_is_lost_when_the_agent_dies_during_the_request() {
         let agent = gateway.agent("one").await;
         let mut raw = Raw::connect(gateway.addresses.public).await;
         raw.send(head(client, &gateway.authority("one", app.port), Some(&gateway.user_token))).await;
-        until("the request is under way", || gateway.registry.all().iter().any(|session| {
-            session.in_flight() == 1 && session.tunnel.stats().channels_live == 1
-        }))
+        until("the request is under way", || {
+            gateway
+                .registry
+                .all()
+                .iter()
+                .any(|session| session.in_flight() == 1 && session.tunnel.stats().channels_live == 1)
+        })
         .await;
         agent.kill();
         check(&read(&mut raw, client).await, client, &row("session_lost", 502));
@@ -313,18 +321,25 @@ async fn check_overload(gateway: TestGateway, limit: &'static str) {
     let authority = gateway.authority("one", app.port);
     let mut holder = Raw::connect(gateway.addresses.public).await;
     holder.send(head(Client::Program, &authority, Some(&gateway.user_token))).await;
-    until("the request is under way", || gateway.registry.all().iter().any(|session| {
-        session.in_flight() == 1 && session.tunnel.stats().channels_live == 1
-    }))
+    until("the request is under way", || {
+        gateway
+            .registry
+            .all()
+            .iter()
+            .any(|session| session.in_flight() == 1 && session.tunnel.stats().channels_live == 1)
+    })
     .await;
     check_row(&gateway, &authority, &overloaded(limit)).await;
     // The limit is the first one's to give back.
     drop(holder);
     gateway.assert_quiet().await;
     let mirror = RawApp::mirror().await;
-    until("the channel is given back", || gateway.registry.all().iter().all(|session| session.tunnel.stats().channels_live == 0))
-        .await;
-    let answer = ask(&gateway, Client::Program, &gateway.authority("one", mirror.port), Some(&gateway.user_token)).await;
+    until("the channel is given back", || {
+        gateway.registry.all().iter().all(|session| session.tunnel.stats().channels_live == 0)
+    })
+    .await;
+    let answer =
+        ask(&gateway, Client::Program, &gateway.authority("one", mirror.port), Some(&gateway.user_token)).await;
     assert_eq!(answer.status(), 200);
 }
 
@@ -405,17 +420,35 @@ async fn bad_requests_are_refused_by_rule_and_close_the_connection() {
         ("host_duplicate", 400, format!("GET / HTTP/1.1\r\n{host}host: {authority}\r\n\r\n")),
         ("target_host", 400, format!("GET http://other.localhost/ HTTP/1.1\r\n{host}\r\n")),
         ("target_form", 400, format!("GET ftp://{authority}/ HTTP/1.1\r\n{host}\r\n")),
-        ("length_and_encoding", 400, format!("POST / HTTP/1.1\r\n{host}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")),
+        (
+            "length_and_encoding",
+            400,
+            format!("POST / HTTP/1.1\r\n{host}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+        ),
         ("content_length", 400, format!("POST / HTTP/1.1\r\n{host}content-length: 1\r\ncontent-length: 2\r\n\r\nab")),
-        ("transfer_encoding", 400, format!("POST / HTTP/1.1\r\n{host}transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n")),
+        (
+            "transfer_encoding",
+            400,
+            format!("POST / HTTP/1.1\r\n{host}transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+        ),
         ("bare_line_feed", 400, format!("GET / HTTP/1.1\nhost: {authority}\n{token}\n")),
         ("folded_line", 400, format!("GET / HTTP/1.1\r\n{host} folded\r\n\r\n")),
         ("blank_before_colon", 400, format!("GET / HTTP/1.1\r\n{host}a : b\r\n\r\n")),
         ("malformed", 400, format!("GET / HTTP/1.1\r\n{host}a: \0\r\n\r\n")),
         ("malformed", 400, format!("GET / HTTP/9.9\r\n{host}\r\n")),
-        ("upgrade_mixed", 400, format!("GET / HTTP/1.1\r\n{host}connection: upgrade\r\nupgrade: h2c, websocket\r\n\r\n")),
+        (
+            "upgrade_mixed",
+            400,
+            format!("GET / HTTP/1.1\r\n{host}connection: upgrade\r\nupgrade: h2c, websocket\r\n\r\n"),
+        ),
         ("underscore_field", 400, format!("GET / HTTP/1.1\r\n{host}x_forwarded_for: 1.2.3.4\r\n\r\n")),
-        ("websocket_key", 400, format!("GET / HTTP/1.1\r\n{host}connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\r\n")),
+        (
+            "websocket_key",
+            400,
+            format!(
+                "GET / HTTP/1.1\r\n{host}connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\r\n"
+            ),
+        ),
         ("uri_too_long", 414, format!("GET /{long} HTTP/1.1\r\n{host}\r\n")),
         ("", 405, format!("CONNECT {authority} HTTP/1.1\r\n{host}\r\n")),
         ("", 417, format!("POST / HTTP/1.1\r\n{host}content-length: 1\r\nexpect: 200-ok\r\n\r\n")),
@@ -467,7 +500,8 @@ async fn header_too_large_is_said_for_bytes_and_for_fields() {
 async fn connection_for_another_host_is_misdirected() {
     let folder = std::env::temp_dir().join(format!("gateway-misdirected-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let made = rcgen::generate_simple_self_signed(["4000-one.localhost".to_owned(), "4000-two.localhost".to_owned()]).unwrap();
+    let made =
+        rcgen::generate_simple_self_signed(["4000-one.localhost".to_owned(), "4000-two.localhost".to_owned()]).unwrap();
     let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None };
     std::fs::write(&files.cert, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
@@ -485,11 +519,14 @@ async fn connection_for_another_host_is_misdirected() {
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     for client in CLIENTS {
-        for (host, expected) in [("4000-one.localhost", row("agent_absent", 503)), ("4000-two.localhost", row("misdirected", 421))] {
+        for (host, expected) in
+            [("4000-one.localhost", row("agent_absent", 503)), ("4000-two.localhost", row("misdirected", 421))]
+        {
             let stream = TcpStream::connect(gateway.addresses.public).await.unwrap();
             let name = ServerName::try_from("4000-one.localhost").unwrap();
             let mut stream = connector.connect(name, stream).await.unwrap();
-            let request = head(client, host, Some(&gateway.user_token)).replacen("\r\n\r\n", "\r\nconnection: close\r\n\r\n", 1);
+            let request =
+                head(client, host, Some(&gateway.user_token)).replacen("\r\n\r\n", "\r\nconnection: close\r\n\r\n", 1);
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut bytes = Vec::new();
             tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();

@@ -4,10 +4,7 @@
 //! This test reads them and compares them with the code, so neither can change without the other. Each check is itself
 //! tested with small bad inputs, beside the check.
 
-#![expect(
-    clippy::expect_used,
-    reason = "a checker that cannot read what it checks has to fail loudly"
-)]
+#![expect(clippy::expect_used, reason = "a checker that cannot read what it checks has to fail loudly")]
 
 #[path = "tidy/arrows.rs"]
 mod arrows;
@@ -39,12 +36,7 @@ use repository::Repository;
 /// Fails with every problem at once.
 #[track_caller]
 fn assert_none(problems: &[String]) {
-    assert!(
-        problems.is_empty(),
-        "{} found:\n  {}",
-        problems.len(),
-        problems.join("\n  ")
-    );
+    assert!(problems.is_empty(), "{} found:\n  {}", problems.len(), problems.join("\n  "));
 }
 
 /// Writes around the test harness, which keeps what a passing test prints to itself.
@@ -67,10 +59,7 @@ fn crates_depend_only_on_what_the_table_allows() {
     let repository = Repository::open();
     let table = crates::Table::parse(&repository.architecture()).expect("the table of crates");
     let manifests = crates::manifests(&repository);
-    assert!(
-        manifests.len() > 3,
-        "the manifests were not found: {manifests:?}"
-    );
+    assert!(manifests.len() > 3, "the manifests were not found: {manifests:?}");
     assert_none(&crates::check(&table, &manifests));
 }
 
@@ -137,10 +126,6 @@ fn documents_name_only_files_that_exist() {
         let named = text::named_files(&repository.read(document));
         assert!(!named.is_empty(), "{document} names no file");
         let missing = named.into_iter().filter(|path| !repository.has(path));
-        assert_none(
-            &missing
-                .map(|path| format!("{document}: {path} does not exist"))
-                .collect::<Vec<_>>(),
-        );
+        assert_none(&missing.map(|path| format!("{document}: {path} does not exist")).collect::<Vec<_>>());
     }
 }

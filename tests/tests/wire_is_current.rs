@@ -19,11 +19,7 @@ fn generated_wire_code_matches_the_schema() {
 
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wire");
     fs::create_dir_all(&out).expect("scratch folder");
-    prost_build::Config::new()
-        .bytes(["."])
-        .out_dir(&out)
-        .compile_fds(descriptors.clone())
-        .expect("code is generated");
+    prost_build::Config::new().bytes(["."]).out_dir(&out).compile_fds(descriptors.clone()).expect("code is generated");
 
     let code = fs::read(out.join("tunnel.v1.rs")).expect("generated file");
     compare(&proto().join("src/wire/tunnel.v1.rs"), &code);

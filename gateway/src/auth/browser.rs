@@ -70,10 +70,7 @@ impl BrowserSessions {
     /// Makes an empty set. `epoch` is any instant not later than those given to the other methods.
     #[must_use]
     pub fn new(epoch: Instant) -> Self {
-        Self {
-            epoch,
-            state: RwLock::default(),
-        }
+        Self { epoch, state: RwLock::default() }
     }
 
     /// Opens a public session of `user` under the fresh `id`.
@@ -81,11 +78,7 @@ impl BrowserSessions {
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
         state.make_public_room(&user);
-        let session = PublicSession {
-            user,
-            opened: now,
-            used: LastUse::new(self.epoch, now),
-        };
+        let session = PublicSession { user, opened: now, used: LastUse::new(self.epoch, now) };
         state.public.insert(id.digest(), Arc::new(session));
     }
 
@@ -93,10 +86,7 @@ impl BrowserSessions {
     #[must_use]
     pub fn public(&self, id: &Digest, now: Instant) -> Option<UserName> {
         let state = self.state.read();
-        let session = state
-            .public
-            .get(id)
-            .filter(|session| session.is_live(self.epoch, now))?;
+        let session = state.public.get(id).filter(|session| session.is_live(self.epoch, now))?;
         session.used.note(self.epoch, now);
         Some(session.user.clone())
     }
@@ -106,23 +96,12 @@ impl BrowserSessions {
     /// # Errors
     ///
     /// [`ParentEnded`] when the parent is gone or has expired.
-    pub fn open_host(
-        &self,
-        id: &Opaque,
-        parent: Digest,
-        host: &str,
-        now: Instant,
-    ) -> Result<(), ParentEnded> {
+    pub fn open_host(&self, id: &Opaque, parent: Digest, host: &str, now: Instant) -> Result<(), ParentEnded> {
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
         let parent_session = state.public.get(&parent).cloned().ok_or(ParentEnded)?;
         state.make_host_room(&parent);
-        let session = HostSession {
-            host: host.into(),
-            parent,
-            parent_session,
-            used: LastUse::new(self.epoch, now),
-        };
+        let session = HostSession { host: host.into(), parent, parent_session, used: LastUse::new(self.epoch, now) };
         state.hosts.insert(id.digest(), session);
         Ok(())
     }
@@ -131,10 +110,7 @@ impl BrowserSessions {
     #[must_use]
     pub fn host(&self, id: &Digest, host: &str, now: Instant) -> Option<UserName> {
         let state = self.state.read();
-        let session = state
-            .hosts
-            .get(id)
-            .filter(|session| *session.host == *host)?;
+        let session = state.hosts.get(id).filter(|session| *session.host == *host)?;
         if !session.is_live(self.epoch, now) {
             return None;
         }
@@ -173,16 +149,9 @@ impl State {
     }
 
     fn make_public_room(&mut self, user: &UserName) {
-        let theirs = self
-            .public
-            .values()
-            .filter(|session| session.user == *user)
-            .count();
+        let theirs = self.public.values().filter(|session| session.user == *user).count();
         let victim = if theirs >= PUBLIC_SESSIONS_PER_USER_MAX {
-            let own = self
-                .public
-                .iter()
-                .filter(|(_, session)| session.user == *user);
+            let own = self.public.iter().filter(|(_, session)| session.user == *user);
             longest_idle(own.map(|(id, session)| (id, &session.used)))
         } else if self.public.len() >= PUBLIC_SESSIONS_MAX {
             longest_idle(self.public.iter().map(|(id, session)| (id, &session.used)))
@@ -195,11 +164,7 @@ impl State {
     }
 
     fn make_host_room(&mut self, parent: &Digest) {
-        let own = || {
-            self.hosts
-                .iter()
-                .filter(|(_, session)| session.parent == *parent)
-        };
+        let own = || self.hosts.iter().filter(|(_, session)| session.parent == *parent);
         let victim = if own().count() >= HOST_SESSIONS_PER_PARENT_MAX {
             longest_idle(own().map(|(id, session)| (id, &session.used)))
         } else if self.hosts.len() >= HOST_SESSIONS_MAX {
@@ -214,9 +179,7 @@ impl State {
 }
 
 fn longest_idle<'a>(sessions: impl Iterator<Item = (&'a Digest, &'a LastUse)>) -> Option<Digest> {
-    sessions
-        .min_by_key(|(_, used)| used.since_epoch_ms())
-        .map(|(id, _)| *id)
+    sessions.min_by_key(|(_, used)| used.since_epoch_ms()).map(|(id, _)| *id)
 }
 
 /// When something was last used, in whole milliseconds since an epoch.
@@ -229,8 +192,7 @@ impl LastUse {
     }
 
     fn note(&self, epoch: Instant, now: Instant) {
-        self.0
-            .fetch_max(milliseconds(epoch, now), Ordering::Relaxed);
+        self.0.fetch_max(milliseconds(epoch, now), Ordering::Relaxed);
     }
 
     fn age(&self, epoch: Instant, now: Instant) -> Duration {

@@ -32,8 +32,7 @@ pub const UNKNOWN_ENTRIES_MAX: usize = 4 * 1024;
 pub const LOADS_MAX: usize = 1024;
 
 // A refresh that begins as soon as it is due ends, either way, before the value does.
-const _: () =
-    assert!(REFRESH_AFTER.as_millis() + LOAD_TIME_MAX.as_millis() <= KNOWN_AGE_MAX.as_millis());
+const _: () = assert!(REFRESH_AFTER.as_millis() + LOAD_TIME_MAX.as_millis() <= KNOWN_AGE_MAX.as_millis());
 
 /// The store did not answer, or too many look-ups are under way. The cause is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -93,12 +92,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     /// # Cancel safety
     ///
     /// Safe: a look-up that is dropped is done again by the next who waits for it.
-    pub async fn get<L, F, E>(
-        &self,
-        key: &K,
-        now: Instant,
-        load: L,
-    ) -> Result<Option<V>, Unavailable>
+    pub async fn get<L, F, E>(&self, key: &K, now: Instant, load: L) -> Result<Option<V>, Unavailable>
     where
         L: FnOnce() -> F,
         F: Future<Output = Result<Option<V>, E>>,
@@ -121,9 +115,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         };
         // A failed refresh costs nothing while the old value is still young enough.
         match (outcome, fallback) {
-            (Err(Unavailable), Some((value, age))) if age + began.elapsed() < KNOWN_AGE_MAX => {
-                Ok(Some(value))
-            }
+            (Err(Unavailable), Some((value, age))) if age + began.elapsed() < KNOWN_AGE_MAX => Ok(Some(value)),
             (outcome, _) => outcome,
         }
     }
@@ -138,11 +130,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     fn next(&self, key: &K, now: Instant) -> Next<'_, K, V> {
-        let held = self
-            .known
-            .read()
-            .get(key, now)
-            .map(|(value, age)| (value.clone(), age));
+        let held = self.known.read().get(key, now).map(|(value, age)| (value.clone(), age));
         match held {
             Some((value, age)) if age < REFRESH_AFTER => Next::Answer(Ok(Some(value))),
             Some((value, age)) => self.refresh(key, value, age, now),
@@ -156,28 +144,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         let mut loads = self.loads.lock();
         let full = loads.len() >= LOADS_MAX;
         // A refresh that ended between our look and this lock has left a younger value.
-        let young = self
-            .known
-            .read()
-            .get(key, now)
-            .is_some_and(|(_, age)| age < REFRESH_AFTER);
+        let young = self.known.read().get(key, now).is_some_and(|(_, age)| age < REFRESH_AFTER);
         match loads.entry(key.clone()) {
             hash_map::Entry::Vacant(vacant) if !full && !young => {
-                let load = Arc::clone(vacant.insert(Arc::new(Load {
-                    outcome: tokio::sync::Mutex::new(None),
-                })));
-                Next::Load {
-                    seat: Seat {
-                        cache: self,
-                        key: key.clone(),
-                        load,
-                    },
-                    fallback: Some((value, age)),
-                }
+                let load = Arc::clone(vacant.insert(Arc::new(Load { outcome: tokio::sync::Mutex::new(None) })));
+                Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: Some((value, age)) }
             }
-            hash_map::Entry::Vacant(_) | hash_map::Entry::Occupied(_) => {
-                Next::Answer(Ok(Some(value)))
-            }
+            hash_map::Entry::Vacant(_) | hash_map::Entry::Occupied(_) => Next::Answer(Ok(Some(value))),
         }
     }
 
@@ -185,15 +158,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     fn join(&self, key: &K, now: Instant) -> Next<'_, K, V> {
         let mut loads = self.loads.lock();
         if let Some(load) = loads.get(key) {
-            let seat = Seat {
-                cache: self,
-                key: key.clone(),
-                load: Arc::clone(load),
-            };
-            return Next::Load {
-                seat,
-                fallback: None,
-            };
+            let seat = Seat { cache: self, key: key.clone(), load: Arc::clone(load) };
+            return Next::Load { seat, fallback: None };
         }
         // One may have ended between our look and this lock.
         if let Some((value, _)) = self.known.read().get(key, now) {
@@ -205,36 +171,22 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         if loads.len() >= LOADS_MAX {
             return Next::Answer(Err(Unavailable));
         }
-        let load = Arc::new(Load {
-            outcome: tokio::sync::Mutex::new(None),
-        });
+        let load = Arc::new(Load { outcome: tokio::sync::Mutex::new(None) });
         loads.insert(key.clone(), Arc::clone(&load));
-        Next::Load {
-            seat: Seat {
-                cache: self,
-                key: key.clone(),
-                load,
-            },
-            fallback: None,
-        }
+        Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: None }
     }
 
     /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is when the look-up was asked for.
     fn finish(&self, seat: &Seat<'_, K, V>, outcome: &Outcome<V>, now: Instant) {
         let mut loads = self.loads.lock();
-        if !loads
-            .get(&seat.key)
-            .is_some_and(|load| Arc::ptr_eq(load, &seat.load))
-        {
+        if !loads.get(&seat.key).is_some_and(|load| Arc::ptr_eq(load, &seat.load)) {
             return;
         }
         loads.remove(&seat.key);
         match outcome {
             Ok(Some(value)) => {
                 self.unknown.write().remove(&seat.key, now);
-                self.known
-                    .write()
-                    .insert(seat.key.clone(), value.clone(), now);
+                self.known.write().insert(seat.key.clone(), value.clone(), now);
             }
             Ok(None) => {
                 self.known.write().remove(&seat.key, now);
@@ -271,9 +223,7 @@ struct Seat<'a, K: Clone + Eq + Hash, V> {
 impl<K: Clone + Eq + Hash, V> Drop for Seat<'_, K, V> {
     fn drop(&mut self) {
         let mut loads = self.cache.loads.lock();
-        let listed = loads
-            .get(&self.key)
-            .is_some_and(|load| Arc::ptr_eq(load, &self.load));
+        let listed = loads.get(&self.key).is_some_and(|load| Arc::ptr_eq(load, &self.load));
         // Two: the list's and ours. Nobody can join while we hold the lock.
         if listed && Arc::strong_count(&self.load) == 2 {
             loads.remove(&self.key);

@@ -22,17 +22,9 @@ impl CookieNames {
     #[must_use]
     pub fn new(is_https: bool) -> Self {
         if is_https {
-            Self {
-                session: "__Host-gateway_session",
-                pre: "__Host-gateway_pre",
-                is_secure: true,
-            }
+            Self { session: "__Host-gateway_session", pre: "__Host-gateway_pre", is_secure: true }
         } else {
-            Self {
-                session: "gateway_session",
-                pre: "gateway_pre",
-                is_secure: false,
-            }
+            Self { session: "gateway_session", pre: "gateway_pre", is_secure: false }
         }
     }
 
@@ -49,14 +41,10 @@ impl CookieNames {
     }
 
     fn line(&self, name: &str, value: &str, seconds: Option<u64>) -> Option<HeaderValue> {
-        let age = seconds
-            .map(|seconds| format!("; Max-Age={seconds}"))
-            .unwrap_or_default();
+        let age = seconds.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
         let secure = if self.is_secure { "; Secure" } else { "" };
-        let mut line = HeaderValue::try_from(format!(
-            "{name}={value}; Path=/{age}; HttpOnly; SameSite=Lax{secure}"
-        ))
-        .ok()?;
+        let mut line =
+            HeaderValue::try_from(format!("{name}={value}; Path=/{age}; HttpOnly; SameSite=Lax{secure}")).ok()?;
         line.set_sensitive(true);
         Some(line)
     }
@@ -78,28 +66,18 @@ pub enum Found {
 #[must_use]
 pub fn find(headers: &HeaderMap, name: &str) -> Found {
     let mut found = Found::Nothing;
-    let pairs = headers
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
     for pair in pairs {
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
-        let matches = halves
-            .next()
-            .is_some_and(|text| text.trim_ascii() == name.as_bytes());
+        let matches = halves.next().is_some_and(|text| text.trim_ascii() == name.as_bytes());
         if !matches {
             continue;
         }
         if found != Found::Nothing {
             return Found::Unusable;
         }
-        let text = halves
-            .next()
-            .map(<[u8]>::trim_ascii)
-            .and_then(|value| str::from_utf8(value).ok());
-        found = text
-            .and_then(Opaque::parse)
-            .map_or(Found::Unusable, Found::One);
+        let text = halves.next().map(<[u8]>::trim_ascii).and_then(|value| str::from_utf8(value).ok());
+        found = text.and_then(Opaque::parse).map_or(Found::Unusable, Found::One);
     }
     found
 }
@@ -109,22 +87,15 @@ mod tests {
     use super::*;
 
     fn headers(fields: &[&str]) -> HeaderMap {
-        fields
-            .iter()
-            .map(|field| (COOKIE, HeaderValue::from_bytes(field.as_bytes()).unwrap()))
-            .collect()
+        fields.iter().map(|field| (COOKIE, HeaderValue::from_bytes(field.as_bytes()).unwrap())).collect()
     }
 
     #[test]
     fn cookie_is_found_by_its_exact_name_among_others() {
         let text = Opaque::random().unwrap().reveal();
         let id = Opaque::parse(&text).unwrap();
-        let line =
-            format!("a=1; xgateway_session=z; gateway_session={text}; Gateway_Session=q;;=; b");
-        assert_eq!(
-            find(&headers(&["c=d", &line]), "gateway_session"),
-            Found::One(id)
-        );
+        let line = format!("a=1; xgateway_session=z; gateway_session={text}; Gateway_Session=q;;=; b");
+        assert_eq!(find(&headers(&["c=d", &line]), "gateway_session"), Found::One(id));
         assert_eq!(find(&headers(&[&line]), "gateway_pre"), Found::Nothing);
         assert_eq!(find(&headers(&[]), "gateway_session"), Found::Nothing);
     }
@@ -142,27 +113,14 @@ mod tests {
             vec![format!("{pair};  gateway_session =x")],
         ] {
             let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-            assert_eq!(
-                find(&headers(&fields), "gateway_session"),
-                Found::Unusable,
-                "{fields:?}"
-            );
+            assert_eq!(find(&headers(&fields), "gateway_session"), Found::Unusable, "{fields:?}");
         }
     }
 
     #[test]
     fn malformed_value_is_refused_rather_than_ignored() {
-        for line in [
-            "gateway_session=short",
-            "gateway_session=",
-            "gateway_session",
-            "gateway_session=\u{ff}",
-        ] {
-            assert_eq!(
-                find(&headers(&[line]), "gateway_session"),
-                Found::Unusable,
-                "{line}"
-            );
+        for line in ["gateway_session=short", "gateway_session=", "gateway_session", "gateway_session=\u{ff}"] {
+            assert_eq!(find(&headers(&[line]), "gateway_session"), Found::Unusable, "{line}");
         }
     }
 
@@ -174,19 +132,10 @@ mod tests {
             assert!(line.is_sensitive());
             line.to_str().unwrap().replace(&id.reveal(), "ID")
         };
-        assert_eq!(
-            text(CookieNames::new(false)),
-            "gateway_session=ID; Path=/; HttpOnly; SameSite=Lax"
-        );
-        assert_eq!(
-            text(CookieNames::new(true)),
-            "__Host-gateway_session=ID; Path=/; HttpOnly; SameSite=Lax; Secure"
-        );
+        assert_eq!(text(CookieNames::new(false)), "gateway_session=ID; Path=/; HttpOnly; SameSite=Lax");
+        assert_eq!(text(CookieNames::new(true)), "__Host-gateway_session=ID; Path=/; HttpOnly; SameSite=Lax; Secure");
         let names = CookieNames::new(false);
         let cleared = names.clear(names.pre).unwrap();
-        assert_eq!(
-            cleared.to_str().unwrap(),
-            "gateway_pre=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"
-        );
+        assert_eq!(cleared.to_str().unwrap(), "gateway_pre=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax");
     }
 }

@@ -35,13 +35,7 @@ struct Birth<K> {
 impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
     /// Makes an empty map. An entry is there while its age is below `lifetime`, and gone when it reaches it.
     pub(crate) fn new(lifetime: Duration, entries_max: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            order: VecDeque::new(),
-            births: 0,
-            lifetime,
-            entries_max,
-        }
+        Self { entries: HashMap::new(), order: VecDeque::new(), births: 0, lifetime, entries_max }
     }
 
     /// Returns the value and its age.
@@ -53,42 +47,20 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
 
     /// Adds or replaces an entry born `now`; drops what has expired and, when full, the oldest.
     pub(crate) fn insert(&mut self, key: K, value: V, now: Instant) {
-        while self
-            .order
-            .front()
-            .is_some_and(|birth| now.saturating_duration_since(birth.born) >= self.lifetime)
-        {
+        while self.order.front().is_some_and(|birth| now.saturating_duration_since(birth.born) >= self.lifetime) {
             self.drop_oldest();
         }
-        while self.entries.len() >= self.entries_max
-            && !self.entries.contains_key(&key)
-            && !self.order.is_empty()
-        {
+        while self.entries.len() >= self.entries_max && !self.entries.contains_key(&key) && !self.order.is_empty() {
             self.drop_oldest();
         }
         // Removals leave their births behind; without this, insert and remove in turn would grow the queue.
         if self.order.len() >= self.entries_max.saturating_mul(2) {
             let entries = &self.entries;
-            self.order.retain(|birth| {
-                entries
-                    .get(&birth.key)
-                    .is_some_and(|entry| entry.number == birth.number)
-            });
+            self.order.retain(|birth| entries.get(&birth.key).is_some_and(|entry| entry.number == birth.number));
         }
         self.births = self.births.wrapping_add(1);
-        self.order.push_back(Birth {
-            number: self.births,
-            born: now,
-            key: key.clone(),
-        });
-        self.entries.insert(
-            key,
-            Entry {
-                number: self.births,
-                born: now,
-                value,
-            },
-        );
+        self.order.push_back(Birth { number: self.births, born: now, key: key.clone() });
+        self.entries.insert(key, Entry { number: self.births, born: now, value });
     }
 
     /// Takes an entry out; `None` if it is not there or has expired.
@@ -99,10 +71,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
 
     fn drop_oldest(&mut self) {
         if let Some(birth) = self.order.pop_front()
-            && self
-                .entries
-                .get(&birth.key)
-                .is_some_and(|entry| entry.number == birth.number)
+            && self.entries.get(&birth.key).is_some_and(|entry| entry.number == birth.number)
         {
             self.entries.remove(&birth.key);
         }
@@ -140,9 +109,7 @@ mod tests {
         map.insert(1, (), now + Duration::from_secs(2));
         map.insert(3, (), now + Duration::from_secs(3));
         let at = now + Duration::from_secs(3);
-        assert!(
-            map.get(&1, at).is_some() && map.get(&3, at).is_some() && map.get(&2, at).is_none()
-        );
+        assert!(map.get(&1, at).is_some() && map.get(&3, at).is_some() && map.get(&2, at).is_none());
     }
 
     #[test]

@@ -143,23 +143,13 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
             Purpose::Read | Purpose::Change => Decision::Unauthorized,
         };
     };
-    let Some(record) = target
-        .record
-        .filter(|record| *record.owner == principal.user)
-    else {
+    let Some(record) = target.record.filter(|record| *record.owner == principal.user) else {
         return Decision::NotFound;
     };
-    if record
-        .ports
-        .is_some_and(|ports| !ports.contains(&target.port))
-    {
+    if record.ports.is_some_and(|ports| !ports.contains(&target.port)) {
         return Decision::PortNotAllowed;
     }
-    Decision::Allow(Grant {
-        user: principal.user.clone(),
-        workspace: target.workspace.clone(),
-        port: target.port,
-    })
+    Decision::Allow(Grant { user: principal.user.clone(), workspace: target.workspace.clone(), port: target.port })
 }
 
 #[cfg(test)]
@@ -168,13 +158,8 @@ mod tests {
 
     use super::*;
 
-    const SOURCES: [Source; 5] = [
-        Source::SameOrigin,
-        Source::SameWorkspace,
-        Source::UserInitiated,
-        Source::Foreign,
-        Source::Unstated,
-    ];
+    const SOURCES: [Source; 5] =
+        [Source::SameOrigin, Source::SameWorkspace, Source::UserInitiated, Source::Foreign, Source::Unstated];
     const PURPOSES: [Purpose; 3] = [Purpose::PageVisit, Purpose::Read, Purpose::Change];
 
     fn user(name: &str) -> UserName {
@@ -182,116 +167,58 @@ mod tests {
     }
 
     fn shapes() -> impl Strategy<Value = RequestShape> {
-        (
-            prop::sample::select(PURPOSES.to_vec()),
-            prop::sample::select(SOURCES.to_vec()),
-        )
+        (prop::sample::select(PURPOSES.to_vec()), prop::sample::select(SOURCES.to_vec()))
             .prop_map(|(purpose, source)| RequestShape { purpose, source })
     }
 
     fn principals() -> impl Strategy<Value = Principal> {
-        (
-            prop::sample::select(vec!["ann", "bob"]),
-            prop::sample::select(vec![Via::Browser, Via::ApiToken]),
-        )
-            .prop_map(|(name, via)| Principal {
-                user: user(name),
-                via,
-            })
+        (prop::sample::select(vec!["ann", "bob"]), prop::sample::select(vec![Via::Browser, Via::ApiToken]))
+            .prop_map(|(name, via)| Principal { user: user(name), via })
     }
 
     /// A workspace as the store might know it: absent, or with an owner and perhaps a port list.
     type Record = Option<(UserName, Option<Vec<Port>>)>;
 
     fn records() -> impl Strategy<Value = Record> {
-        let ports = prop::option::of(prop::collection::vec(
-            (1..5_u16).prop_map(|port| Port::new(port).unwrap()),
-            0..3,
-        ));
-        prop::option::of((
-            prop::sample::select(vec!["ann", "bob", "eve"]).prop_map(user),
-            ports,
-        ))
+        let ports = prop::option::of(prop::collection::vec((1..5_u16).prop_map(|port| Port::new(port).unwrap()), 0..3));
+        prop::option::of((prop::sample::select(vec!["ann", "bob", "eve"]).prop_map(user), ports))
     }
 
-    fn ask(
-        principal: Option<&Principal>,
-        record: &Record,
-        port: Port,
-        shape: RequestShape,
-    ) -> Decision {
+    fn ask(principal: Option<&Principal>, record: &Record, port: Port, shape: RequestShape) -> Decision {
         let workspace = "app".parse().unwrap();
-        let record = record.as_ref().map(|(owner, ports)| Exposure {
-            owner,
-            ports: ports.as_deref(),
-        });
-        decide(
-            principal,
-            &Target {
-                workspace: &workspace,
-                port,
-                record,
-            },
-            shape,
-        )
+        let record = record.as_ref().map(|(owner, ports)| Exposure { owner, ports: ports.as_deref() });
+        decide(principal, &Target { workspace: &workspace, port, record }, shape)
     }
 
     #[test]
     fn cookie_counts_only_where_no_foreign_page_can_be_behind_the_request() {
         let yes: Vec<_> = SOURCES
             .iter()
-            .flat_map(|&source| {
-                PURPOSES
-                    .iter()
-                    .map(move |&purpose| RequestShape { purpose, source })
-            })
+            .flat_map(|&source| PURPOSES.iter().map(move |&purpose| RequestShape { purpose, source }))
             .filter(|shape| !shape.cookie_counts())
             .map(|shape| (shape.source, shape.purpose))
             .collect();
-        let refused = [
-            (Source::Foreign, Purpose::Read),
-            (Source::Foreign, Purpose::Change),
-            (Source::Unstated, Purpose::Change),
-        ];
+        let refused =
+            [(Source::Foreign, Purpose::Read), (Source::Foreign, Purpose::Change), (Source::Unstated, Purpose::Change)];
         assert_eq!(yes, refused);
     }
 
     #[test]
     fn owner_reaches_the_exposed_port_and_no_other() {
-        let principal = Principal {
-            user: user("ann"),
-            via: Via::ApiToken,
-        };
-        let shape = RequestShape {
-            purpose: Purpose::Change,
-            source: Source::Unstated,
-        };
+        let principal = Principal { user: user("ann"), via: Via::ApiToken };
+        let shape = RequestShape { purpose: Purpose::Change, source: Source::Unstated };
         let (open, shut) = (Port::new(8080).unwrap(), Port::new(22).unwrap());
         let record = Some((user("ann"), Some(vec![open])));
-        let Decision::Allow(grant) = ask(Some(&principal), &record, open, shape) else {
-            panic!("not allowed")
-        };
-        assert_eq!(
-            (grant.user(), grant.workspace().as_str(), grant.port()),
-            (&user("ann"), "app", open)
-        );
-        assert_eq!(
-            ask(Some(&principal), &record, shut, shape),
-            Decision::PortNotAllowed
-        );
+        let Decision::Allow(grant) = ask(Some(&principal), &record, open, shape) else { panic!("not allowed") };
+        assert_eq!((grant.user(), grant.workspace().as_str(), grant.port()), (&user("ann"), "app", open));
+        assert_eq!(ask(Some(&principal), &record, shut, shape), Decision::PortNotAllowed);
         let any = Some((user("ann"), None));
-        assert!(matches!(
-            ask(Some(&principal), &any, shut, shape),
-            Decision::Allow(_)
-        ));
+        assert!(matches!(ask(Some(&principal), &any, shut, shape), Decision::Allow(_)));
     }
 
     #[test]
     fn cookie_of_the_owner_is_as_good_as_none_where_it_does_not_count() {
-        let ann = |via| Principal {
-            user: user("ann"),
-            via,
-        };
+        let ann = |via| Principal { user: user("ann"), via };
         let (record, port) = (Some((user("ann"), None)), Port::new(8080).unwrap());
         for source in SOURCES {
             for purpose in PURPOSES {

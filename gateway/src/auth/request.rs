@@ -37,13 +37,7 @@ impl Offered {
     #[must_use]
     pub fn read(headers: &HeaderMap, names: CookieNames) -> Self {
         let own: Vec<&HeaderValue> = headers.get_all(GATEWAY_AUTHORIZATION).iter().collect();
-        let shared = || {
-            headers
-                .get_all(AUTHORIZATION)
-                .iter()
-                .filter(|value| is_gateway_bearer(value))
-                .collect()
-        };
+        let shared = || headers.get_all(AUTHORIZATION).iter().filter(|value| is_gateway_bearer(value)).collect();
         let tokens = if own.is_empty() { shared() } else { own };
         match tokens.as_slice() {
             [] => match cookie::find(headers, names.session) {
@@ -74,13 +68,8 @@ fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
 
 /// Returns what follows the scheme `Bearer`, which is compared without regard to case (RFC 9110, section 11.1).
 fn bearer(value: &HeaderValue) -> Option<&[u8]> {
-    let (scheme, rest) = value
-        .as_bytes()
-        .trim_ascii_start()
-        .split_at_checked(b"Bearer ".len())?;
-    scheme
-        .eq_ignore_ascii_case(b"Bearer ")
-        .then(|| rest.trim_ascii())
+    let (scheme, rest) = value.as_bytes().trim_ascii_start().split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
 }
 
 /// The host at which a credential was offered. A session is good at one host only.
@@ -103,10 +92,7 @@ impl Identities {
     /// Makes one with an empty token cache.
     #[must_use]
     pub fn new(sessions: Arc<BrowserSessions>) -> Self {
-        Self {
-            sessions,
-            tokens: Cache::new(),
-        }
+        Self { sessions, tokens: Cache::new() }
     }
 
     /// Returns whom `offered` proves at `at`. `load` asks the store for the user of a live token by its hash; it runs only
@@ -138,17 +124,11 @@ impl Identities {
                     At::Public => self.sessions.public(id, now),
                     At::Workspace(host) => self.sessions.host(id, host, now),
                 };
-                Ok(user.map(|user| Principal {
-                    user,
-                    via: Via::Browser,
-                }))
+                Ok(user.map(|user| Principal { user, via: Via::Browser }))
             }
             Offered::Token(hash) => {
                 let user = self.tokens.get(hash, now, || load(*hash)).await?;
-                Ok(user.map(|user| Principal {
-                    user,
-                    via: Via::ApiToken,
-                }))
+                Ok(user.map(|user| Principal { user, via: Via::ApiToken }))
             }
         }
     }

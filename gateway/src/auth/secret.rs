@@ -102,10 +102,7 @@ mod tests {
         let secret = Opaque::random().unwrap();
         let text = secret.reveal();
         assert_eq!(text.len(), 43);
-        assert_eq!(
-            Opaque::parse(&text).map(|read| read.digest()),
-            Some(secret.digest())
-        );
+        assert_eq!(Opaque::parse(&text).map(|read| read.digest()), Some(secret.digest()));
         assert!(!format!("{secret:?}{:?}", secret.digest()).contains(&text));
         assert_ne!(Opaque::random().unwrap().digest(), secret.digest());
     }
@@ -113,28 +110,15 @@ mod tests {
     #[test]
     fn digest_is_sha256_of_the_bytes() {
         // FIPS 180-4 over 32 zero bytes.
-        let hex: String = Opaque([0; 32])
-            .digest()
-            .0
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        assert_eq!(
-            hex,
-            "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"
-        );
+        let hex: String = Opaque([0; 32]).digest().0.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925");
     }
 
     #[test]
     fn opaque_refuses_other_spellings_of_the_same_bytes() {
         let text = Opaque([0; 32]).reveal();
         assert!(Opaque::parse(&text).is_some());
-        for other in [
-            format!("{text}="),
-            format!(" {text}"),
-            format!("{text}A"),
-            text[1..].to_owned(),
-        ] {
+        for other in [format!("{text}="), format!(" {text}"), format!("{text}A"), text[1..].to_owned()] {
             assert!(Opaque::parse(&other).is_none(), "{other:?}");
         }
         // The last character carries two spare bits; they have to be zero.

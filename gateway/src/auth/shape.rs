@@ -30,12 +30,7 @@ pub struct Here<'a> {
 /// Reads the shape of a request. `offered` matters because a request with a token, or with credentials that cannot be
 /// used, is answered and never redirected: the second one would otherwise go round in circles.
 #[must_use]
-pub fn read(
-    method: &Method,
-    headers: &HeaderMap,
-    offered: &Offered,
-    here: Here<'_>,
-) -> RequestShape {
+pub fn read(method: &Method, headers: &HeaderMap, offered: &Offered, here: Here<'_>) -> RequestShape {
     let may_redirect = match offered {
         Offered::Nothing | Offered::Session(_) => true,
         Offered::Token(_) | Offered::Refused => false,
@@ -47,10 +42,7 @@ pub fn read(
     } else {
         Purpose::Read
     };
-    RequestShape {
-        purpose,
-        source: source(headers, here),
-    }
+    RequestShape { purpose, source: source(headers, here) }
 }
 
 /// Returns whether somebody opens a page in a tab: a `GET` that is a top-level navigation and no prefetch.
@@ -74,14 +66,9 @@ pub fn is_page_visit(method: &Method, headers: &HeaderMap) -> bool {
 pub fn is_prefetch(headers: &HeaderMap) -> bool {
     let says = |value: &HeaderValue| {
         let text = value.as_bytes().to_ascii_lowercase();
-        text.windows(b"prefetch".len())
-            .any(|part| part == b"prefetch")
+        text.windows(b"prefetch".len()).any(|part| part == b"prefetch")
     };
-    headers
-        .get_all(SEC_PURPOSE)
-        .iter()
-        .chain(headers.get_all(PURPOSE))
-        .any(says)
+    headers.get_all(SEC_PURPOSE).iter().chain(headers.get_all(PURPOSE)).any(says)
 }
 
 /// Returns whether the request asks for HTML by name, as browsers do for pages and programs do not.
@@ -110,9 +97,9 @@ fn source(headers: &HeaderMap, here: Here<'_>) -> Source {
         // script) the referrer tells; a page can withhold it but not forge it.
         _ => match only(headers, &ORIGIN) {
             Some(origin) => neighbour(origin, here),
-            None => only(headers, &REFERER)
-                .and_then(origin_of)
-                .map_or(Source::Foreign, |origin| neighbour(&origin, here)),
+            None => {
+                only(headers, &REFERER).and_then(origin_of).map_or(Source::Foreign, |origin| neighbour(&origin, here))
+            }
         },
     }
 }
@@ -127,26 +114,17 @@ fn related(origin: &str, here: Here<'_>) -> Source {
 
 /// Tells whether an origin is another port of the same workspace: same scheme, same listener, same workspace.
 fn neighbour(origin: &str, here: Here<'_>) -> Source {
-    let same = here
-        .site
-        .authority_of_origin(origin)
-        .is_some_and(|authority| {
-            let (host, port) = split_port(authority);
-            let (_, own_port) = split_port(here.authority);
-            let workspace = (here.workspace_of)(host);
-            port == own_port && workspace.is_some() && workspace.as_ref() == here.workspace
-        });
-    if same {
-        Source::SameWorkspace
-    } else {
-        Source::Foreign
-    }
+    let same = here.site.authority_of_origin(origin).is_some_and(|authority| {
+        let (host, port) = split_port(authority);
+        let (_, own_port) = split_port(here.authority);
+        let workspace = (here.workspace_of)(host);
+        port == own_port && workspace.is_some() && workspace.as_ref() == here.workspace
+    });
+    if same { Source::SameWorkspace } else { Source::Foreign }
 }
 
 fn split_port(authority: &str) -> (&str, Option<&str>) {
-    authority
-        .split_once(':')
-        .map_or((authority, None), |(host, port)| (host, Some(port)))
+    authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
 }
 
 fn origin_of(referrer: &str) -> Option<String> {
@@ -158,11 +136,7 @@ fn origin_of(referrer: &str) -> Option<String> {
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
-    if values.next().is_some() {
-        Some("")
-    } else {
-        Some(first.to_str().unwrap_or_default())
-    }
+    if values.next().is_some() { Some("") } else { Some(first.to_str().unwrap_or_default()) }
 }
 
 #[cfg(test)]

@@ -70,21 +70,13 @@ pub struct Visit<'a> {
 
 impl<'a> From<&'a request::Parts> for Visit<'a> {
     fn from(parts: &'a request::Parts) -> Self {
-        Self {
-            method: &parts.method,
-            uri: &parts.uri,
-            headers: &parts.headers,
-        }
+        Self { method: &parts.method, uri: &parts.uri, headers: &parts.headers }
     }
 }
 
 impl<'a, B> From<&'a Request<B>> for Visit<'a> {
     fn from(request: &'a Request<B>) -> Self {
-        Self {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-        }
+        Self { method: request.method(), uri: request.uri(), headers: request.headers() }
     }
 }
 
@@ -100,10 +92,7 @@ pub struct SignIn {
 
 impl fmt::Debug for SignIn {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("SignIn")
-            .field("site", &self.site)
-            .finish_non_exhaustive()
+        formatter.debug_struct("SignIn").field("site", &self.site).finish_non_exhaustive()
     }
 }
 
@@ -118,14 +107,7 @@ impl SignIn {
         announce: Announce,
     ) -> Self {
         let (transfers, dev) = (Transfers::default(), DevSignIn::new(user));
-        Self {
-            site,
-            sessions,
-            transfers,
-            dev,
-            is_workspace_host,
-            announce,
-        }
+        Self { site, sessions, transfers, dev, is_workspace_host, announce }
     }
 
     /// Makes a fresh link on the operator's word, at start or later; an earlier one is worth nothing any more.
@@ -154,19 +136,11 @@ impl SignIn {
     /// Answers the one sign-in page of a workspace host; `None` for any other path, which is `no_such_host` if it is
     /// [reserved](path::is_reserved). `host` has its one spelling: lower case, without the listener's port.
     #[must_use]
-    pub fn answer_workspace(
-        &self,
-        visit: Visit<'_>,
-        host: &str,
-        now: Instant,
-    ) -> Option<Response<Bytes>> {
+    pub fn answer_workspace(&self, visit: Visit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         if visit.uri.path() != CALLBACK_PATH {
             return None;
         }
-        Some(
-            self.callback(visit, host, now)
-                .unwrap_or_else(|page| page.response(visit.headers)),
-        )
+        Some(self.callback(visit, host, now).unwrap_or_else(|page| page.response(visit.headers)))
     }
 
     /// Sends a page visit to a workspace host off to sign in. Call it for [`Decision::SignIn`] only.
@@ -174,8 +148,7 @@ impl SignIn {
     /// [`Decision::SignIn`]: crate::auth::policy::Decision::SignIn
     #[must_use]
     pub fn begin(&self, visit: Visit<'_>, host: &str) -> Response<Bytes> {
-        self.to_authorize(visit, host)
-            .unwrap_or_else(|page| page.response(visit.headers))
+        self.to_authorize(visit, host).unwrap_or_else(|page| page.response(visit.headers))
     }
 
     fn to_authorize(&self, visit: Visit<'_>, host: &str) -> Result<Response<Bytes>, Page> {
@@ -185,88 +158,49 @@ impl SignIn {
             Found::One(pre) => pre,
             Found::Nothing | Found::Unusable => Opaque::random()?,
         };
-        let wanted = visit
-            .uri
-            .path_and_query()
-            .map_or("/", http::uri::PathAndQuery::as_str);
+        let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("host", host)
             .append_pair("return", ReturnPath::parse_or_root(wanted).as_str())
             .append_pair("pre", &pre.digest().encoded())
             .finish();
         let location = self.site.public(&format!("{AUTHORIZE_PATH}?{query}"));
-        redirect(
-            StatusCode::FOUND,
-            &location,
-            names.set(names.pre, &pre, Some(PRE_SECONDS)),
-        )
+        redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
     }
 
     /// Vouches for a signed-in browser towards one workspace host. Whether the user may use the workspace is not asked here:
     /// the policy decides that on every request, and asking twice would tell which workspaces exist.
     fn authorize(&self, visit: Visit<'_>, now: Instant) -> Result<Response<Bytes>, Page> {
         require_visit(visit)?;
-        let host = parameter(visit.uri, "host")
-            .filter(|host| self.is_ours(host))
-            .ok_or(Page::BadRequest)?;
-        let pre = parameter(visit.uri, "pre")
-            .and_then(|text| Digest::parse(&text))
-            .ok_or(Page::BadRequest)?;
-        let return_to =
-            ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
+        let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(Page::BadRequest)?;
+        let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(Page::BadRequest)?;
+        let return_to = ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
         let Some(parent) = self.public_session(visit.headers, now) else {
             self.offer_link(now)?;
             return Err(Page::SignInNeeded);
         };
         let code = Opaque::random()?;
-        let location = self
-            .site
-            .workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
-        self.transfers.issue(
-            &code,
-            Transfer {
-                host: host.into(),
-                pre,
-                parent,
-                return_to,
-            },
-            now,
-        );
+        let location = self.site.workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
+        self.transfers.issue(&code, Transfer { host: host.into(), pre, parent, return_to }, now);
         redirect(StatusCode::SEE_OTHER, &location, None)
     }
 
-    fn callback(
-        &self,
-        visit: Visit<'_>,
-        host: &str,
-        now: Instant,
-    ) -> Result<Response<Bytes>, Page> {
+    fn callback(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
         require_visit(visit)?;
         let names = self.site.cookies();
-        let code = parameter(visit.uri, "code")
-            .and_then(|text| Opaque::parse(&text))
-            .ok_or(Page::BadRequest)?;
+        let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text)).ok_or(Page::BadRequest)?;
         // Without its nonce a browser cannot have begun this; the code stays unspent for the one that did.
         let Found::One(pre) = cookie::find(visit.headers, names.pre) else {
             return Err(Page::TransferFailed);
         };
-        let transfer = self
-            .transfers
-            .redeem(&code, host, &pre.digest(), now)
-            .map_err(|refused| {
-                tracing::debug!(%refused, "a sign-in was not finished");
-                Page::TransferFailed
-            })?;
+        let transfer = self.transfers.redeem(&code, host, &pre.digest(), now).map_err(|refused| {
+            tracing::debug!(%refused, "a sign-in was not finished");
+            Page::TransferFailed
+        })?;
         let id = Opaque::random()?;
-        self.sessions
-            .open_host(&id, transfer.parent, host, now)
-            .map_err(|_| Page::TransferFailed)?;
+        self.sessions.open_host(&id, transfer.parent, host, now).map_err(|_| Page::TransferFailed)?;
         // The nonce stays until it expires: another tab may be on its way here with it.
-        redirect(
-            StatusCode::SEE_OTHER,
-            transfer.return_to.as_str(),
-            names.set(names.session, &id, None),
-        )
+        redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), names.set(names.session, &id, None))
     }
 
     /// Redeems dev mode's link. Only a visit does: a browser that fetches ahead or a link checker must not use it up.
@@ -286,11 +220,7 @@ impl SignIn {
         tracing::info!(%user, "signed in");
         self.sessions.open_public(&id, user, now);
         let names = self.site.cookies();
-        redirect(
-            StatusCode::SEE_OTHER,
-            &location,
-            names.set(names.session, &id, None),
-        )
+        redirect(StatusCode::SEE_OTHER, &location, names.set(names.session, &id, None))
     }
 
     fn after_sign_in(&self, uri: &Uri) -> String {
@@ -339,9 +269,7 @@ impl SignIn {
 
     /// Asks the host parser, and by itself lets nothing through that could change the meaning of a URL.
     fn is_ours(&self, host: &str) -> bool {
-        let plain = |byte: u8| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
-        };
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
         host.bytes().all(plain) && (self.is_workspace_host)(host)
     }
 
@@ -349,24 +277,16 @@ impl SignIn {
     fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         match headers.get(SEC_FETCH_SITE) {
             Some(site) => site == "same-origin",
-            None => headers
-                .get(ORIGIN)
-                .is_some_and(|origin| origin == self.site.public("").as_str()),
+            None => headers.get(ORIGIN).is_some_and(|origin| origin == self.site.public("").as_str()),
         }
     }
 }
 
 /// Lets only a browser tab, or a program that makes no claim at all, through: no prefetch, frame, script or `HEAD`.
 fn require_visit(visit: Visit<'_>) -> Result<(), Page> {
-    let has_no_claim =
-        !visit.headers.contains_key(SEC_FETCH_SITE) && !visit.headers.contains_key(ORIGIN);
-    let may_pass =
-        *visit.method == Method::GET && has_no_claim && !shape::is_prefetch(visit.headers);
-    if may_pass || shape::is_page_visit(visit.method, visit.headers) {
-        Ok(())
-    } else {
-        Err(Page::NotAVisit)
-    }
+    let has_no_claim = !visit.headers.contains_key(SEC_FETCH_SITE) && !visit.headers.contains_key(ORIGIN);
+    let may_pass = *visit.method == Method::GET && has_no_claim && !shape::is_prefetch(visit.headers);
+    if may_pass || shape::is_page_visit(visit.method, visit.headers) { Ok(()) } else { Err(Page::NotAVisit) }
 }
 
 /// Returns a query parameter, decoded, if it is there exactly once.

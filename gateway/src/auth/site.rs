@@ -42,11 +42,7 @@ impl Site {
             Some(_) | None => String::new(),
         };
         let host = authority.host().to_ascii_lowercase();
-        Ok(Self {
-            https,
-            authority: format!("{host}{port_suffix}").into(),
-            port_suffix: port_suffix.into(),
-        })
+        Ok(Self { https, authority: format!("{host}{port_suffix}").into(), port_suffix: port_suffix.into() })
     }
 
     /// Returns whether browsers reach the gateway over TLS.
@@ -102,27 +98,14 @@ mod tests {
     fn check(url: &str, public: Option<(&str, &str)>) {
         let site = Site::new(&url.parse().unwrap()).ok();
         let seen = site.map(|site| (site.public("/x"), site.workspace("8080-a.zone", "/y")));
-        assert_eq!(
-            seen,
-            public.map(|(a, b)| (a.to_owned(), b.to_owned())),
-            "{url}"
-        );
+        assert_eq!(seen, public.map(|(a, b)| (a.to_owned(), b.to_owned())), "{url}");
     }
 
     #[test]
     fn site_is_made_from_an_origin_and_nothing_else() {
-        check(
-            "http://localhost:8080",
-            Some(("http://localhost:8080/x", "http://8080-a.zone:8080/y")),
-        );
-        check(
-            "https://GW.example:443/",
-            Some(("https://gw.example/x", "https://8080-a.zone/y")),
-        );
-        check(
-            "http://localhost:443",
-            Some(("http://localhost:443/x", "http://8080-a.zone:443/y")),
-        );
+        check("http://localhost:8080", Some(("http://localhost:8080/x", "http://8080-a.zone:8080/y")));
+        check("https://GW.example:443/", Some(("https://gw.example/x", "https://8080-a.zone/y")));
+        check("http://localhost:443", Some(("http://localhost:443/x", "http://8080-a.zone:443/y")));
         check("ftp://localhost", None);
         check("/path", None);
         check("https://user@gw.example", None);
@@ -134,14 +117,7 @@ mod tests {
     fn origin_counts_only_with_the_same_scheme_and_no_extras() {
         let site = Site::new(&"https://gw.example".parse().unwrap()).unwrap();
         assert_eq!(site.authority_of_origin("https://a.zone"), Some("a.zone"));
-        for origin in [
-            "null",
-            "http://a.zone",
-            "https://",
-            "https://x@a.zone",
-            "https://a.zone/",
-            "HTTPS:/a.zone",
-        ] {
+        for origin in ["null", "http://a.zone", "https://", "https://x@a.zone", "https://a.zone/", "HTTPS:/a.zone"] {
             assert_eq!(site.authority_of_origin(origin), None, "{origin}");
         }
     }

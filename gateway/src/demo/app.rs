@@ -81,12 +81,7 @@ impl std::ops::Deref for App {
 
 impl App {
     fn new(stop: CancellationToken) -> Self {
-        Self(Arc::new(Shared {
-            started: Instant::now(),
-            stop,
-            tasks: TaskTracker::new(),
-            open: OpenCounts::default(),
-        }))
+        Self(Arc::new(Shared { started: Instant::now(), stop, tasks: TaskTracker::new(), open: OpenCounts::default() }))
     }
 
     fn uptime(&self) -> Duration {
@@ -116,14 +111,9 @@ fn problem(status: StatusCode, text: &'static str) -> Response {
 }
 
 /// Milliseconds since 1970; zero on a machine whose clock stands before that.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the app shows the time of day; nothing is decided by it"
-)]
+#[expect(clippy::disallowed_methods, reason = "the app shows the time of day; nothing is decided by it")]
 fn unix_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -182,11 +172,7 @@ mod tests {
             let stop = CancellationToken::new();
             let mut server = JoinSet::new();
             server.spawn(serve(listener, stop.clone()));
-            Self {
-                address,
-                stop,
-                server,
-            }
+            Self { address, stop, server }
         }
 
         pub(super) async fn send(&self, bytes: &[u8]) -> TcpStream {
@@ -235,10 +221,7 @@ mod tests {
         let request = Request::get("/nowhere").body(Body::empty()).unwrap();
         let response = answer(request).await;
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
-        assert_eq!(
-            json_of(response).await["error"],
-            "the sample app has no such page"
-        );
+        assert_eq!(json_of(response).await["error"], "the sample app has no such page");
     }
 
     #[tokio::test]

@@ -53,10 +53,7 @@ impl Server {
         let header_bytes = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX).max(BUFFER_BYTES_MIN);
         {
             let mut http1 = builder.http1();
-            http1
-                .timer(TokioTimer::new())
-                .header_read_timeout(timeouts.request_header)
-                .max_buf_size(header_bytes);
+            http1.timer(TokioTimer::new()).header_read_timeout(timeouts.request_header).max_buf_size(header_bytes);
             if limits.headers != HEADERS_DEFAULT {
                 http1.max_headers(limits.headers);
             }
@@ -123,7 +120,5 @@ impl Server {
 
 /// Makes the answers to heads that never become requests.
 fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
-    move |refusal| {
-        to_bytes(edge.failed(refusal.fault.failure(), refusal.wants, refusal.is_head, &origin))
-    }
+    move |refusal| to_bytes(edge.failed(refusal.fault.failure(), refusal.wants, refusal.is_head, &origin))
 }

@@ -22,9 +22,7 @@ impl CookieNames {
     #[must_use]
     pub fn new(session: &str, before_sign_in: &str) -> Self {
         let base = |name: &str| name.strip_prefix(HOST_PREFIX).unwrap_or(name).into();
-        Self {
-            bases: [base(session), base(before_sign_in)],
-        }
+        Self { bases: [base(session), base(before_sign_in)] }
     }
 
     /// Says whether a cookie name is reserved.
@@ -42,11 +40,7 @@ pub fn remove_own(headers: &mut HeaderMap, names: &CookieNames) {
     if !headers.get_all(COOKIE).iter().any(has_ours) {
         return;
     }
-    let lines: Vec<HeaderValue> = headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(|line| without(line, is_ours))
-        .collect();
+    let lines: Vec<HeaderValue> = headers.get_all(COOKIE).iter().filter_map(|line| without(line, is_ours)).collect();
     headers.remove(COOKIE);
     for line in lines {
         headers.append(COOKIE, line);
@@ -60,12 +54,8 @@ pub fn guard_set(headers: &mut HeaderMap, names: &CookieNames, zone: &Zone) {
     if !headers.get_all(SET_COOKIE).iter().any(is_refused) {
         return;
     }
-    let kept: Vec<HeaderValue> = headers
-        .get_all(SET_COOKIE)
-        .iter()
-        .filter(|value| !is_refused(value))
-        .cloned()
-        .collect();
+    let kept: Vec<HeaderValue> =
+        headers.get_all(SET_COOKIE).iter().filter(|value| !is_refused(value)).cloned().collect();
     headers.remove(SET_COOKIE);
     for value in kept {
         headers.append(SET_COOKIE, value);
@@ -94,11 +84,7 @@ fn without(line: &HeaderValue, is_ours: impl Fn(&[u8]) -> bool) -> Option<Header
             kept.push(b';');
         }
         let moves_to_front = is_first && place > 0;
-        kept.extend_from_slice(if moves_to_front {
-            pair.trim_ascii_start()
-        } else {
-            pair
-        });
+        kept.extend_from_slice(if moves_to_front { pair.trim_ascii_start() } else { pair });
         is_first = false;
     }
     if kept.trim_ascii().is_empty() {
@@ -115,10 +101,7 @@ fn sets_reserved(value: &HeaderValue, names: &CookieNames) -> bool {
         return false;
     };
     let blank = |byte: &u8| *byte == b'=' || byte.is_ascii_whitespace();
-    let start = pair
-        .iter()
-        .position(|byte| !blank(byte))
-        .unwrap_or(pair.len());
+    let start = pair.iter().position(|byte| !blank(byte)).unwrap_or(pair.len());
     let pair = pair.get(start..).unwrap_or_default();
     names.is_reserved(pair_name(pair).unwrap_or_else(|| pair.trim_ascii()))
 }
@@ -128,11 +111,7 @@ fn tosses(value: &HeaderValue, zone: &Zone) -> bool {
         let Some(name) = pair_name(attribute) else {
             return false;
         };
-        let domain = attribute
-            .splitn(2, |byte| *byte == b'=')
-            .nth(1)
-            .unwrap_or_default()
-            .trim_ascii();
+        let domain = attribute.splitn(2, |byte| *byte == b'=').nth(1).unwrap_or_default().trim_ascii();
         let domain = domain.strip_prefix(b".").unwrap_or(domain);
         let domain = domain.strip_suffix(b".").unwrap_or(domain);
         name.eq_ignore_ascii_case(b"domain") && is_zone_or_parent(domain, zone)
@@ -147,9 +126,7 @@ fn is_zone_or_parent(domain: &[u8], zone: &Zone) -> bool {
     let Some((head, tail)) = zone.split_at_checked(start) else {
         return false;
     };
-    !domain.is_empty()
-        && tail.eq_ignore_ascii_case(domain)
-        && (head.is_empty() || head.ends_with(b"."))
+    !domain.is_empty() && tail.eq_ignore_ascii_case(domain) && (head.is_empty() || head.ends_with(b"."))
 }
 
 #[cfg(test)]
@@ -163,11 +140,7 @@ mod tests {
     }
 
     fn lines(headers: &HeaderMap) -> Vec<Vec<u8>> {
-        headers
-            .get_all(COOKIE)
-            .iter()
-            .map(|line| line.as_bytes().to_vec())
-            .collect()
+        headers.get_all(COOKIE).iter().map(|line| line.as_bytes().to_vec()).collect()
     }
 
     fn map(cookies: &[&[u8]]) -> HeaderMap {
@@ -180,18 +153,9 @@ mod tests {
 
     #[track_caller]
     fn check_remove(cookies: &[&str], expected: &[&str]) {
-        let mut headers = map(&cookies
-            .iter()
-            .map(|line| line.as_bytes())
-            .collect::<Vec<_>>());
+        let mut headers = map(&cookies.iter().map(|line| line.as_bytes()).collect::<Vec<_>>());
         remove_own(&mut headers, &names());
-        assert_eq!(
-            lines(&headers),
-            expected
-                .iter()
-                .map(|line| line.as_bytes().to_vec())
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(lines(&headers), expected.iter().map(|line| line.as_bytes().to_vec()).collect::<Vec<_>>());
     }
 
     #[test]
@@ -225,11 +189,7 @@ mod tests {
         headers.append(SET_COOKIE, HeaderValue::from_static("first=1; Path=/"));
         headers.append(SET_COOKIE, value.parse().unwrap());
         guard_set(&mut headers, &names(), &"ws.example.com".parse().unwrap());
-        assert_eq!(
-            headers.get_all(SET_COOKIE).iter().count(),
-            if is_kept { 2 } else { 1 },
-            "{value}"
-        );
+        assert_eq!(headers.get_all(SET_COOKIE).iter().count(), if is_kept { 2 } else { 1 }, "{value}");
         assert_eq!(headers.get(SET_COOKIE).unwrap(), "first=1; Path=/");
     }
 

@@ -36,10 +36,7 @@ impl UnknownExpectation {
 /// # Errors
 ///
 /// Any expectation that is not `100-continue` alone.
-pub fn expectation(
-    version: Version,
-    headers: &HeaderMap,
-) -> Result<Expectation, UnknownExpectation> {
+pub fn expectation(version: Version, headers: &HeaderMap) -> Result<Expectation, UnknownExpectation> {
     if version <= Version::HTTP_10 {
         return Ok(Expectation::Nothing);
     }
@@ -60,20 +57,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(
-        version: Version,
-        values: &[&'static str],
-        expected: Result<Expectation, UnknownExpectation>,
-    ) {
+    fn check(version: Version, values: &[&'static str], expected: Result<Expectation, UnknownExpectation>) {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(EXPECT, HeaderValue::from_static(value));
         }
-        assert_eq!(
-            expectation(version, &headers),
-            expected,
-            "{version:?} {values:?}"
-        );
+        assert_eq!(expectation(version, &headers), expected, "{version:?} {values:?}");
     }
 
     #[test]
@@ -81,11 +70,7 @@ mod tests {
         for version in [Version::HTTP_11, Version::HTTP_2] {
             check(version, &[], Ok(Expectation::Nothing));
             check(version, &["100-continue"], Ok(Expectation::Continue));
-            check(
-                version,
-                &["100-Continue", "100-continue"],
-                Ok(Expectation::Continue),
-            );
+            check(version, &["100-Continue", "100-continue"], Ok(Expectation::Continue));
             for other in ["", "200-ok", "100-continue, x", "100-continue;q=1"] {
                 check(version, &[other], Err(UnknownExpectation));
             }
@@ -95,11 +80,7 @@ mod tests {
 
     #[test]
     fn http10_expectation_is_ignored() {
-        check(
-            Version::HTTP_10,
-            &["100-continue"],
-            Ok(Expectation::Nothing),
-        );
+        check(Version::HTTP_10, &["100-continue"], Ok(Expectation::Nothing));
         check(Version::HTTP_10, &["x"], Ok(Expectation::Nothing));
     }
 }

@@ -19,17 +19,8 @@ const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port")
 /// Says whether a field name claims to tell where a request came from, in any spelling with `-` or `_`.
 #[must_use]
 pub fn is_forwarding_field(name: &str) -> bool {
-    let exact = [
-        "forwarded",
-        "forwarded-for",
-        "x-real-ip",
-        "x-client-ip",
-        "true-client-ip",
-    ];
-    spelled(name, "x-forwarded")
-        || exact
-            .iter()
-            .any(|known| known.len() == name.len() && spelled(name, known))
+    let exact = ["forwarded", "forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip"];
+    spelled(name, "x-forwarded") || exact.iter().any(|known| known.len() == name.len() && spelled(name, known))
 }
 
 /// Replaces every forwarding field by what the gateway knows: the user's address, scheme, and the authority asked for.
@@ -37,18 +28,12 @@ pub fn is_forwarding_field(name: &str) -> bool {
 /// Runs after hop-by-hop fields are out, so that a Connection field cannot take these away. `host` is an authority that
 /// the host parser accepted.
 pub fn apply(headers: &mut HeaderMap, peer: IpAddr, scheme: Scheme, host: &str) {
-    while let Some(name) = headers
-        .keys()
-        .find(|name| is_forwarding_field(name.as_str()))
-        .cloned()
-    {
+    while let Some(name) = headers.keys().find(|name| is_forwarding_field(name.as_str())).cloned() {
         headers.remove(name);
     }
     let peer = peer.to_canonical();
-    let port = host
-        .rsplit_once(':')
-        .and_then(|(_, port)| port.parse::<u16>().ok())
-        .unwrap_or_else(|| scheme.default_port());
+    let port =
+        host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or_else(|| scheme.default_port());
     // An IPv6 address is not a token: RFC 7239, section 6, wants it bracketed and quoted.
     let node = match peer {
         IpAddr::V4(address) => address.to_string(),
@@ -79,17 +64,8 @@ mod tests {
     fn check(peer: &str, scheme: Scheme, host: &str, expected: [&str; 5]) {
         let mut headers = HeaderMap::new();
         apply(&mut headers, peer.parse().unwrap(), scheme, host);
-        let names = [
-            X_FORWARDED_FOR,
-            X_FORWARDED_PROTO,
-            X_FORWARDED_HOST,
-            X_FORWARDED_PORT,
-            FORWARDED,
-        ];
-        let found: Vec<_> = names
-            .iter()
-            .map(|name| headers.get(name).unwrap().to_str().unwrap())
-            .collect();
+        let names = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, FORWARDED];
+        let found: Vec<_> = names.iter().map(|name| headers.get(name).unwrap().to_str().unwrap()).collect();
         assert_eq!(found, expected);
     }
 
@@ -111,25 +87,13 @@ mod tests {
             "2001:db8::1",
             Scheme::Http,
             "app.localhost:8080",
-            [
-                "2001:db8::1",
-                "http",
-                "app.localhost:8080",
-                "8080",
-                "for=\"[2001:db8::1]\";proto=http",
-            ],
+            ["2001:db8::1", "http", "app.localhost:8080", "8080", "for=\"[2001:db8::1]\";proto=http"],
         );
         check(
             "::ffff:192.0.2.7",
             Scheme::Http,
             "a.b",
-            [
-                "192.0.2.7",
-                "http",
-                "a.b",
-                "80",
-                "for=192.0.2.7;host=a.b;proto=http",
-            ],
+            ["192.0.2.7", "http", "a.b", "80", "for=192.0.2.7;host=a.b;proto=http"],
         );
     }
 
@@ -150,28 +114,12 @@ mod tests {
             "true-client-ip",
             "forwarded-for",
         ] {
-            headers.append(
-                HeaderName::from_static(name),
-                HeaderValue::from_static("evil"),
-            );
-            headers.append(
-                HeaderName::from_static(name),
-                HeaderValue::from_static("evil too"),
-            );
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static("evil"));
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static("evil too"));
         }
         headers.insert("x-forward", HeaderValue::from_static("app's own"));
-        apply(
-            &mut headers,
-            "192.0.2.7".parse().unwrap(),
-            Scheme::Http,
-            "a.b",
-        );
-        assert!(
-            headers
-                .values()
-                .all(|value| !value.as_bytes().starts_with(b"evil")),
-            "{headers:?}"
-        );
+        apply(&mut headers, "192.0.2.7".parse().unwrap(), Scheme::Http, "a.b");
+        assert!(headers.values().all(|value| !value.as_bytes().starts_with(b"evil")), "{headers:?}");
         assert_eq!(headers.len(), 6);
         assert_eq!(headers.get("x-forward").unwrap(), "app's own");
     }

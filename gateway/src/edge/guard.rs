@@ -138,9 +138,7 @@ impl BadRequestShape {
             | Self::Encoding
             | Self::UpgradeMixed
             | Self::UpgradeBody
-            | Self::Underscore => Failure::BadRequest {
-                reason: self.reason(),
-            },
+            | Self::Underscore => Failure::BadRequest { reason: self.reason() },
         }
     }
 }
@@ -166,10 +164,7 @@ pub fn check(parts: &Parts, limits: &ShapeLimits) -> Result<(), BadRequestShape>
         name.contains('_')
             && (is_forwarding_field(name)
                 || is_gateway_field(name)
-                || matches!(
-                    name,
-                    "content_length" | "transfer_encoding" | "proxy_connection"
-                ))
+                || matches!(name, "content_length" | "transfer_encoding" | "proxy_connection"))
     };
     if parts.headers.keys().any(|name| is_disguised(name.as_str())) {
         return Err(BadRequestShape::Underscore);
@@ -178,14 +173,8 @@ pub fn check(parts: &Parts, limits: &ShapeLimits) -> Result<(), BadRequestShape>
 }
 
 fn check_size(parts: &Parts, limits: &ShapeLimits) -> Result<(), BadRequestShape> {
-    let authority_bytes = parts
-        .uri
-        .authority()
-        .map_or(0, |authority| authority.as_str().len());
-    let path_bytes = parts
-        .uri
-        .path_and_query()
-        .map_or(0, |target| target.as_str().len());
+    let authority_bytes = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
+    let path_bytes = parts.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if authority_bytes + path_bytes > limits.uri_bytes_max {
         return Err(BadRequestShape::UriTooLong);
     }
@@ -203,10 +192,7 @@ fn check_connect(parts: &Parts) -> Result<(), BadRequestShape> {
     if parts.method != Method::CONNECT {
         return Ok(());
     }
-    let protocol = parts
-        .extensions
-        .get::<Protocol>()
-        .filter(|_| parts.version == Version::HTTP_2);
+    let protocol = parts.extensions.get::<Protocol>().filter(|_| parts.version == Version::HTTP_2);
     match protocol.map(Protocol::as_str) {
         None => Err(BadRequestShape::Connect),
         Some("websocket") => Ok(()),
@@ -215,10 +201,7 @@ fn check_connect(parts: &Parts) -> Result<(), BadRequestShape> {
 }
 
 fn check_target(parts: &Parts) -> Result<(), BadRequestShape> {
-    let path = parts
-        .uri
-        .path_and_query()
-        .map_or("", |target| target.as_str());
+    let path = parts.uri.path_and_query().map_or("", |target| target.as_str());
     let is_asterisk = path == "*" && parts.method == Method::OPTIONS;
     if !path.starts_with('/') && !is_asterisk {
         return Err(BadRequestShape::TargetForm);
@@ -233,9 +216,7 @@ fn check_target(parts: &Parts) -> Result<(), BadRequestShape> {
     }
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     match host {
-        Some(host) if !authorities_agree(scheme, authority.as_str(), host) => {
-            Err(BadRequestShape::TargetHost)
-        }
+        Some(host) if !authorities_agree(scheme, authority.as_str(), host) => Err(BadRequestShape::TargetHost),
         Some(_) | None => Ok(()),
     }
 }
@@ -249,9 +230,7 @@ fn check_framing(parts: &Parts) -> Result<(), BadRequestShape> {
             return Err(BadRequestShape::LengthAndEncoding);
         }
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-        let first = codings
-            .next()
-            .is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        let first = codings.next().is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
         if !first || codings.next().is_some() || parts.version != Version::HTTP_11 {
             return Err(BadRequestShape::Encoding);
         }
@@ -269,10 +248,8 @@ fn check_upgrade(headers: &HeaderMap) -> Result<(), BadRequestShape> {
     if has_token(headers, &UPGRADE, "h2c") && tokens(headers, &UPGRADE).nth(1).is_some() {
         return Err(BadRequestShape::UpgradeMixed);
     }
-    let has_body = headers.contains_key(TRANSFER_ENCODING)
-        || headers
-            .get(CONTENT_LENGTH)
-            .is_some_and(|length| length != "0");
+    let has_body =
+        headers.contains_key(TRANSFER_ENCODING) || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     if has_body && has_token(headers, &UPGRADE, "websocket") {
         return Err(BadRequestShape::UpgradeBody);
     }

@@ -8,9 +8,8 @@
 
 use bytes::BytesMut;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, EXPECT, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
+    EXPECT, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -35,17 +34,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Fields meant for the far end, which a Connection field must not name (RFC 9110, section 7.6.1): it names them only to
 /// hide from an app what the app's own checks need.
-const NEVER_HOP_BY_HOP: [HeaderName; 9] = [
-    HOST,
-    CONTENT_LENGTH,
-    CONTENT_TYPE,
-    COOKIE,
-    SET_COOKIE,
-    AUTHORIZATION,
-    ORIGIN,
-    CACHE_CONTROL,
-    CONNECTION,
-];
+const NEVER_HOP_BY_HOP: [HeaderName; 9] =
+    [HOST, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, SET_COOKIE, AUTHORIZATION, ORIGIN, CACHE_CONTROL, CONNECTION];
 
 /// Fields that mean nothing, or harm, in a trailer section (RFC 9110, section 6.5.1): framing, routing, credentials.
 const NEVER_IN_TRAILERS: [HeaderName; 11] = [
@@ -134,8 +124,7 @@ pub fn trailers(trailers: &mut HeaderMap) {
     for name in &NEVER_IN_TRAILERS {
         trailers.remove(name);
     }
-    let forwarding =
-        |name: &&HeaderName| crate::edge::forwarded::is_forwarding_field(name.as_str());
+    let forwarding = |name: &&HeaderName| crate::edge::forwarded::is_forwarding_field(name.as_str());
     while let Some(name) = trailers.keys().find(forwarding).cloned() {
         trailers.remove(name);
     }
@@ -154,10 +143,7 @@ pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 /// Iterates over the elements of a comma-separated list field, over all its lines, empty ones left out.
-pub fn tokens<'map>(
-    headers: &'map HeaderMap,
-    name: &HeaderName,
-) -> impl Iterator<Item = &'map [u8]> {
+pub fn tokens<'map>(headers: &'map HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'map [u8]> {
     let values = headers.get_all(name).iter();
     values
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
@@ -176,16 +162,10 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     // The lines are visited by number because removing a field ends every borrow; a clone of a value is a count up.
     while let Some(value) = headers.get_all(CONNECTION).iter().nth(line).cloned() {
         line += 1;
-        for option in value
-            .as_bytes()
-            .split(|byte| *byte == b',')
-            .map(<[u8]>::trim_ascii)
-        {
+        for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             if let Ok(name) = std::str::from_utf8(option)
                 && !name.is_empty()
-                && !NEVER_HOP_BY_HOP
-                    .iter()
-                    .any(|kept| kept.as_str().eq_ignore_ascii_case(name))
+                && !NEVER_HOP_BY_HOP.iter().any(|kept| kept.as_str().eq_ignore_ascii_case(name))
             {
                 headers.remove(name);
             }
@@ -198,11 +178,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 fn remove_gateway_fields(headers: &mut HeaderMap) {
-    while let Some(name) = headers
-        .keys()
-        .find(|name| is_gateway_field(name.as_str()))
-        .cloned()
-    {
+    while let Some(name) = headers.keys().find(|name| is_gateway_field(name.as_str())).cloned() {
         headers.remove(name);
     }
 }

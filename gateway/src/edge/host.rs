@@ -61,15 +61,9 @@ impl BadHost {
     #[must_use]
     pub fn failure(self) -> Failure {
         match self {
-            Self::Missing => Failure::BadRequest {
-                reason: "host_missing",
-            },
-            Self::Duplicate => Failure::BadRequest {
-                reason: "host_duplicate",
-            },
-            Self::Disagree => Failure::BadRequest {
-                reason: "host_conflict",
-            },
+            Self::Missing => Failure::BadRequest { reason: "host_missing" },
+            Self::Duplicate => Failure::BadRequest { reason: "host_duplicate" },
+            Self::Disagree => Failure::BadRequest { reason: "host_conflict" },
             Self::NotText => Failure::NoSuchHost,
         }
     }
@@ -90,10 +84,7 @@ impl HostRules {
     /// The public authority is not a host name or an address.
     pub fn new(public_authority: &str, zone: Zone) -> Result<Self, NoSuchHost> {
         let (host, _) = split_authority(public_authority).ok_or(NoSuchHost)?;
-        Ok(Self {
-            public_host: host.into(),
-            zone,
-        })
+        Ok(Self { public_host: host.into(), zone })
     }
 
     /// Parses an authority, with or without a port suffix and one trailing dot, in any case.
@@ -106,22 +97,16 @@ impl HostRules {
     /// Whatever is outside the grammar, and names that a browser would show as another script (`xn--`).
     pub fn parse(&self, authority: &str) -> Result<HostTarget, NoSuchHost> {
         let (host, _) = split_authority(authority).ok_or(NoSuchHost)?;
-        let loopback_alias =
-            &*self.public_host == "localhost" && matches!(&*host, "127.0.0.1" | "[::1]");
+        let loopback_alias = &*self.public_host == "localhost" && matches!(&*host, "127.0.0.1" | "[::1]");
         if *host == *self.public_host || loopback_alias {
             return Ok(HostTarget::Public);
         }
         if host.parse::<Ipv4Addr>().is_ok() {
             return Err(NoSuchHost);
         }
-        let label = host
-            .strip_suffix(self.zone.as_str())
-            .and_then(|head| head.strip_suffix('.'))
-            .ok_or(NoSuchHost)?;
+        let label = host.strip_suffix(self.zone.as_str()).and_then(|head| head.strip_suffix('.')).ok_or(NoSuchHost)?;
         let (port, name) = match label.split_once('-') {
-            Some((head, rest))
-                if !head.is_empty() && head.bytes().all(|byte| byte.is_ascii_digit()) =>
-            {
+            Some((head, rest)) if !head.is_empty() && head.bytes().all(|byte| byte.is_ascii_digit()) => {
                 (Some(head.parse::<Port>().map_err(|_| NoSuchHost)?), rest)
             }
             _ => (None, label),
@@ -147,14 +132,9 @@ impl HostRules {
     /// # Errors
     ///
     /// `no_such_host`, or `bad_request` if the request names no host or several.
-    pub fn locate<'parts>(
-        &self,
-        parts: &'parts Parts,
-    ) -> Result<(HostTarget, &'parts str), Failure> {
+    pub fn locate<'parts>(&self, parts: &'parts Parts) -> Result<(HostTarget, &'parts str), Failure> {
         let authority = authority_of(parts).map_err(BadHost::failure)?;
-        let target = self
-            .parse(authority)
-            .map_err(|NoSuchHost| Failure::NoSuchHost)?;
+        let target = self.parse(authority).map_err(|NoSuchHost| Failure::NoSuchHost)?;
         Ok((target, authority))
     }
 }
@@ -179,11 +159,7 @@ pub fn authority_of(parts: &Parts) -> Result<&str, BadHost> {
         (Some(authority), Some(host)) if is_http2 => {
             let scheme = Scheme::of(&parts.uri).unwrap_or(Scheme::Http);
             let agree = authorities_agree(scheme, authority.as_str(), host);
-            if agree {
-                Ok(authority.as_str())
-            } else {
-                Err(BadHost::Disagree)
-            }
+            if agree { Ok(authority.as_str()) } else { Err(BadHost::Disagree) }
         }
         (Some(authority), Some(_)) => Ok(authority.as_str()),
         (Some(authority), None) if is_http2 => Ok(authority.as_str()),
@@ -199,12 +175,7 @@ fn host_text(value: &HeaderValue) -> Result<&str, BadHost> {
 /// Says whether two authorities are the same host and port, a missing port being the scheme's.
 #[must_use]
 pub fn authorities_agree(scheme: Scheme, left: &str, right: &str) -> bool {
-    let full = |authority| {
-        Some((
-            split_authority(authority)?.0,
-            listener_port(scheme, authority)?,
-        ))
-    };
+    let full = |authority| Some((split_authority(authority)?.0, listener_port(scheme, authority)?));
     matches!((full(left), full(right)), (Some(left), Some(right)) if left == right)
 }
 

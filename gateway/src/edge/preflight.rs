@@ -10,8 +10,8 @@
 use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD,
+    ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
@@ -24,9 +24,8 @@ const NAMES_BYTES_MAX: usize = 4096;
 /// How long a browser may remember the answer, in seconds: short, because sharing can end.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("60");
 
-const VARIES: HeaderValue = HeaderValue::from_static(
-    "origin, access-control-request-method, access-control-request-headers",
-);
+const VARIES: HeaderValue =
+    HeaderValue::from_static("origin, access-control-request-method, access-control-request-headers");
 
 /// Answers a preflight from another port of the same workspace; `None` for any other request, which goes on to be
 /// authorised and, without a token, is refused like every other request of nobody.
@@ -39,17 +38,13 @@ pub fn answer(method: &Method, headers: &HeaderMap, source: Source) -> Option<Re
         return None;
     }
     let origin = single(headers, &ORIGIN)?;
-    let wanted = single(headers, &ACCESS_CONTROL_REQUEST_METHOD)
-        .filter(|wanted| is_token(wanted.as_bytes()))?;
+    let wanted = single(headers, &ACCESS_CONTROL_REQUEST_METHOD).filter(|wanted| is_token(wanted.as_bytes()))?;
     let names = names(headers)?;
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
     answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-    answer.insert(
-        ACCESS_CONTROL_ALLOW_CREDENTIALS,
-        HeaderValue::from_static("true"),
-    );
+    answer.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
     answer.insert(ACCESS_CONTROL_ALLOW_METHODS, wanted.clone());
     if let Some(names) = names {
         answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, names);
@@ -96,10 +91,7 @@ mod tests {
 
     fn asked(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         let field = |(name, value): &(&'static str, &'static str)| {
-            (
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
         let mut headers = HeaderMap::new();
         for (name, value) in fields.iter().map(field) {
@@ -134,56 +126,32 @@ mod tests {
 
     #[test]
     fn every_other_source_is_left_to_the_decision() {
-        for source in [
-            Source::SameOrigin,
-            Source::UserInitiated,
-            Source::Foreign,
-            Source::Unstated,
-        ] {
-            assert!(
-                answer(&Method::OPTIONS, &asked(&FULL), source).is_none(),
-                "{source:?}"
-            );
+        for source in [Source::SameOrigin, Source::UserInitiated, Source::Foreign, Source::Unstated] {
+            assert!(answer(&Method::OPTIONS, &asked(&FULL), source).is_none(), "{source:?}");
         }
     }
 
     #[test]
     fn what_is_no_preflight_is_left_alone() {
-        let ask =
-            |method: Method, headers: &HeaderMap| answer(&method, headers, Source::SameWorkspace);
+        let ask = |method: Method, headers: &HeaderMap| answer(&method, headers, Source::SameWorkspace);
         assert!(ask(Method::GET, &asked(&FULL)).is_none());
-        assert!(
-            ask(Method::OPTIONS, &asked(&FULL[..1])).is_none(),
-            "no method is asked for"
-        );
-        assert!(
-            ask(Method::OPTIONS, &asked(&FULL[1..])).is_none(),
-            "no origin"
-        );
+        assert!(ask(Method::OPTIONS, &asked(&FULL[..1])).is_none(), "no method is asked for");
+        assert!(ask(Method::OPTIONS, &asked(&FULL[1..])).is_none(), "no origin");
         for method in ["", "P UT", "PUT, GET", "P\u{e4}"] {
             let mut headers = asked(&FULL);
-            headers.insert(
-                ACCESS_CONTROL_REQUEST_METHOD,
-                HeaderValue::from_str(method).unwrap(),
-            );
+            headers.insert(ACCESS_CONTROL_REQUEST_METHOD, HeaderValue::from_str(method).unwrap());
             assert!(ask(Method::OPTIONS, &headers).is_none(), "{method:?}");
         }
         for names in ["a b", "a;b", "a,b:c", "\"a\""] {
             let mut headers = asked(&FULL);
-            headers.insert(
-                ACCESS_CONTROL_REQUEST_HEADERS,
-                HeaderValue::from_static(names),
-            );
+            headers.insert(ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::from_static(names));
             assert!(ask(Method::OPTIONS, &headers).is_none(), "{names:?}");
         }
         let mut headers = asked(&FULL);
         headers.append(ORIGIN, HeaderValue::from_static("http://3000-app.zone"));
         assert!(ask(Method::OPTIONS, &headers).is_none(), "two origins");
         let mut headers = asked(&FULL);
-        headers.insert(
-            ACCESS_CONTROL_REQUEST_HEADERS,
-            HeaderValue::try_from("a".repeat(5000)).unwrap(),
-        );
+        headers.insert(ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::try_from("a".repeat(5000)).unwrap());
         assert!(ask(Method::OPTIONS, &headers).is_none(), "too long");
     }
 }

@@ -216,7 +216,8 @@ impl Watcher {
                     None => self.state = State::Off,
                 },
                 State::Head(_) => {
-                    self.look_at_head(&mut rest).map_err(|fault| Found { refusal: self.refusal(fault), keep: head_at })?;
+                    self.look_at_head(&mut rest)
+                        .map_err(|fault| Found { refusal: self.refusal(fault), keep: head_at })?;
                     head_at = bytes.len() - rest.len();
                 }
             }
@@ -274,7 +275,8 @@ pub(super) fn own_error(written: &[u8]) -> Option<Fault> {
         "431" => Fault::HeadTooLarge,
         _ => return None,
     };
-    let is_plain = |line: &str| line == "connection: close" || line == "content-length: 0" || line.starts_with("date: ");
+    let is_plain =
+        |line: &str| line == "connection: close" || line == "content-length: 0" || line.starts_with("date: ");
     lines.all(is_plain).then_some(fault)
 }
 

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
-    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
@@ -56,22 +56,13 @@ pub fn wants(headers: &HeaderMap, method: &Method) -> Wants {
 
 /// Makes the answer for a failure. The body is empty for a HEAD request.
 #[must_use]
-pub fn response(
-    failure: Failure,
-    wants: Wants,
-    trace_id: &str,
-    method_is_head: bool,
-) -> Response<Bytes> {
+pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: bool) -> Response<Bytes> {
     let trace = safe_trace(trace_id);
     let (body, content_type) = match wants {
         Wants::Html => (page(failure, trace), "text/html; charset=utf-8"),
         Wants::Json => (problem(failure, trace), "application/problem+json"),
     };
-    let mut response = Response::new(if method_is_head {
-        Bytes::new()
-    } else {
-        Bytes::from(body)
-    });
+    let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(body) });
     *response.status_mut() = failure.status();
     let headers = response.headers_mut();
     mark(headers, failure, trace);
@@ -87,16 +78,10 @@ pub fn response(
     }
     // Both statuses must name what would be accepted (RFC 9110, sections 15.5.2 and 15.5.6).
     if failure == Failure::SignInRequired {
-        headers.insert(
-            WWW_AUTHENTICATE,
-            HeaderValue::from_static("Bearer realm=\"gateway\""),
-        );
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
     }
     if failure == Failure::MethodNotAllowed {
-        headers.insert(
-            ALLOW,
-            HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
-        );
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
     response
 }
@@ -112,14 +97,8 @@ fn mark(headers: &mut HeaderMap, failure: Failure, trace: &str) {
 
 /// A trace id is generated, but a page must not depend on that: anything but letters, digits and dashes is not shown.
 fn safe_trace(trace_id: &str) -> &str {
-    let is_plain = trace_id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if is_plain && trace_id.len() <= 64 {
-        trace_id
-    } else {
-        "unknown"
-    }
+    let is_plain = trace_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_plain && trace_id.len() <= 64 { trace_id } else { "unknown" }
 }
 
 fn page(failure: Failure, trace: &str) -> String {
@@ -143,11 +122,7 @@ fn problem(failure: Failure, trace: &str) -> String {
         "trace_id": trace,
     });
     if let (Some(members), Some(detail)) = (problem.as_object_mut(), failure.detail()) {
-        let name = if matches!(failure, Failure::Overloaded { .. }) {
-            "limit"
-        } else {
-            "reason"
-        };
+        let name = if matches!(failure, Failure::Overloaded { .. }) { "limit" } else { "reason" };
         members.insert(name.to_owned(), detail.into());
     }
     problem.to_string()
@@ -160,15 +135,9 @@ fn accepts_html(headers: &HeaderMap) -> bool {
     for range in tokens(headers, &ACCEPT) {
         let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let media_type = parts.next().unwrap_or_default();
-        let weight = parts
-            .find_map(|part| {
-                part.strip_prefix(b"q=")
-                    .or_else(|| part.strip_prefix(b"Q="))
-            })
-            .map_or(1000, weight);
-        if media_type.eq_ignore_ascii_case(b"text/html")
-            || media_type.eq_ignore_ascii_case(b"application/xhtml+xml")
-        {
+        let weight =
+            parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q="))).map_or(1000, weight);
+        if media_type.eq_ignore_ascii_case(b"text/html") || media_type.eq_ignore_ascii_case(b"application/xhtml+xml") {
             html = html.max(weight);
         }
         if media_type.eq_ignore_ascii_case(b"application/json")
@@ -187,10 +156,7 @@ fn weight(text: &[u8]) -> u16 {
         Some((b'0', rest)) => {
             let digits = rest.strip_prefix(b".").unwrap_or_default();
             let digit = |place: usize| {
-                digits
-                    .get(place)
-                    .filter(|byte| byte.is_ascii_digit())
-                    .map_or(0, |byte| u16::from(byte - b'0'))
+                digits.get(place).filter(|byte| byte.is_ascii_digit()).map_or(0, |byte| u16::from(byte - b'0'))
             };
             digit(0) * 100 + digit(1) * 10 + digit(2)
         }

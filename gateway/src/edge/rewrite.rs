@@ -52,18 +52,10 @@ pub fn request(headers: &mut HeaderMap, mode: HostMode, own: OwnOrigin<'_>, port
 pub fn response(headers: &mut HeaderMap, own: OwnOrigin<'_>, port: Port) {
     let rewritten = headers.get(LOCATION).and_then(|value| {
         let (url, rest) = split_url(value.as_bytes())?;
-        let loopback = ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| {
-            host::authorities_agree(url.scheme, url.authority, &format!("{name}:{port}"))
-        });
-        loopback.then(|| {
-            [
-                own.scheme.as_str().as_bytes(),
-                b"://",
-                own.authority.as_bytes(),
-                rest,
-            ]
-            .concat()
-        })
+        let loopback = ["localhost", "127.0.0.1", "[::1]"]
+            .iter()
+            .any(|name| host::authorities_agree(url.scheme, url.authority, &format!("{name}:{port}")));
+        loopback.then(|| [own.scheme.as_str().as_bytes(), b"://", own.authority.as_bytes(), rest].concat())
     });
     if let Some(value) = rewritten {
         put(headers, LOCATION, value);
@@ -77,18 +69,9 @@ fn split_url(url: &[u8]) -> Option<(OwnOrigin<'_>, &[u8])> {
     let (scheme, rest) = url.split_at_checked(scheme_end)?;
     let scheme = Scheme::from_text(std::str::from_utf8(scheme).ok()?)?;
     let after = rest.strip_prefix(b"://")?;
-    let end = after
-        .iter()
-        .position(|byte| matches!(byte, b'/' | b'?' | b'#'))
-        .unwrap_or(after.len());
+    let end = after.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(after.len());
     let (authority, rest) = after.split_at_checked(end)?;
-    Some((
-        OwnOrigin {
-            scheme,
-            authority: std::str::from_utf8(authority).ok()?,
-        },
-        rest,
-    ))
+    Some((OwnOrigin { scheme, authority: std::str::from_utf8(authority).ok()? }, rest))
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: Vec<u8>) {
@@ -101,10 +84,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: Vec<u8>) {
 mod tests {
     use super::*;
 
-    const OWN: OwnOrigin<'static> = OwnOrigin {
-        scheme: Scheme::Https,
-        authority: "3000-app.ws.example.com",
-    };
+    const OWN: OwnOrigin<'static> = OwnOrigin { scheme: Scheme::Https, authority: "3000-app.ws.example.com" };
 
     fn port() -> Port {
         Port::new(3000).unwrap()
@@ -133,29 +113,12 @@ mod tests {
 
     #[test]
     fn localhost_mode_rewrites_what_names_the_own_host_only() {
-        let check =
-            |name, value, expected| check_request(HostMode::Localhost, name, value, expected);
+        let check = |name, value, expected| check_request(HostMode::Localhost, name, value, expected);
         check(HOST, "3000-app.ws.example.com", "localhost:3000");
-        check(
-            ORIGIN,
-            "https://3000-app.ws.example.com",
-            "http://localhost:3000",
-        );
-        check(
-            ORIGIN,
-            "HTTPS://3000-APP.ws.example.com:443",
-            "http://localhost:3000",
-        );
-        check(
-            REFERER,
-            "https://3000-app.ws.example.com/a/%2F?b#c",
-            "http://localhost:3000/a/%2F?b#c",
-        );
-        check(
-            REFERER,
-            "https://3000-app.ws.example.com?b",
-            "http://localhost:3000?b",
-        );
+        check(ORIGIN, "https://3000-app.ws.example.com", "http://localhost:3000");
+        check(ORIGIN, "HTTPS://3000-APP.ws.example.com:443", "http://localhost:3000");
+        check(REFERER, "https://3000-app.ws.example.com/a/%2F?b#c", "http://localhost:3000/a/%2F?b#c");
+        check(REFERER, "https://3000-app.ws.example.com?b", "http://localhost:3000?b");
         for foreign in [
             "null",
             "",
@@ -191,10 +154,7 @@ mod tests {
                     &format!("{scheme}://{name}:3000/a?b=http://x#c"),
                     "https://3000-app.ws.example.com/a?b=http://x#c",
                 );
-                check_location(
-                    &format!("{scheme}://{name}:3000"),
-                    "https://3000-app.ws.example.com",
-                );
+                check_location(&format!("{scheme}://{name}:3000"), "https://3000-app.ws.example.com");
             }
         }
     }
@@ -227,9 +187,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(LOCATION, HeaderValue::from_static("http://localhost/x"));
         response(&mut headers, OWN, Port::new(80).unwrap());
-        assert_eq!(
-            headers.get(LOCATION).unwrap(),
-            "https://3000-app.ws.example.com/x"
-        );
+        assert_eq!(headers.get(LOCATION).unwrap(), "https://3000-app.ws.example.com/x");
     }
 }

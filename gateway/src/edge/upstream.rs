@@ -141,9 +141,7 @@ impl Upstreams {
     /// channel's open.
     pub(super) async fn connect(&self, session: &LiveSession, port: Port) -> Result<Http1, hyper::Error> {
         let (channel, accepted) = session.tunnel.channel(port.get());
-        let (sender, connection) = http1::Builder::new()
-            .handshake::<_, RequestBody>(TokioIo::new(channel))
-            .await?;
+        let (sender, connection) = http1::Builder::new().handshake::<_, RequestBody>(TokioIo::new(channel)).await?;
         let connection = connection.with_upgrades();
         self.tasks.spawn(async move {
             if let Err(error) = connection.await {

@@ -7,8 +7,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, response};
@@ -57,15 +56,9 @@ impl BadUpgrade {
     #[must_use]
     pub fn failure(self) -> Failure {
         match self {
-            Self::Method => Failure::BadRequest {
-                reason: "websocket_method",
-            },
-            Self::Key => Failure::BadRequest {
-                reason: "websocket_key",
-            },
-            Self::Version => Failure::BadRequest {
-                reason: "websocket_version",
-            },
+            Self::Method => Failure::BadRequest { reason: "websocket_method" },
+            Self::Key => Failure::BadRequest { reason: "websocket_key" },
+            Self::Version => Failure::BadRequest { reason: "websocket_version" },
         }
     }
 }
@@ -78,24 +71,18 @@ impl BadUpgrade {
 /// See [`BadUpgrade`].
 pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
     if parts.method == Method::CONNECT {
-        let is_websocket = parts
-            .extensions
-            .get::<Protocol>()
-            .is_some_and(|protocol| protocol.as_str() == "websocket");
+        let is_websocket = parts.extensions.get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket");
         return Ok(is_websocket.then_some(Upgrade::WebSocketStream));
     }
     let Some(protocol) = parts.headers.get(UPGRADE) else {
         return Ok(None);
     };
     let is_named = has_token(&parts.headers, &CONNECTION, "upgrade");
-    if parts.version != Version::HTTP_11 || !is_named || has_token(&parts.headers, &UPGRADE, "h2c")
-    {
+    if parts.version != Version::HTTP_11 || !is_named || has_token(&parts.headers, &UPGRADE, "h2c") {
         return Ok(None);
     }
     if !has_token(&parts.headers, &UPGRADE, "websocket") {
-        return Ok(Some(Upgrade::Other {
-            protocol: protocol.clone(),
-        }));
+        return Ok(Some(Upgrade::Other { protocol: protocol.clone() }));
     }
     if parts.method != Method::GET {
         return Err(BadUpgrade::Method);
@@ -103,9 +90,7 @@ pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
     if single(&parts.headers, &SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
         return Err(BadUpgrade::Version);
     }
-    let key = single(&parts.headers, &SEC_WEBSOCKET_KEY)
-        .filter(|key| is_key(key))
-        .ok_or(BadUpgrade::Key)?;
+    let key = single(&parts.headers, &SEC_WEBSOCKET_KEY).filter(|key| is_key(key)).ok_or(BadUpgrade::Key)?;
     Ok(Some(Upgrade::WebSocket { key: key.clone() }))
 }
 
@@ -114,23 +99,13 @@ pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
 pub fn handshake_from_connect(parts: &mut Parts, key: HeaderValue) {
     parts.method = Method::GET;
     parts.version = Version::HTTP_11;
-    parts.uri = parts
-        .uri
-        .path_and_query()
-        .cloned()
-        .map_or_else(|| Uri::from_static("/"), Uri::from);
+    parts.uri = parts.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
     parts.extensions.remove::<Protocol>();
     parts.headers.remove(CONTENT_LENGTH);
-    parts
-        .headers
-        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    parts
-        .headers
-        .insert(UPGRADE, HeaderValue::from_static("websocket"));
+    parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    parts.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     parts.headers.insert(SEC_WEBSOCKET_KEY, key);
-    parts
-        .headers
-        .insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    parts.headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
 }
 
 /// Turns the app's 101 into the 200 that an extended CONNECT expects; any other answer is left as it is.
@@ -166,19 +141,15 @@ pub fn accept_value(key: &[u8]) -> String {
 /// section 4.1).
 #[must_use]
 pub fn check_accept(headers: &HeaderMap, key: &[u8]) -> bool {
-    let switched = tokens(headers, &UPGRADE)
-        .all(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    let switched = tokens(headers, &UPGRADE).all(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && headers.contains_key(UPGRADE)
         && has_token(headers, &CONNECTION, "upgrade");
     switched
-        && single(headers, &SEC_WEBSOCKET_ACCEPT)
-            .is_some_and(|found| found.as_bytes() == accept_value(key).as_bytes())
+        && single(headers, &SEC_WEBSOCKET_ACCEPT).is_some_and(|found| found.as_bytes() == accept_value(key).as_bytes())
 }
 
 fn is_key(key: &HeaderValue) -> bool {
-    BASE64
-        .decode(key.as_bytes())
-        .is_ok_and(|nonce| nonce.len() == 16)
+    BASE64.decode(key.as_bytes()).is_ok_and(|nonce| nonce.len() == 16)
 }
 
 fn single<'map>(headers: &'map HeaderMap, name: &HeaderName) -> Option<&'map HeaderValue> {

@@ -122,12 +122,11 @@ impl Tls {
 fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
     let pair = |error| TlsError::Pair { path: files.cert.clone(), error };
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(pair)?;
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(pair)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
@@ -150,8 +149,7 @@ fn client_verifier(
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bad = |error| TlsError::Pem { path: path.to_owned(), error };
-    let chain: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
+    let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
     if chain.is_empty() {
         return Err(TlsError::Empty { path: path.to_owned() });
     }

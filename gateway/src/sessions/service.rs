@@ -83,8 +83,7 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
-            let builder =
-                grpc::server_builder(service.tunnel.keepalive_interval, service.tunnel.keepalive_timeout);
+            let builder = grpc::server_builder(service.tunnel.keepalive_interval, service.tunnel.keepalive_timeout);
             let admitted = Arc::new(AtomicBool::new(false));
             let handler = service_fn(|request| {
                 let (service, admitted) = (service.clone(), admitted.clone());
@@ -149,9 +148,8 @@ impl AgentService {
             default_port: hello.default_port,
             requests_max: self.limits.requests_per_workspace,
         });
-        let (session, displaced) = claimed.map_err(|Full| {
-            refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER))
-        })?;
+        let (session, displaced) = claimed
+            .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
         if let Some(displaced) = displaced {
             info!(workspace = %displaced.workspace, session = %displaced.id, by = %session.id, "session displaced");
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
@@ -175,13 +173,16 @@ impl AgentService {
         let token = Token::parse(text)
             .map_err(|_| unauthenticated("the token is damaged: copy it again, or make a new one"))?;
         if token.kind() != TokenKind::Agent {
-            return Err(unauthenticated("this token is not an agent's: make one with gateway token create --workspace"));
+            return Err(unauthenticated(
+                "this token is not an agent's: make one with gateway token create --workspace",
+            ));
         }
         let record = self.store.token_by_hash(&token.hash()).await.map_err(|error| {
             warn!(%error, "the store did not answer");
             refused(Code::Unavailable, "the gateway cannot check tokens now", Some(RETRY_AFTER))
         })?;
-        let record = record.ok_or_else(|| unauthenticated("the token is not known here: was it made for this gateway?"))?;
+        let record =
+            record.ok_or_else(|| unauthenticated("the token is not known here: was it made for this gateway?"))?;
         if !record.is_live(wall_clock()) {
             return Err(unauthenticated("the token was revoked or has expired: make a new one"));
         }

@@ -15,11 +15,7 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self {
-            first: Duration::from_millis(500),
-            max: Duration::from_secs(30),
-            healthy_after: Duration::from_secs(30),
-        }
+        Self { first: Duration::from_millis(500), max: Duration::from_secs(30), healthy_after: Duration::from_secs(30) }
     }
 }
 

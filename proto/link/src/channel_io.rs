@@ -26,7 +26,11 @@ pub struct ChannelIo {
 
 #[derive(Debug)]
 enum State {
-    Unopened { port: u16, accepted: Option<oneshot::Sender<Result<(), Reason>>>, reader: Option<Waker> },
+    Unopened {
+        port: u16,
+        accepted: Option<oneshot::Sender<Result<(), Reason>>>,
+        reader: Option<Waker>,
+    },
     /// Finished before its first byte, so there never was a channel: nothing comes back either.
     Unused,
     Open(ChannelId),
@@ -79,11 +83,7 @@ impl ChannelError {
 }
 
 impl ChannelIo {
-    pub(crate) fn unopened(
-        session: Session,
-        port: u16,
-        accepted: oneshot::Sender<Result<(), Reason>>,
-    ) -> Self {
+    pub(crate) fn unopened(session: Session, port: u16, accepted: oneshot::Sender<Result<(), Reason>>) -> Self {
         let state = State::Unopened { port, accepted: Some(accepted), reader: None };
         Self { session, state, unread: Bytes::new() }
     }
@@ -222,7 +222,11 @@ impl Drop for ChannelIo {
 }
 
 impl AsyncRead for ChannelIo {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.unread.is_empty() {
             match this.poll_bytes(context) {

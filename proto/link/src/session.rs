@@ -58,7 +58,13 @@ impl Session {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let state = State::new(Mux::new(settings, now()));
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), ended: CancellationToken::new(), said: CancellationToken::new() }) }
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                ended: CancellationToken::new(),
+                said: CancellationToken::new(),
+            }),
+        }
     }
 
     /// Makes a channel to `port` that opens with its first written bytes, so that opening costs no round trip. The

@@ -51,7 +51,12 @@ where
         channel,
         socket,
         inward: Inward { pending: Bytes::new(), unflushed: false, state: InwardState::Open },
-        outward: Outward { pending: Bytes::new(), buffer: BytesMut::new(), read_bytes: READ_BYTES_MIN, state: OutwardState::Open },
+        outward: Outward {
+            pending: Bytes::new(),
+            buffer: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
+            state: OutwardState::Open,
+        },
         copied: Copied::default(),
     };
     let result = loop {
@@ -116,7 +121,10 @@ enum OutwardState {
     ShuttingDown,
     Over,
     /// The socket broke after it had said something; see [`LAST_WORDS`].
-    Broken { error: Option<io::Error>, until: Pin<Box<Sleep>> },
+    Broken {
+        error: Option<io::Error>,
+        until: Pin<Box<Sleep>>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

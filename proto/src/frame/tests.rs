@@ -119,7 +119,8 @@ proptest! {
 #[test]
 fn data_payload_is_a_slice_of_the_message_and_not_a_copy() {
     let payload = Bytes::from(vec![7; 4096]);
-    let bytes = encode(Frame { sequence: 1, acknowledged: 0, body: Body::Data { channel: ChannelId::new(1), payload } });
+    let bytes =
+        encode(Frame { sequence: 1, acknowledged: 0, body: Body::Data { channel: ChannelId::new(1), payload } });
     let Ok(Frame { body: Body::Data { payload, .. }, .. }) = Frame::decode(bytes.clone()) else {
         panic!("a data frame");
     };

@@ -114,9 +114,8 @@ impl Budget {
 
     fn pressure(&self) -> Pressure {
         let own = Pressure::of(self.reserved_bytes, self.limit_bytes);
-        let replica = self.replica.as_ref().map_or(Pressure::None, |replica| {
-            Pressure::of(replica.reserved(), replica.limit())
-        });
+        let replica =
+            self.replica.as_ref().map_or(Pressure::None, |replica| Pressure::of(replica.reserved(), replica.limit()));
         own.max(replica)
     }
 }

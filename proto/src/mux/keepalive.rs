@@ -87,7 +87,9 @@ impl Keepalive {
     /// Returns when [`Keepalive::handle_timeout`] is to be called.
     pub(super) fn deadline(&self) -> Instant {
         match self.state {
-            State::Quiet { since } => since + if self.busy { self.interval.min(PING_INTERVAL_BUSY) } else { self.interval },
+            State::Quiet { since } => {
+                since + if self.busy { self.interval.min(PING_INTERVAL_BUSY) } else { self.interval }
+            }
             // Anything heard proves life, even if the pong is stuck behind bulk.
             State::Asked { at: since } | State::Due { since } => since.max(self.last_heard) + self.timeout,
         }

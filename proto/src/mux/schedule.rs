@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::id::ChannelId;
-use crate::limit::{FRAME_OVERHEAD_BYTES_MAX, INTERACTIVE_BURST_BYTES, INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE, PAYLOAD_BYTES_SHARED, QUANTUM_BYTES};
+use crate::limit::{
+    FRAME_OVERHEAD_BYTES_MAX, INTERACTIVE_BURST_BYTES, INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE,
+    PAYLOAD_BYTES_SHARED, QUANTUM_BYTES,
+};
 
 /// Where a channel waits. Lives inside the channel, so that it is in at most one queue at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

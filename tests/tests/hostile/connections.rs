@@ -20,13 +20,18 @@ async fn garbage_is_answered_by_name_or_cut() {
     let mut noise = vec![0x9e_u8; 70_000];
     noise.iter_mut().enumerate().for_each(|(index, byte)| *byte = byte.wrapping_mul(index as u8 | 1));
     let hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[7; 501]].concat();
-    for garbage in [hello, b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(), b"EHLO example\r\n".to_vec(), noise, vec![0; 9000], b"\r".to_vec()] {
+    for garbage in
+        [hello, b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(), b"EHLO example\r\n".to_vec(), noise, vec![0; 9000], b"\r".to_vec()]
+    {
         let told = format!("{:?}", &garbage[..garbage.len().min(20)]);
         let mut raw = stage.connect().await;
         raw.try_send(&garbage).await.ok();
         if let Some(answer) = raw.message().await {
             let code = answer.header("gateway-error").expect(&told);
-            assert!(matches!((answer.status(), code), (400 | 414, "bad_request") | (431, "header_too_large")), "{told}: {answer:?}");
+            assert!(
+                matches!((answer.status(), code), (400 | 414, "bad_request") | (431, "header_too_large")),
+                "{told}: {answer:?}"
+            );
         }
         assert!(raw.read_rest().await.is_empty(), "{told}");
         stage.assert_serves().await;
@@ -89,7 +94,11 @@ async fn connections_above_the_limit_wait_and_are_then_served() {
 }
 
 /// A gateway that speaks TLS, and a connector that trusts it.
-async fn tls_gateway(name: &str, handshakes: usize, timeout: Duration) -> (TestGateway, TlsConnector, std::path::PathBuf) {
+async fn tls_gateway(
+    name: &str,
+    handshakes: usize,
+    timeout: Duration,
+) -> (TestGateway, TlsConnector, std::path::PathBuf) {
     let folder = std::env::temp_dir().join(format!("gateway-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -112,8 +112,11 @@ async fn endless_continuations_end_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_frames_whose_answers_nobody_reads_are_bounded() {
     let flooded = Flooded::new().await;
-    let settings = [(0_u16, 3_u16, 100_u32)].map(|(_, id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).concat();
-    for piece in [frame(SETTINGS, 0, 0, &settings), frame(PING, 0, 0, &[7; 8]), frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])] {
+    let settings =
+        [(0_u16, 3_u16, 100_u32)].map(|(_, id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).concat();
+    for piece in
+        [frame(SETTINGS, 0, 0, &settings), frame(PING, 0, 0, &[7; 8]), frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])]
+    {
         let mut h2 = H2::connect(&flooded.stage, &[]).await;
         flooded.flood(&mut h2, &piece.repeat(500), 400).await;
         flooded.stage.assert_serves().await;
@@ -218,7 +221,11 @@ async fn frames_out_of_place_end_their_connection_only() {
         ("a window that overflows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
         ("SETTINGS of a wrong length", frame(SETTINGS, 0, 0, &[0; 5])),
         ("PUSH_PROMISE from a client", frame(5, END_HEADERS, 1, &[0, 0, 0, 2])),
-        ("a stream number that goes back", [frame(HEADERS, END_HEADERS | END_STREAM, 5, &get), frame(HEADERS, END_HEADERS | END_STREAM, 3, &get)].concat()),
+        (
+            "a stream number that goes back",
+            [frame(HEADERS, END_HEADERS | END_STREAM, 5, &get), frame(HEADERS, END_HEADERS | END_STREAM, 3, &get)]
+                .concat(),
+        ),
     ] {
         let mut h2 = H2::connect(&flooded.stage, &[]).await;
         h2.raw.try_send(bytes).await.ok();

@@ -27,7 +27,7 @@ fn cases(stage: &Stage) -> Vec<Case> {
         case("length_and_encoding", format!("{}{encoding}", length(&chunked)), &chunked),
         case("length_and_encoding", format!("{encoding}{}", length(&chunked)), &chunked),
         case("length_and_encoding", format!("{encoding}Content-Length: 4\r\n"), &inside),
-        case("length_and_encoding", format!("content-length:4\r\ntransfer-encoding:\tCHUNKED\r\n"), &inside),
+        case("length_and_encoding", "content-length:4\r\ntransfer-encoding:\tCHUNKED\r\n".to_owned(), &inside),
         // TE.TE: one of two parsers does not see it, or takes it for something else.
         case("transfer_encoding", "Transfer-Encoding: xchunked\r\n".into(), &chunked),
         case("transfer_encoding", "Transfer-Encoding: chunked, identity\r\n".into(), &chunked),
@@ -116,7 +116,11 @@ async fn ambiguous_heads_are_refused_by_name_and_hide_nothing() {
                 assert_eq!(raw.message().await.expect("an answer").status(), 200, "{told}");
             }
             let answer = raw.message().await.unwrap_or_else(|| panic!("no answer: {told}"));
-            assert_eq!((answer.status(), answer.header("gateway-error")), (400, Some("bad_request")), "{told}: {answer:?}");
+            assert_eq!(
+                (answer.status(), answer.header("gateway-error")),
+                (400, Some("bad_request")),
+                "{told}: {answer:?}"
+            );
             assert_eq!(problem(&answer)["reason"], case.reason, "{told}");
             assert_eq!(answer.header("connection"), Some("close"), "{told}");
             assert!(raw.read_rest().await.is_empty(), "more than one answer: {told}");
@@ -199,7 +203,8 @@ async fn body_that_holds_requests_and_answers_is_only_a_body() {
     let hidden = stage.get("/smuggled");
     let good = stage.get("/good");
     let ambiguous = format!("{hidden}A: 1\n B: 2\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n");
-    let sized = format!("POST /sized HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{ambiguous}", stage.fields(), ambiguous.len());
+    let sized =
+        format!("POST /sized HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{ambiguous}", stage.fields(), ambiguous.len());
     let chunked = format!(
         "POST /chunked HTTP/1.1\r\n{}Transfer-Encoding: chunked\r\n\r\n{:x};a=b\r\n{ambiguous}\r\n0\r\nTrailer: x\r\n\r\n",
         stage.fields(),
@@ -219,12 +224,24 @@ async fn body_that_holds_requests_and_answers_is_only_a_body() {
 async fn broken_chunks_end_the_connection_and_hide_nothing() {
     let stage = Stage::new(|_| {}).await;
     let hidden = stage.get("/smuggled");
-    for body in ["x\r\n", "1\nx\n0\n\n", "1\r\nxx0\r\n\r\n", "10000000000000000\r\n", "-1\r\n", "0x1\r\nx\r\n", "1;\nx\r\n0\r\n\r\n"] {
-        let request = format!("POST /broken HTTP/1.1\r\n{}Transfer-Encoding: chunked\r\n\r\n{body}{hidden}", stage.fields());
+    for body in [
+        "x\r\n",
+        "1\nx\n0\n\n",
+        "1\r\nxx0\r\n\r\n",
+        "10000000000000000\r\n",
+        "-1\r\n",
+        "0x1\r\nx\r\n",
+        "1;\nx\r\n0\r\n\r\n",
+    ] {
+        let request =
+            format!("POST /broken HTTP/1.1\r\n{}Transfer-Encoding: chunked\r\n\r\n{body}{hidden}", stage.fields());
         let mut raw = stage.connect().await;
         raw.send(request).await;
         let rest = String::from_utf8_lossy(&raw.read_rest().await).into_owned();
-        assert!(rest.is_empty() || (rest.contains("gateway-error: bad_request") && !rest.contains("200 OK")), "{body:?}: {rest}");
+        assert!(
+            rest.is_empty() || (rest.contains("gateway-error: bad_request") && !rest.contains("200 OK")),
+            "{body:?}: {rest}"
+        );
         let seen = stage.seen();
         assert!(seen.iter().all(|line| line == "POST /broken HTTP/1.1"), "{body:?}: {seen:?}");
     }
@@ -348,7 +365,8 @@ async fn http2_authority_and_host_must_agree() {
     tasks.spawn(async move {
         connection.await.ok();
     });
-    for (host, expected) in [("other.localhost", (400, Some("bad_request"))), (stage.authority().as_str(), (200, None))] {
+    for (host, expected) in [("other.localhost", (400, Some("bad_request"))), (stage.authority().as_str(), (200, None))]
+    {
         let request = http::Request::get(format!("http://{}/agree", stage.authority()))
             .header("host", host)
             .header("gateway-authorization", format!("Bearer {}", stage.gateway.user_token))

@@ -189,7 +189,8 @@ impl H2 {
     async fn exactly(&mut self, length: usize) -> Option<Vec<u8>> {
         use tokio::io::AsyncReadExt as _;
         let mut bytes = vec![0; length];
-        let read = tokio::time::timeout(PATIENCE, self.raw.socket().read_exact(&mut bytes)).await.expect("something comes");
+        let read =
+            tokio::time::timeout(PATIENCE, self.raw.socket().read_exact(&mut bytes)).await.expect("something comes");
         read.ok().map(|_| bytes)
     }
 }

@@ -126,7 +126,13 @@ async fn bytes_that_are_no_frame_end_the_session() {
         ("garbage", prefixed(&[0xff; 100])),
         ("a frame above the limit", Bytes::from_static(&[0, 0x7f, 0xff, 0xff, 0xff])),
         ("compression", Bytes::from_static(&[1, 0, 0, 0, 1, 0])),
-        ("a payload above the limit", prefixed(&[[0x08, 1, 0x3a, 0x85, 0x80, 0x06, 0x08, 1, 0x12, 0x80, 0x80, 0x06].to_vec(), vec![0; 96 * KIB]].concat())),
+        (
+            "a payload above the limit",
+            prefixed(
+                &[[0x08, 1, 0x3a, 0x85, 0x80, 0x06, 0x08, 1, 0x12, 0x80, 0x80, 0x06].to_vec(), vec![0; 96 * KIB]]
+                    .concat(),
+            ),
+        ),
         ("channel 0", prefixed(&[0x08, 1, 0x42, 0])),
     ] {
         let mut breaking = Breaking::new().await;

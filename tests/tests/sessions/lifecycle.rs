@@ -16,7 +16,10 @@ fn connections(ports: &[u16]) -> usize {
     let mut mine = BTreeSet::new();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         if let Ok(target) = std::fs::read_link(entry.path())
-            && let Some(inode) = target.to_string_lossy().strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']').map(str::to_owned))
+            && let Some(inode) = target
+                .to_string_lossy()
+                .strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']').map(str::to_owned))
         {
             mine.insert(inode);
         }
@@ -39,7 +42,8 @@ async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     let mut raw = Raw::connect(gateway.addresses.admin.expect("on")).await;
     raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
     let text = raw.message().await.expect("an answer").text();
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
+    let line =
+        text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -157,7 +161,11 @@ async fn agent_finds_the_gateway_again_after_a_restart() {
     let app = RawApp::mirror().await;
     let mut raw = Raw::connect(second.addresses.public).await;
     let authority = second.authority("one", app.port);
-    raw.send(format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n", second.user_token)).await;
+    raw.send(format!(
+        "GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n",
+        second.user_token
+    ))
+    .await;
     assert_eq!(raw.message().await.expect("an answer").status(), 200);
     agent.stop().await;
     second.stop().await;

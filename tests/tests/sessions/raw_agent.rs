@@ -108,11 +108,14 @@ impl RawAgent {
         }
         let body = self.body.as_mut()?;
         loop {
-            if let Some(length) = self.unread.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()) as usize)
+            if let Some(length) =
+                self.unread.get(1..5).map(|length| u32::from_be_bytes(length.try_into().unwrap()) as usize)
                 && self.unread.len() >= 5 + length
             {
                 self.unread.advance(5);
-                return Some(Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good"));
+                return Some(
+                    Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good"),
+                );
             }
             let piece = tokio::time::timeout(PATIENCE, body.data()).await.expect("a frame")?.ok()?;
             body.flow_control().release_capacity(piece.len()).ok();
@@ -191,7 +194,10 @@ impl Stage {
 
     pub(crate) fn get(&self, workspace: &str, port: u16) -> String {
         let authority = self.gateway.authority(workspace, port);
-        format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n", self.gateway.user_token)
+        format!(
+            "GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {}\r\n\r\n",
+            self.gateway.user_token
+        )
     }
 
     /// Asks and does not wait.

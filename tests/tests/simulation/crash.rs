@@ -73,9 +73,11 @@ fn agent_that_lost_its_machine_displaces_the_session_that_the_gateway_still_beli
         net.agent("spare", &["well"]);
         let after = net.up("well", before);
         assert!(after > before);
-        let old = net.shared.sessions().into_iter().find(|witness| {
-            witness.side == Side::Gateway && witness.generation == before
-        });
+        let old = net
+            .shared
+            .sessions()
+            .into_iter()
+            .find(|witness| witness.side == Side::Gateway && witness.generation == before);
         let end = old.expect("the old session").end.map(|(_, error)| error);
         assert!(matches!(end, Some(SessionError::Closed { reason: Reason::Displaced, .. })), "{end:?}");
         let result = net.wait("the user hears of it", SOON, &transfer);

@@ -13,8 +13,7 @@ use crate::gateway_host::{Gateway, RETRY_AFTER};
 use crate::net::{GATEWAY, Net, SOON, for_seeds};
 use crate::user;
 
-const REQUEST: DrainRequest =
-    DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
+const REQUEST: DrainRequest = DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
 
 /// What `gateway::app` does at its end: tell agents, wait for channels, close sessions, cut the rest.
 async fn drain(gateway: Arc<Gateway>) -> Drained {

@@ -13,8 +13,7 @@ const AGENTS: usize = 50;
 /// counted from the restart.
 fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
     // The product's own back-off.
-    let mut net =
-        Net::shaped(seed, &Shape { backoff: Backoff::default(), ..Shape::default() });
+    let mut net = Net::shaped(seed, &Shape { backoff: Backoff::default(), ..Shape::default() });
     let names: Vec<_> = (0..AGENTS).map(|number| format!("well-{number}")).collect();
     for (host, names) in names.chunks(AGENTS / HOSTS).enumerate() {
         let names: Vec<_> = names.iter().map(String::as_str).collect();

@@ -208,11 +208,7 @@ impl Net {
     }
 
     /// Lets somebody on the gateway's host do something with the workspace's current session.
-    pub(crate) fn user<T, F>(
-        &self,
-        workspace: &str,
-        work: impl FnOnce(Session) -> F + Send + 'static,
-    ) -> Outcome<T>
+    pub(crate) fn user<T, F>(&self, workspace: &str, work: impl FnOnce(Session) -> F + Send + 'static) -> Outcome<T>
     where
         F: Future<Output = T> + Send + 'static,
         T: Debug + Send + 'static,

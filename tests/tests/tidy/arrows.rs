@@ -36,26 +36,11 @@ impl Table {
     pub(crate) fn parse(document: &str) -> Result<Self, String> {
         let rows = rows(document, "modules")?;
         let read = |row: &Row| {
-            let cell = |column: usize| {
-                row.get(column)
-                    .cloned()
-                    .ok_or_else(|| format!("too few cells: {row:?}"))
-            };
-            let layer = cell(0)?
-                .parse()
-                .map_err(|_| format!("not a layer: {row:?}"))?;
-            Ok::<_, String>((
-                cell(1)?,
-                Rule {
-                    layer,
-                    may_use: list(row, 2),
-                    reserved: list(row, 3),
-                },
-            ))
+            let cell = |column: usize| row.get(column).cloned().ok_or_else(|| format!("too few cells: {row:?}"));
+            let layer = cell(0)?.parse().map_err(|_| format!("not a layer: {row:?}"))?;
+            Ok::<_, String>((cell(1)?, Rule { layer, may_use: list(row, 2), reserved: list(row, 3) }))
         };
-        Ok(Self {
-            rows: rows.iter().map(read).collect::<Result<_, _>>()?,
-        })
+        Ok(Self { rows: rows.iter().map(read).collect::<Result<_, _>>()? })
     }
 
     /// Returns the row that a module belongs to: the longest name that it begins with.
@@ -78,13 +63,9 @@ impl Table {
             for target in rule.may_use.iter().filter(|target| *target != EVERYTHING) {
                 let names: Vec<String> = target.split("::").map(str::to_owned).collect();
                 match self.row_of(&names) {
-                    None => problems.push(format!(
-                        "the table's row {name} names {target}, which has no row"
-                    )),
+                    None => problems.push(format!("the table's row {name} names {target}, which has no row")),
                     Some((_, to)) if to.layer >= rule.layer => {
-                        problems.push(format!(
-                            "the table lets {name} use {target}, which is not below it"
-                        ));
+                        problems.push(format!("the table lets {name} use {target}, which is not below it"));
                     }
                     Some(_) => {}
                 }
@@ -98,13 +79,7 @@ impl Table {
         let name = to.join("::");
         let inside = |target: &String| name == *target || name.starts_with(&format!("{target}::"));
         let is_below = || self.row_of(to).is_some_and(|(_, to)| to.layer < rule.layer);
-        rule.may_use.iter().any(|target| {
-            if target == EVERYTHING {
-                is_below()
-            } else {
-                inside(target)
-            }
-        })
+        rule.may_use.iter().any(|target| if target == EVERYTHING { is_below() } else { inside(target) })
     }
 }
 
@@ -114,33 +89,20 @@ pub(crate) fn check(table: &Table, modules: &[Module], repository: &Repository) 
     let mut problems = Vec::new();
     for module in modules.iter().filter(|module| !module.is_test) {
         // The library's root only lists its modules; the program's root is `main`.
-        let from = if module.is_program {
-            vec!["main".to_owned()]
-        } else {
-            module.names.clone()
-        };
+        let from = if module.is_program { vec!["main".to_owned()] } else { module.names.clone() };
         if from.is_empty() {
             continue;
         }
         let Some((row, rule)) = table.row_of(&from) else {
-            problems.push(format!(
-                "{}: the table has no row for {}",
-                module.file,
-                from.join("::")
-            ));
+            problems.push(format!("{}: the table has no row for {}", module.file, from.join("::")));
             continue;
         };
         let text = repository.read(&module.file);
         let tokens = without_tests(&lex(&text));
         for path in paths(&tokens) {
             let place = format!("{}:{}", module.file, path.line);
-            if let Some(owner) =
-                reserved_by_another(table, row, path.names.first().copied().unwrap_or_default())
-            {
-                problems.push(format!(
-                    "{place}: {} is for {owner} alone",
-                    path.names.join("::")
-                ));
+            if let Some(owner) = reserved_by_another(table, row, path.names.first().copied().unwrap_or_default()) {
+                problems.push(format!("{place}: {} is for {owner} alone", path.names.join("::")));
             }
             let Some(to) = target(module, &path.names, &known) else {
                 continue;
@@ -151,11 +113,7 @@ pub(crate) fn check(table: &Table, modules: &[Module], repository: &Repository) 
             }
         }
     }
-    for row in table
-        .rows
-        .keys()
-        .filter(|row| *row != "main" && !known.contains_key(*row))
-    {
+    for row in table.rows.keys().filter(|row| *row != "main" && !known.contains_key(*row)) {
         problems.push(format!("the table has a row for {row}, which is no module"));
     }
     problems
@@ -168,11 +126,7 @@ fn reserved_by_another<'t>(table: &'t Table, row: &str, crate_name: &str) -> Opt
         .filter(|(_, rule)| rule.reserved.iter().any(|reserved| reserved == crate_name))
         .map(|(name, _)| name.as_str())
         .collect();
-    if owners.contains(row) {
-        None
-    } else {
-        owners.into_iter().next()
-    }
+    if owners.contains(row) { None } else { owners.into_iter().next() }
 }
 
 /// Returns the module of the library that a path leads to, if it leads to one.
@@ -186,8 +140,7 @@ fn target(from: &Module, path: &[&str], known: &BTreeMap<String, &Module>) -> Op
     let mut rest = rest;
     if *first == "super" {
         names.pop();
-        while let Some(("super", after)) = rest.split_first().map(|(first, after)| (*first, after))
-        {
+        while let Some(("super", after)) = rest.split_first().map(|(first, after)| (*first, after)) {
             names.pop();
             rest = after;
         }
@@ -220,10 +173,7 @@ mod tests {
         let mut files = vec![
             ("Cargo.toml", ""),
             ("gateway/Cargo.toml", "[package]"),
-            (
-                "gateway/src/lib.rs",
-                "pub mod auth; pub mod edge; pub mod store;",
-            ),
+            ("gateway/src/lib.rs", "pub mod auth; pub mod edge; pub mod store;"),
             ("gateway/src/main.rs", "use gateway::edge::x; use sqlx::y;"),
             ("gateway/src/auth.rs", "pub mod policy; pub mod token;"),
             ("gateway/src/auth/policy.rs", ""),
@@ -277,30 +227,15 @@ mod tests {
 
     #[test]
     fn arrows_of_the_table_of_tests_and_within_a_row_are_free() {
-        check_finds(
-            "down",
-            "gateway/src/edge.rs",
-            "use crate::store::S; use crate::auth::policy;",
-            &[],
-        );
-        check_finds(
-            "inside",
-            "gateway/src/auth/policy.rs",
-            "use super::token::T; use crate::auth::token;",
-            &[],
-        );
+        check_finds("down", "gateway/src/edge.rs", "use crate::store::S; use crate::auth::policy;", &[]);
+        check_finds("inside", "gateway/src/auth/policy.rs", "use super::token::T; use crate::auth::token;", &[]);
         check_finds(
             "tests",
             "gateway/src/auth.rs",
             "pub mod policy; pub mod token; #[cfg(test)] mod tests { use crate::edge::X; }",
             &[],
         );
-        check_finds(
-            "comment",
-            "gateway/src/auth.rs",
-            "//! [`crate::edge`]\npub mod policy; pub mod token;",
-            &[],
-        );
+        check_finds("comment", "gateway/src/auth.rs", "//! [`crate::edge`]\npub mod policy; pub mod token;", &[]);
     }
 
     #[test]
@@ -337,10 +272,7 @@ mod tests {
             "main",
             &[
                 ("gateway/Cargo.toml", "[package]"),
-                (
-                    "gateway/src/lib.rs",
-                    "pub mod auth; pub mod edge; pub mod store;",
-                ),
+                ("gateway/src/lib.rs", "pub mod auth; pub mod edge; pub mod store;"),
                 ("gateway/src/main.rs", "use gateway::{edge, store};"),
                 ("gateway/src/auth.rs", ""),
                 ("gateway/src/edge.rs", ""),
@@ -356,14 +288,8 @@ mod tests {
     fn table_whose_arrows_point_up_or_nowhere_is_refused() {
         let problems = |document: String| Table::parse(&document).expect("a table").problems();
         assert_eq!(problems(DOCUMENT.to_owned()), [""; 0]);
-        assert_eq!(
-            problems(DOCUMENT.replace("| auth::token |", "| edge |")).len(),
-            1
-        );
-        assert_eq!(
-            problems(DOCUMENT.replace("| auth::token |", "| nowhere |")).len(),
-            1
-        );
+        assert_eq!(problems(DOCUMENT.replace("| auth::token |", "| edge |")).len(), 1);
+        assert_eq!(problems(DOCUMENT.replace("| auth::token |", "| nowhere |")).len(), 1);
         assert!(Table::parse(&DOCUMENT.replace("| 3 |", "| x |")).is_err());
     }
 }

@@ -28,60 +28,33 @@ impl Table {
         let rows = rows(document, "crates")?;
         let read = |row: &super::table::Row| {
             let name = row.first().cloned().unwrap_or_default();
-            (
-                name,
-                [
-                    list(row, 1).into_iter().collect(),
-                    list(row, 2).into_iter().collect(),
-                ],
-            )
+            (name, [list(row, 1).into_iter().collect(), list(row, 2).into_iter().collect()])
         };
-        Ok(Self {
-            rows: rows.iter().map(read).collect(),
-        })
+        Ok(Self { rows: rows.iter().map(read).collect() })
     }
 }
 
 /// Reads the manifests of all crates.
 pub(crate) fn manifests(repository: &Repository) -> Vec<Manifest> {
-    let files = repository
-        .files()
-        .filter(|file| file.ends_with("/Cargo.toml"));
-    files
-        .map(|file| parse(&repository.read(file)))
-        .filter(|manifest| !manifest.name.is_empty())
-        .collect()
+    let files = repository.files().filter(|file| file.ends_with("/Cargo.toml"));
+    files.map(|file| parse(&repository.read(file))).filter(|manifest| !manifest.name.is_empty()).collect()
 }
 
 /// Reads what this check needs of a manifest: names, not versions.
 fn parse(text: &str) -> Manifest {
     let mut manifest = Manifest::default();
     let mut section = String::new();
-    for line in text
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim())
-    {
-        if let Some(name) = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             name.clone_into(&mut section);
             // `[dependencies.x]` and `[target.'…'.dependencies.x]`
             if let Some((table, name)) = name.rsplit_once('.') {
                 manifest.add(table, name);
             }
         } else if let Some((key, value)) = line.split_once('=') {
-            let key = key
-                .trim()
-                .split('.')
-                .next()
-                .unwrap_or_default()
-                .trim_matches('"');
+            let key = key.trim().split('.').next().unwrap_or_default().trim_matches('"');
             if section == "package" && key == "name" {
-                value
-                    .trim()
-                    .trim_matches('"')
-                    .clone_into(&mut manifest.name);
+                value.trim().trim_matches('"').clone_into(&mut manifest.name);
             }
             manifest.add(&section, key);
         }
@@ -92,9 +65,7 @@ fn parse(text: &str) -> Manifest {
 impl Manifest {
     fn add(&mut self, section: &str, name: &str) {
         let set = match section.rsplit('.').next() {
-            Some("dependencies" | "build-dependencies") if !section.starts_with("workspace") => {
-                &mut self.dependencies
-            }
+            Some("dependencies" | "build-dependencies") if !section.starts_with("workspace") => &mut self.dependencies,
             Some("dev-dependencies") => &mut self.test_dependencies,
             Some(_) | None => return,
         };
@@ -112,18 +83,11 @@ pub(crate) fn check(table: &Table, manifests: &[Manifest]) -> Vec<String> {
             problems.push(format!("the table has no row for the crate {name}"));
             continue;
         };
-        let wrong = manifest
-            .dependencies
-            .iter()
-            .filter(|other| ours.contains(other) && !programs.contains(*other));
+        let wrong = manifest.dependencies.iter().filter(|other| ours.contains(other) && !programs.contains(*other));
         problems.extend(wrong.map(|other| format!("{name} may not depend on {other}")));
         // A crate's tests may see the crate itself with other features.
-        let allowed =
-            |other: &&String| *other == name || programs.contains(*other) || tests.contains(*other);
-        let wrong = manifest
-            .test_dependencies
-            .iter()
-            .filter(|other| ours.contains(other) && !allowed(other));
+        let allowed = |other: &&String| *other == name || programs.contains(*other) || tests.contains(*other);
+        let wrong = manifest.test_dependencies.iter().filter(|other| ours.contains(other) && !allowed(other));
         problems.extend(wrong.map(|other| format!("{name}'s tests may not depend on {other}")));
     }
     let gone = table.rows.keys().filter(|name| !ours.contains(name));
@@ -152,8 +116,7 @@ mod tests {
 
     const LOW: &str = "[package]\nname = \"low\"\n[dependencies]\nbytes = \"1\"";
     const HIGH: &str = "[package]\nname = \"high\"\n[dependencies]\nlow.workspace = true";
-    const CHECKS: &str =
-        "[package]\nname = \"checks\"\n[dev-dependencies]\nhigh = { path = \"..\" }";
+    const CHECKS: &str = "[package]\nname = \"checks\"\n[dev-dependencies]\nhigh = { path = \"..\" }";
 
     #[test]
     fn dependencies_of_the_table_are_free() {
@@ -173,10 +136,7 @@ mod tests {
             check_finds(&[&low, HIGH, CHECKS], &["low may not depend on high"]);
         }
         let low = "[package]\nname = \"low\"\n[dev-dependencies]\nhigh.workspace = true";
-        check_finds(
-            &[low, HIGH, CHECKS],
-            &["low's tests may not depend on high"],
-        );
+        check_finds(&[low, HIGH, CHECKS], &["low's tests may not depend on high"]);
     }
 
     #[test]
@@ -184,10 +144,7 @@ mod tests {
         let other = "[package]\nname = \"other\"";
         check_finds(
             &[LOW, HIGH, other],
-            &[
-                "the table has no row for the crate other",
-                "the table has a row for checks, which is no crate",
-            ],
+            &["the table has no row for the crate other", "the table has a row for checks, which is no crate"],
         );
     }
 }

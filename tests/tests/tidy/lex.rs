@@ -39,16 +39,8 @@ pub(crate) fn lex(source: &str) -> Vec<Token<'_>> {
         let (kind, length) = first(rest);
         let (text, after) = rest.split_at_checked(length.max(1)).unwrap_or((rest, ""));
         if let Some(kind) = kind {
-            let name = if kind == Kind::Name {
-                text.trim_start_matches("r#")
-            } else {
-                text
-            };
-            tokens.push(Token {
-                kind,
-                text: name,
-                line,
-            });
+            let name = if kind == Kind::Name { text.trim_start_matches("r#") } else { text };
+            tokens.push(Token { kind, text: name, line });
         }
         line += text.matches('\n').count();
         rest = after;
@@ -74,9 +66,7 @@ fn first(rest: &str) -> (Option<Kind>, usize) {
     let unprefixed = rest.trim_start_matches(['b', 'c', 'r']);
     let prefix = rest.len() - unprefixed.len();
     if prefix <= 2 && rest.starts_with(['b', 'c', 'r', '"']) {
-        let is_raw = rest
-            .get(..prefix)
-            .is_some_and(|prefix| prefix.ends_with('r'));
+        let is_raw = rest.get(..prefix).is_some_and(|prefix| prefix.ends_with('r'));
         if is_raw && let Some(length) = raw(unprefixed) {
             return (Some(Kind::Literal), prefix + length);
         }
@@ -104,8 +94,7 @@ fn name(rest: &str) -> usize {
     if rest.starts_with(|first: char| first.is_ascii_digit()) {
         return 0;
     }
-    rest.find(|other: char| !other.is_alphanumeric() && other != '_')
-        .unwrap_or(rest.len())
+    rest.find(|other: char| !other.is_alphanumeric() && other != '_').unwrap_or(rest.len())
 }
 
 /// A character, or a lifetime: `'a'` or `'a`.
@@ -120,16 +109,11 @@ fn quote(rest: &str, second: Option<char>) -> (Option<Kind>, usize) {
 
 /// `1_000`, `0xff`, `1.5`, but not the dots of `0..9` or of a method call.
 fn number(rest: &str) -> usize {
-    let word = |rest: &str| {
-        rest.find(|other: char| !other.is_alphanumeric() && other != '_')
-            .unwrap_or(rest.len())
-    };
+    let word = |rest: &str| rest.find(|other: char| !other.is_alphanumeric() && other != '_').unwrap_or(rest.len());
     let whole = word(rest);
     let fraction = rest.get(whole..).and_then(|rest| rest.strip_prefix('.'));
     match fraction {
-        Some(fraction) if fraction.starts_with(|first: char| first.is_ascii_digit()) => {
-            whole + 1 + word(fraction)
-        }
+        Some(fraction) if fraction.starts_with(|first: char| first.is_ascii_digit()) => whole + 1 + word(fraction),
         Some(_) | None => whole,
     }
 }
@@ -152,9 +136,7 @@ fn raw(rest: &str) -> Option<usize> {
     let hashes = rest.len() - rest.trim_start_matches('#').len();
     let inside = rest.get(hashes..)?.strip_prefix('"')?;
     let close = format!("\"{}", "#".repeat(hashes));
-    let length = inside
-        .find(&close)
-        .map_or(inside.len(), |at| at + close.len());
+    let length = inside.find(&close).map_or(inside.len(), |at| at + close.len());
     Some(hashes + 1 + length)
 }
 
@@ -231,19 +213,13 @@ mod tests {
     #[test]
     fn names_and_numbers_end_where_they_end() {
         check("r#type crab b c r", &["type", "crab", "b", "c", "r"]);
-        check(
-            "0..9 1.5 x.0.y 1_u8",
-            &["0", ".", ".", "9", "1.5", "x", ".", "0", ".", "y", "1_u8"],
-        );
+        check("0..9 1.5 x.0.y 1_u8", &["0", ".", ".", "9", "1.5", "x", ".", "0", ".", "y", "1_u8"]);
         check("ä::ö", &["ä", ":", ":", "ö"]);
     }
 
     #[test]
     fn lines_are_counted_through_texts_and_comments() {
-        let lines: Vec<_> = lex("a\n\"b\nc\" d /* \n */ e")
-            .into_iter()
-            .map(|token| token.line)
-            .collect();
+        let lines: Vec<_> = lex("a\n\"b\nc\" d /* \n */ e").into_iter().map(|token| token.line).collect();
         assert_eq!(lines, [1, 2, 3, 4]);
     }
 }

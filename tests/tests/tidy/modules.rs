@@ -33,19 +33,8 @@ struct Declaration {
 pub(crate) fn walk(repository: &Repository, folder: &str) -> Vec<Module> {
     let mut modules = Vec::new();
     for root in roots(repository, folder) {
-        let (is_program, is_test) = (
-            !root.ends_with("src/lib.rs"),
-            !format!("/{root}").contains("/src/"),
-        );
-        let mut waiting = vec![(
-            Module {
-                file: root,
-                names: Vec::new(),
-                is_program,
-                is_test,
-            },
-            true,
-        )];
+        let (is_program, is_test) = (!root.ends_with("src/lib.rs"), !format!("/{root}").contains("/src/"));
+        let mut waiting = vec![(Module { file: root, names: Vec::new(), is_program, is_test }, true)];
         while let Some((module, owns_folder)) = waiting.pop() {
             let text = repository.read(&module.file);
             let tokens = lex(&text);
@@ -62,28 +51,12 @@ pub(crate) fn walk(repository: &Repository, folder: &str) -> Vec<Module> {
                 };
                 // A file that an attribute names is like a `mod.rs` to what is inside.
                 let owns_folder = declaration.path.is_some();
-                let names = module
-                    .names
-                    .iter()
-                    .cloned()
-                    .chain(declaration.names)
-                    .collect();
+                let names = module.names.iter().cloned().chain(declaration.names).collect();
                 let is_test = module.is_test || declaration.is_test;
-                waiting.push((
-                    Module {
-                        file,
-                        names,
-                        is_program,
-                        is_test,
-                    },
-                    owns_folder,
-                ));
+                waiting.push((Module { file, names, is_program, is_test }, owns_folder));
             }
             for file in included(&module.file, &tokens) {
-                modules.push(Module {
-                    file,
-                    ..module.clone()
-                });
+                modules.push(Module { file, ..module.clone() });
             }
             modules.push(module);
         }
@@ -93,29 +66,18 @@ pub(crate) fn walk(repository: &Repository, folder: &str) -> Vec<Module> {
 
 /// Finds Rust files that no crate compiles.
 pub(crate) fn dead_files(repository: &Repository) -> Vec<String> {
-    let manifests = repository
-        .files()
-        .filter_map(|file| file.strip_suffix("Cargo.toml"));
-    let folders: BTreeSet<_> = manifests
-        .map(|folder| folder.trim_end_matches('/'))
-        .collect();
+    let manifests = repository.files().filter_map(|file| file.strip_suffix("Cargo.toml"));
+    let folders: BTreeSet<_> = manifests.map(|folder| folder.trim_end_matches('/')).collect();
     let walked = folders.iter().flat_map(|folder| walk(repository, folder));
     let live: BTreeSet<_> = walked.map(|module| module.file).collect();
-    let sources = repository
-        .files()
-        .filter(|file| file.ends_with(".rs") && !is_generated(file));
+    let sources = repository.files().filter(|file| file.ends_with(".rs") && !is_generated(file));
     let dead = sources.filter(|file| !live.contains(*file));
-    dead.map(|file| format!("{file} is in no crate: no `mod` leads to it"))
-        .collect()
+    dead.map(|file| format!("{file} is in no crate: no `mod` leads to it")).collect()
 }
 
 /// Returns the files from which the compiler starts: Cargo's own places, and those that the manifest names.
 fn roots(repository: &Repository, folder: &str) -> Vec<String> {
-    let prefix = if folder.is_empty() {
-        String::new()
-    } else {
-        format!("{folder}/")
-    };
+    let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let manifest = repository.read(&format!("{prefix}Cargo.toml"));
     if !manifest.contains("[package]") {
         return Vec::new();
@@ -140,11 +102,7 @@ fn roots(repository: &Repository, folder: &str) -> Vec<String> {
             _ => named.contains(*file),
         }
     };
-    repository
-        .files()
-        .filter(is_root)
-        .map(str::to_owned)
-        .collect()
+    repository.files().filter(is_root).map(str::to_owned).collect()
 }
 
 fn parent(file: &str) -> &str {
@@ -153,23 +111,15 @@ fn parent(file: &str) -> &str {
 
 /// Returns where the compiler looks for a module's file.
 fn candidates(file: &str, own_folder: &str, declaration: &Declaration) -> Vec<String> {
-    let around = declaration
-        .names
-        .split_last()
-        .map_or(&[][..], |(_, around)| around);
-    let folder: Vec<&str> = std::iter::once(own_folder)
-        .chain(around.iter().map(String::as_str))
-        .collect();
+    let around = declaration.names.split_last().map_or(&[][..], |(_, around)| around);
+    let folder: Vec<&str> = std::iter::once(own_folder).chain(around.iter().map(String::as_str)).collect();
     let folder = folder.join("/");
     match (&declaration.path, declaration.names.last()) {
         // On a module that stands on its own, the path starts at the file; inside another one, at that one's folder.
         (Some(path), _) if around.is_empty() => vec![normal(&format!("{}/{path}", parent(file)))],
         (Some(path), _) => vec![normal(&format!("{folder}/{path}"))],
         (None, Some(name)) => {
-            vec![
-                normal(&format!("{folder}/{name}.rs")),
-                normal(&format!("{folder}/{name}/mod.rs")),
-            ]
+            vec![normal(&format!("{folder}/{name}.rs")), normal(&format!("{folder}/{name}/mod.rs"))]
         }
         (None, None) => Vec::new(),
     }
@@ -215,19 +165,13 @@ fn declarations(tokens: &[Token<'_>]) -> Vec<Declaration> {
             let is_test = is_test || open.iter().any(|(_, _, is_test)| *is_test);
             if next.is(";") {
                 let names = open.iter().map(|(_, name, _)| *name).chain([name.text]);
-                found.push(Declaration {
-                    names: names.map(str::to_owned).collect(),
-                    path: path.take(),
-                    is_test,
-                });
+                found.push(Declaration { names: names.map(str::to_owned).collect(), path: path.take(), is_test });
             } else if next.is("{") {
                 open.push((after_group(tokens, index + 2), name.text, is_test));
             }
         }
         // A visibility may stand between the attributes and `mod`.
-        let is_visibility = ["pub", "(", "crate", "super", "in", ":", ")"]
-            .iter()
-            .any(|part| token.is(part));
+        let is_visibility = ["pub", "(", "crate", "super", "in", ":", ")"].iter().any(|part| token.is(part));
         if !is_visibility {
             (path, is_test) = (None, false);
         }
@@ -239,24 +183,16 @@ fn declarations(tokens: &[Token<'_>]) -> Vec<Declaration> {
 /// Finds the files that `include!` takes in.
 fn included(file: &str, tokens: &[Token<'_>]) -> Vec<String> {
     let calls = tokens.windows(4).filter_map(|four| match four {
-        [name, bang, open, value] if name.is("include") && bang.is("!") && open.is("(") => {
-            text_of(value)
-        }
+        [name, bang, open, value] if name.is("include") && bang.is("!") && open.is("(") => text_of(value),
         _ => None,
     });
-    calls
-        .map(|path| normal(&format!("{}/{path}", parent(file))))
-        .collect()
+    calls.map(|path| normal(&format!("{}/{path}", parent(file)))).collect()
 }
 
 /// Returns the modules of the library by name, for finding what a path leads to.
 pub(crate) fn by_name(modules: &[Module]) -> BTreeMap<String, &Module> {
-    let library = modules
-        .iter()
-        .filter(|module| !module.is_program && !module.is_test);
-    library
-        .map(|module| (module.names.join("::"), module))
-        .collect()
+    let library = modules.iter().filter(|module| !module.is_program && !module.is_test);
+    library.map(|module| (module.names.join("::"), module)).collect()
 }
 
 #[cfg(test)]
@@ -271,15 +207,9 @@ mod tests {
             &[
                 ("Cargo.toml", ""),
                 ("a/Cargo.toml", "[package]\n[[bin]]\npath = \"fuzz/one.rs\""),
-                (
-                    "a/src/lib.rs",
-                    "mod b; pub(crate) mod g { mod h; }\n#[cfg(test)] mod t;",
-                ),
+                ("a/src/lib.rs", "mod b; pub(crate) mod g { mod h; }\n#[cfg(test)] mod t;"),
                 ("a/src/main.rs", "fn main() {}"),
-                (
-                    "a/src/b.rs",
-                    "mod c; #[cfg(test)] #[path = \"b_tests.rs\"] mod tests; include!(\"b/made.rs\");",
-                ),
+                ("a/src/b.rs", "mod c; #[cfg(test)] #[path = \"b_tests.rs\"] mod tests; include!(\"b/made.rs\");"),
                 ("a/src/b/c.rs", "fn f() { mod_; }"),
                 ("a/src/b/made.rs", ""),
                 ("a/src/b_tests.rs", ""),
@@ -302,9 +232,7 @@ mod tests {
         let modules = walk(&repository, "a");
         let names: Vec<_> = by_name(&modules).into_keys().collect();
         assert_eq!(names, ["", "b", "b::c", "g::h"]);
-        let tests = modules
-            .iter()
-            .filter(|module| module.is_test && module.file.contains("/src/"));
+        let tests = modules.iter().filter(|module| module.is_test && module.file.contains("/src/"));
         assert_eq!(tests.count(), 3);
     }
 }

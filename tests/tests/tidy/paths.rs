@@ -21,10 +21,7 @@ pub(crate) fn paths<'a>(tokens: &[Token<'a>]) -> Vec<Path<'a>> {
         } else if token.kind == Kind::Name {
             let (names, next) = path(tokens, index);
             if names.len() > 1 {
-                found.push(Path {
-                    names,
-                    line: token.line,
-                });
+                found.push(Path { names, line: token.line });
             }
             index = next;
         } else {
@@ -54,26 +51,14 @@ fn path<'a>(tokens: &[Token<'a>], start: usize) -> (Vec<&'a str>, usize) {
 }
 
 /// Reads one branch of a `use`, and returns the index after it.
-fn tree<'a>(
-    tokens: &[Token<'a>],
-    start: usize,
-    before: &[&'a str],
-    found: &mut Vec<Path<'a>>,
-) -> usize {
-    let start = if is_separator(tokens, start) {
-        start + 2
-    } else {
-        start
-    };
+fn tree<'a>(tokens: &[Token<'a>], start: usize, before: &[&'a str], found: &mut Vec<Path<'a>>) -> usize {
+    let start = if is_separator(tokens, start) { start + 2 } else { start };
     let line = tokens.get(start).map_or(0, |token| token.line);
     let (own, mut index) = path(tokens, start);
     let names: Vec<_> = before.iter().copied().chain(own).collect();
     match tokens.get(index) {
         Some(token) if token.is("*") => {
-            found.push(Path {
-                names: names.into_iter().chain(["*"]).collect(),
-                line,
-            });
+            found.push(Path { names: names.into_iter().chain(["*"]).collect(), line });
             index + 1
         }
         Some(token) if token.is("{") => {
@@ -83,11 +68,7 @@ fn tree<'a>(
                     return index + 1;
                 }
                 // Each branch takes at least one token, so this ends.
-                index = if token.is(",") {
-                    index + 1
-                } else {
-                    tree(tokens, index, &names, found).max(index + 1)
-                };
+                index = if token.is(",") { index + 1 } else { tree(tokens, index, &names, found).max(index + 1) };
             }
             index
         }
@@ -113,10 +94,7 @@ mod tests {
     #[track_caller]
     fn check(source: &str, expected: &[&str]) {
         let tokens = lex(source);
-        let found: Vec<_> = paths(&tokens)
-            .into_iter()
-            .map(|path| path.names.join("::"))
-            .collect();
+        let found: Vec<_> = paths(&tokens).into_iter().map(|path| path.names.join("::")).collect();
         assert_eq!(found, expected, "{source}");
     }
 
@@ -125,20 +103,14 @@ mod tests {
         check("use a::b;", &["a::b"]);
         check("use a;", &["a"]);
         check("pub(crate) use ::a::b as c;", &["a::b"]);
-        check(
-            "use a::{b, c::{self, d}, e as f, g::*};",
-            &["a::b", "a::c", "a::c::d", "a::e", "a::g::*"],
-        );
+        check("use a::{b, c::{self, d}, e as f, g::*};", &["a::b", "a::c", "a::c::d", "a::e", "a::g::*"]);
         check("use {a::b, crate::c};", &["a::b", "crate::c"]);
         check("use super::super::a; let use_ = 1;", &["super::super::a"]);
     }
 
     #[test]
     fn paths_in_code_are_found_and_names_alone_are_not() {
-        check(
-            "fn f(x: crate::a::B) -> c { d::e::<f::G>(h) }",
-            &["crate::a::B", "d::e", "f::G"],
-        );
+        check("fn f(x: crate::a::B) -> c { d::e::<f::G>(h) }", &["crate::a::B", "d::e", "f::G"]);
         check("x: y, a ? b : c", &[]);
         check("impl<T: a::B> T { } // c::d", &["a::B"]);
         check("macro!($crate::a::b)", &["crate::a::b"]);

@@ -68,23 +68,13 @@ const FORBIDDEN_CRATES: [&str; 20] = [
 pub(crate) fn check_files(list: &[Row], repository: &Repository) -> Vec<String> {
     let mut problems = Vec::new();
     for entry in list.iter().filter_map(|row| row.first()) {
-        let inside = |file: &&str| {
-            **file == **entry || (entry.ends_with('/') && file.starts_with(entry.as_str()))
-        };
-        let files: Vec<_> = repository
-            .files()
-            .filter(inside)
-            .filter(|file| file.ends_with(".rs"))
-            .collect();
+        let inside = |file: &&str| **file == **entry || (entry.ends_with('/') && file.starts_with(entry.as_str()));
+        let files: Vec<_> = repository.files().filter(inside).filter(|file| file.ends_with(".rs")).collect();
         if files.is_empty() {
-            problems.push(format!(
-                "the list of pure files names {entry}, which is no file"
-            ));
+            problems.push(format!("the list of pure files names {entry}, which is no file"));
         }
         // Test modules may ask for the time: only differences matter there.
-        let files = files
-            .into_iter()
-            .filter(|file| !file.ends_with("tests.rs") && !file.contains("/tests/"));
+        let files = files.into_iter().filter(|file| !file.ends_with("tests.rs") && !file.contains("/tests/"));
         problems.extend(files.flat_map(|file| check_source(file, &repository.read(file))));
     }
     problems
@@ -95,24 +85,15 @@ fn check_source(file: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for path in paths(&tokens) {
         let is = |forbidden: &&[&str]| path.names.starts_with(forbidden);
-        let clock = path
-            .names
-            .windows(2)
-            .any(|pair| matches!(pair, ["Instant" | "SystemTime", "now"]));
+        let clock = path.names.windows(2).any(|pair| matches!(pair, ["Instant" | "SystemTime", "now"]));
         if clock || FORBIDDEN.iter().any(is) {
-            problems.push(format!(
-                "{file}:{}: {} in a pure file",
-                path.line,
-                path.names.join("::")
-            ));
+            problems.push(format!("{file}:{}: {} in a pure file", path.line, path.names.join("::")));
         }
     }
     let methods = tokens.windows(3).filter(|three| reads_clock(three));
     problems.extend(methods.filter_map(|three| {
         let line = three.first()?.line;
-        Some(format!(
-            "{file}:{line}: elapsed() reads the clock, in a pure file"
-        ))
+        Some(format!("{file}:{line}: elapsed() reads the clock, in a pure file"))
     }));
     problems
 }
@@ -131,15 +112,7 @@ fn reads_clock(three: &[Token<'_>]) -> bool {
 pub(crate) fn dependency_tree(root: &Path, package: &str) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "tree",
-            "--offline",
-            "--locked",
-            "--edges",
-            "normal",
-            "--prefix",
-            "none",
-        ])
+        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
         .args(["--format", "{p}", "--package", package])
         .current_dir(root)
         .output()
@@ -153,13 +126,9 @@ pub(crate) fn dependency_tree(root: &Path, package: &str) -> Result<String, Stri
 
 /// Finds crates in a dependency tree that a pure crate must not have.
 pub(crate) fn check_tree(tree: &str) -> Vec<String> {
-    let names = tree
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
+    let names = tree.lines().filter_map(|line| line.split_whitespace().next());
     let forbidden = names.filter(|name| FORBIDDEN_CRATES.contains(name));
-    forbidden
-        .map(|name| format!("a pure crate depends on {name}"))
-        .collect()
+    forbidden.map(|name| format!("a pure crate depends on {name}")).collect()
 }
 
 #[cfg(test)]
@@ -200,19 +169,8 @@ mod tests {
 
     #[test]
     fn list_of_pure_files_must_name_files() {
-        let scratch = Scratch::new(
-            "pure",
-            &[
-                ("a/src/x.rs", "use std::fs;"),
-                ("a/src/y/z.rs", "use std::env;"),
-            ],
-        );
-        let list = |entries: &[&str]| {
-            entries
-                .iter()
-                .map(|entry| vec![(*entry).to_owned()])
-                .collect::<Vec<_>>()
-        };
+        let scratch = Scratch::new("pure", &[("a/src/x.rs", "use std::fs;"), ("a/src/y/z.rs", "use std::env;")]);
+        let list = |entries: &[&str]| entries.iter().map(|entry| vec![(*entry).to_owned()]).collect::<Vec<_>>();
         let repository = scratch.open();
         assert_eq!(check_files(&list(&["a/src/x.rs"]), &repository).len(), 1);
         assert_eq!(check_files(&list(&["a/src/"]), &repository).len(), 2);
@@ -221,19 +179,9 @@ mod tests {
 
     #[test]
     fn crate_with_a_runtime_is_found_in_a_tree() {
-        assert_eq!(
-            check_tree("tunnel-proto v0.1.0 (x)\nbytes v1.12.1\nprost v0.14.4 (*)"),
-            [""; 0]
-        );
-        assert_eq!(
-            check_tree("a v1.0.0\ntokio v1.54.1\ngetrandom v0.3.4 (*)").len(),
-            2
-        );
-        let tree =
-            dependency_tree(super::super::repository::root(), "tunnel-link").expect("cargo tree");
-        assert!(
-            !check_tree(&tree).is_empty(),
-            "the link has a runtime, and the check must see it: {tree}"
-        );
+        assert_eq!(check_tree("tunnel-proto v0.1.0 (x)\nbytes v1.12.1\nprost v0.14.4 (*)"), [""; 0]);
+        assert_eq!(check_tree("a v1.0.0\ntokio v1.54.1\ngetrandom v0.3.4 (*)").len(), 2);
+        let tree = dependency_tree(super::super::repository::root(), "tunnel-link").expect("cargo tree");
+        assert!(!check_tree(&tree).is_empty(), "the link has a runtime, and the check must see it: {tree}");
     }
 }

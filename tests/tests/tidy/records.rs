@@ -18,27 +18,18 @@ const LINES_MAX: usize = 70;
 
 /// Checks names and contents of all records.
 pub(crate) fn check(repository: &Repository) -> Vec<String> {
-    let records: Vec<_> = repository
-        .files()
-        .filter_map(|file| file.strip_prefix(FOLDER))
-        .collect();
+    let records: Vec<_> = repository.files().filter_map(|file| file.strip_prefix(FOLDER)).collect();
     if records.is_empty() {
         return vec![format!("{FOLDER} has no records")];
     }
     let mut problems = Vec::new();
     for name in records {
         if !is_name(name) {
-            problems.push(format!(
-                "{FOLDER}{name}: not named YYYY-MM-DD-some-words.md"
-            ));
+            problems.push(format!("{FOLDER}{name}: not named YYYY-MM-DD-some-words.md"));
             continue;
         }
         let text = repository.read(&format!("{FOLDER}{name}"));
-        problems.extend(
-            check_text(&text)
-                .into_iter()
-                .map(|problem| format!("{FOLDER}{name}: {problem}")),
-        );
+        problems.extend(check_text(&text).into_iter().map(|problem| format!("{FOLDER}{name}: {problem}")));
     }
     problems
 }
@@ -50,8 +41,7 @@ fn is_name(name: &str) -> bool {
     let mut parts = stem.splitn(4, '-');
     let mut number = |digits: usize, max: u32| {
         let part = parts.next().filter(|part| part.len() == digits);
-        part.and_then(|part| part.parse::<u32>().ok())
-            .is_some_and(|number| (1..=max).contains(&number))
+        part.and_then(|part| part.parse::<u32>().ok()).is_some_and(|number| (1..=max).contains(&number))
     };
     let is_date = number(4, 9999) && number(2, 12) && number(2, 31);
     let title = parts.next().unwrap_or_default();
@@ -64,14 +54,9 @@ fn check_text(text: &str) -> Vec<String> {
     if !text.starts_with("# ") {
         problems.push("does not begin with a title".to_owned());
     }
-    let headings: Vec<_> = text
-        .lines()
-        .filter(|line| line.starts_with("## "))
-        .collect();
+    let headings: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
     if headings != SECTIONS {
-        problems.push(format!(
-            "has the sections {headings:?} and not {SECTIONS:?}"
-        ));
+        problems.push(format!("has the sections {headings:?} and not {SECTIONS:?}"));
     }
     let lines = text.lines().count();
     if lines > LINES_MAX {
@@ -106,9 +91,6 @@ mod tests {
         assert_eq!(check_text(&whole), [""; 0]);
         assert_eq!(check_text(&whole.replace(SECTIONS[4], "")).len(), 1);
         assert_eq!(check_text(&whole.replace("# Title\n", "Title\n")).len(), 1);
-        assert_eq!(
-            check_text(&format!("{whole}{}", "text\n".repeat(LINES_MAX))).len(),
-            1
-        );
+        assert_eq!(check_text(&format!("{whole}{}", "text\n".repeat(LINES_MAX))).len(), 1);
     }
 }

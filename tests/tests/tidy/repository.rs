@@ -24,36 +24,23 @@ pub(crate) struct Repository {
 /// Returns the top of the repository.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest
-        .parent()
-        .expect("the crate is inside the repository")
+    manifest.parent().expect("the crate is inside the repository")
 }
 
 impl Repository {
     /// Lists the files of this repository: those that git tracks and those that it would add.
     pub(crate) fn open() -> Self {
         let root = root().to_owned();
-        let listed = if root.join(".git").exists() {
-            git_files(&root)
-        } else {
-            None
-        };
+        let listed = if root.join(".git").exists() { git_files(&root) } else { None };
         let files = listed.unwrap_or_else(|| walk(&root));
-        assert!(
-            files.contains("Cargo.toml"),
-            "{} is not the repository",
-            root.display()
-        );
+        assert!(files.contains("Cargo.toml"), "{} is not the repository", root.display());
         Self { root, files }
     }
 
     /// Makes one for a test of a check.
     #[cfg(test)]
     pub(crate) fn of(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-            files: walk(root),
-        }
+        Self { root: root.to_owned(), files: walk(root) }
     }
 
     /// Returns the paths, from the top of the repository.
@@ -70,8 +57,7 @@ impl Repository {
 
     /// Reads a text.
     pub(crate) fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.root.join(path))
-            .unwrap_or_else(|error| format!("cannot read {path}: {error}"))
+        fs::read_to_string(self.root.join(path)).unwrap_or_else(|error| format!("cannot read {path}: {error}"))
     }
 
     /// Reads ARCHITECTURE.md.
@@ -86,19 +72,13 @@ impl Repository {
             let is_binary = BINARY.iter().any(|end| name.ends_with(&format!(".{end}")));
             !is_binary && !FOREIGN.contains(&name) && !path.contains("/corpus/")
         };
-        self.files()
-            .filter(own)
-            .flat_map(|path| check(path, &self.read(path)))
-            .collect()
+        self.files().filter(own).flat_map(|path| check(path, &self.read(path))).collect()
     }
 
     /// Runs a check over every Rust file that we wrote.
     pub(crate) fn check_sources(&self, check: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
         let own = |path: &&str| path.ends_with(".rs") && !is_generated(path);
-        self.files()
-            .filter(own)
-            .flat_map(|path| check(path, &self.read(path)))
-            .collect()
+        self.files().filter(own).flat_map(|path| check(path, &self.read(path))).collect()
     }
 }
 
@@ -108,27 +88,12 @@ pub(crate) fn is_generated(path: &str) -> bool {
 }
 
 fn git_files(root: &Path) -> Option<BTreeSet<String>> {
-    let arguments = [
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ];
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(root)
-        .output()
-        .ok()?;
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     // A file that was deleted stays listed until that is committed.
-    let there = text
-        .split('\0')
-        .filter(|path| !path.is_empty() && root.join(path).is_file());
-    output
-        .status
-        .success()
-        .then(|| there.map(str::to_owned).collect())
+    let there = text.split('\0').filter(|path| !path.is_empty() && root.join(path).is_file());
+    output.status.success().then(|| there.map(str::to_owned).collect())
 }
 
 fn walk(root: &Path) -> BTreeSet<String> {
@@ -162,8 +127,7 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     /// Makes a folder of this name in the tests' own scratch space.
     pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("tidy-{name}-{}", std::process::id()));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tidy-{name}-{}", std::process::id()));
         for (path, text) in files {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("folder");
@@ -192,20 +156,10 @@ mod tests {
 
     #[test]
     fn walk_sees_what_git_would_and_skips_what_is_built() {
-        let files = [
-            ("Cargo.toml", ""),
-            ("a/src/lib.rs", ""),
-            ("target/debug/x.rs", ""),
-            ("a/node_modules/y.rs", ""),
-        ];
+        let files = [("Cargo.toml", ""), ("a/src/lib.rs", ""), ("target/debug/x.rs", ""), ("a/node_modules/y.rs", "")];
         let scratch = Scratch::new("walk", &files);
         let repository = scratch.open();
-        assert_eq!(
-            repository.files().collect::<Vec<_>>(),
-            ["Cargo.toml", "a/src/lib.rs"]
-        );
-        assert!(
-            repository.has("a/src/") && repository.has("a/src/lib.rs") && !repository.has("a/sr")
-        );
+        assert_eq!(repository.files().collect::<Vec<_>>(), ["Cargo.toml", "a/src/lib.rs"]);
+        assert!(repository.has("a/src/") && repository.has("a/src/lib.rs") && !repository.has("a/sr"));
     }
 }

@@ -14,10 +14,7 @@ pub(crate) struct Attribute<'t, 'a> {
 }
 
 /// Reads the attribute that begins at `start`, if one does.
-pub(crate) fn attribute<'t, 'a>(
-    tokens: &'t [Token<'a>],
-    start: usize,
-) -> Option<Attribute<'t, 'a>> {
+pub(crate) fn attribute<'t, 'a>(tokens: &'t [Token<'a>], start: usize) -> Option<Attribute<'t, 'a>> {
     if !tokens.get(start)?.is("#") {
         return None;
     }
@@ -27,11 +24,7 @@ pub(crate) fn attribute<'t, 'a>(
         return None;
     }
     let end = after_group(tokens, open);
-    Some(Attribute {
-        inside: tokens.get(open + 1..end - 1)?,
-        end,
-        is_inner,
-    })
+    Some(Attribute { inside: tokens.get(open + 1..end - 1)?, end, is_inner })
 }
 
 impl Attribute<'_, '_> {
@@ -74,9 +67,7 @@ fn after_item(tokens: &[Token<'_>], start: usize) -> usize {
     while let Some(attribute) = attribute(tokens, index) {
         index = attribute.end;
     }
-    let is_field = tokens
-        .get(index + 1)
-        .is_some_and(|next| next.is(":") || next.is(",") || next.is("("))
+    let is_field = tokens.get(index + 1).is_some_and(|next| next.is(":") || next.is(",") || next.is("("))
         && !tokens.get(index).is_some_and(|first| first.is("pub"));
     while let Some(token) = tokens.get(index) {
         match token.text {
@@ -101,30 +92,19 @@ pub(crate) fn exceptions_without_reason(path: &str, text: &str) -> Vec<String> {
             continue;
         };
         for (index, token) in attribute.inside.iter().enumerate() {
-            let opens = attribute
-                .inside
-                .get(index + 1)
-                .is_some_and(|next| next.is("("));
+            let opens = attribute.inside.get(index + 1).is_some_and(|next| next.is("("));
             if !opens || !(token.is("allow") || token.is("expect")) {
                 continue;
             }
-            let group = attribute
-                .inside
-                .get(index + 1..after_group(attribute.inside, index + 1))
-                .unwrap_or(&[]);
+            let group = attribute.inside.get(index + 1..after_group(attribute.inside, index + 1)).unwrap_or(&[]);
             let has_reason = group.windows(3).any(|three| match three {
                 [name, equals, value] => {
-                    name.is("reason")
-                        && equals.is("=")
-                        && text_of(value).is_some_and(|reason| reason.len() > 8)
+                    name.is("reason") && equals.is("=") && text_of(value).is_some_and(|reason| reason.len() > 8)
                 }
                 _ => false,
             });
             if !has_reason {
-                problems.push(format!(
-                    "{path}:{}: {} without a reason",
-                    token.line, token.text
-                ));
+                problems.push(format!("{path}:{}: {} without a reason", token.line, token.text));
             }
         }
     }
@@ -137,20 +117,11 @@ pub(crate) fn unfinished(path: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
         let is_call = tokens.get(index + 1).is_some_and(|next| next.is("!"));
-        if is_call
-            && ["dbg", "todo", "unimplemented"]
-                .iter()
-                .any(|name| token.is(name))
-        {
+        if is_call && ["dbg", "todo", "unimplemented"].iter().any(|name| token.is(name)) {
             problems.push(format!("{path}:{}: {}!", token.line, token.text));
         }
-        if attribute(&tokens, index)
-            .is_some_and(|found| found.inside.first().is_some_and(|name| name.is("ignore")))
-        {
-            problems.push(format!(
-                "{path}:{}: a test that is switched off",
-                token.line
-            ));
+        if attribute(&tokens, index).is_some_and(|found| found.inside.first().is_some_and(|name| name.is("ignore"))) {
+            problems.push(format!("{path}:{}: a test that is switched off", token.line));
         }
     }
     problems
@@ -162,10 +133,7 @@ mod tests {
 
     #[track_caller]
     fn check_kept(source: &str, expected: &str) {
-        let kept: Vec<_> = without_tests(&lex(source))
-            .into_iter()
-            .map(|token| token.text)
-            .collect();
+        let kept: Vec<_> = without_tests(&lex(source)).into_iter().map(|token| token.text).collect();
         assert_eq!(kept.join(" "), expected, "{source}");
     }
 
@@ -174,20 +142,11 @@ mod tests {
         check_kept("a; #[cfg(test)] mod tests { x } b", "a ; b");
         check_kept("#[cfg(test)] mod tests; b", "b");
         check_kept("#[cfg(test)] #[path = \"y\"] mod tests; b", "b");
-        check_kept(
-            "#[cfg(any(test, feature = \"model\"))] pub fn f(a: [u8; 2]) -> X { { } } b",
-            "b",
-        );
-        check_kept(
-            "struct S { a: u8, #[cfg(test)] b: u8, c: u8 }",
-            "struct S { a : u8 , c : u8 }",
-        );
+        check_kept("#[cfg(any(test, feature = \"model\"))] pub fn f(a: [u8; 2]) -> X { { } } b", "b");
+        check_kept("struct S { a: u8, #[cfg(test)] b: u8, c: u8 }", "struct S { a : u8 , c : u8 }");
         check_kept("#[cfg(test)] use a::{b, c}; d", "; d");
         check_kept("#![cfg(test)] a", "");
-        check_kept(
-            "#[cfg(not(test))] mod a; b",
-            "# [ cfg ( not ( test ) ) ] mod a ; b",
-        );
+        check_kept("#[cfg(not(test))] mod a; b", "# [ cfg ( not ( test ) ) ] mod a ; b");
         check_kept("#[cfg(unix)] mod a;", "# [ cfg ( unix ) ] mod a ;");
     }
 
@@ -197,18 +156,9 @@ mod tests {
         assert_eq!(check("#[allow(dead_code)] fn f() {}"), 1);
         assert_eq!(check("#![expect(clippy::panic)]"), 1);
         assert_eq!(check("#[cfg_attr(test, allow(dead_code))] fn f() {}"), 1);
-        assert_eq!(
-            check("#[expect(clippy::panic, reason = \"\")] fn f() {}"),
-            1
-        );
-        assert_eq!(
-            check("#[expect(clippy::panic, reason = \"the table is a constant\")] fn f() {}"),
-            0
-        );
-        assert_eq!(
-            check("// #[allow(dead_code)]\nfn f() { x.expect(\"y\") }"),
-            0
-        );
+        assert_eq!(check("#[expect(clippy::panic, reason = \"\")] fn f() {}"), 1);
+        assert_eq!(check("#[expect(clippy::panic, reason = \"the table is a constant\")] fn f() {}"), 0);
+        assert_eq!(check("// #[allow(dead_code)]\nfn f() { x.expect(\"y\") }"), 0);
     }
 
     #[test]

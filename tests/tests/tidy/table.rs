@@ -9,16 +9,9 @@ pub(crate) type Row = Vec<String>;
 /// Says which part of the table is missing.
 pub(crate) fn rows(document: &str, name: &str) -> Result<Vec<Row>, String> {
     let begin = format!("<!-- tidy: {name} -->");
-    let (_, after) = document
-        .split_once(&begin)
-        .ok_or_else(|| format!("ARCHITECTURE.md has no `{begin}`"))?;
-    let (inside, _) = after
-        .split_once("<!-- tidy: end -->")
-        .ok_or_else(|| format!("the table `{name}` has no end"))?;
-    let lines = inside
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with('|'));
+    let (_, after) = document.split_once(&begin).ok_or_else(|| format!("ARCHITECTURE.md has no `{begin}`"))?;
+    let (inside, _) = after.split_once("<!-- tidy: end -->").ok_or_else(|| format!("the table `{name}` has no end"))?;
+    let lines = inside.lines().map(str::trim).filter(|line| line.starts_with('|'));
     let rows: Vec<Row> = lines.skip(2).map(cells).collect();
     if rows.is_empty() {
         return Err(format!("the table `{name}` has no rows"));
@@ -28,19 +21,13 @@ pub(crate) fn rows(document: &str, name: &str) -> Result<Vec<Row>, String> {
 
 fn cells(line: &str) -> Row {
     let inside = line.trim_matches('|');
-    inside
-        .split('|')
-        .map(|cell| cell.trim().replace('`', ""))
-        .collect()
+    inside.split('|').map(|cell| cell.trim().replace('`', "")).collect()
 }
 
 /// Returns the parts of a cell that lists some: `a, b`. A dash stands for none.
 pub(crate) fn list(row: &Row, column: usize) -> Vec<String> {
     let cell = row.get(column).map_or("", String::as_str);
-    let parts = cell
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty() && *part != "–");
+    let parts = cell.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "–");
     parts.map(str::to_owned).collect()
 }
 
@@ -53,10 +40,7 @@ mod tests {
         let document = "text\n<!-- tidy: x -->\n\n| a | b |\n| --- | --- |\n| `one` | `two`, three |\n| four | – |\n\n<!-- tidy: end -->\n| no |";
         let rows = rows(document, "x").expect("a table");
         assert_eq!(rows, [["one", "two, three"], ["four", "–"]]);
-        assert_eq!(
-            rows.iter().map(|row| list(row, 1)).collect::<Vec<_>>(),
-            [vec!["two", "three"], vec![]]
-        );
+        assert_eq!(rows.iter().map(|row| list(row, 1)).collect::<Vec<_>>(), [vec!["two", "three"], vec![]]);
         assert!(super::rows(document, "y").is_err());
         assert!(super::rows("<!-- tidy: x -->", "x").is_err());
         assert!(super::rows("<!-- tidy: x --><!-- tidy: end -->", "x").is_err());

@@ -9,17 +9,10 @@ const LINES_LONG: usize = 600;
 const LINES_MAX: usize = 800;
 
 /// Endings of files that count as source.
-const SOURCES: [&str; 9] = [
-    ".rs", ".proto", ".sql", ".sh", ".js", ".mjs", ".css", ".html", ".py",
-];
+const SOURCES: [&str; 9] = [".rs", ".proto", ".sql", ".sh", ".js", ".mjs", ".css", ".html", ".py"];
 
 /// Words that people leave where something is to be done. In pieces, so that this file has none.
-const MARKERS: [&str; 4] = [
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X"),
-    concat!("HA", "CK"),
-];
+const MARKERS: [&str; 4] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
 /// Hosts of package registries: which one is used is the machine's own matter. In pieces for the same reason.
 const HOSTS: [&str; 7] = [
@@ -44,19 +37,14 @@ const HOMES: [&str; 6] = [
 
 /// Returns the files that are long, and those that are too long.
 pub(crate) fn lengths(repository: &Repository) -> (Vec<String>, Vec<String>) {
-    let is_source =
-        |file: &&str| SOURCES.iter().any(|end| file.ends_with(end)) && !is_generated(file);
+    let is_source = |file: &&str| SOURCES.iter().any(|end| file.ends_with(end)) && !is_generated(file);
     let (mut long, mut too_long) = (Vec::new(), Vec::new());
     for file in repository.files().filter(is_source) {
         let lines = repository.read(file).lines().count();
         if lines > LINES_MAX {
-            too_long.push(format!(
-                "{file} has {lines} lines; no more than {LINES_MAX} are allowed"
-            ));
+            too_long.push(format!("{file} has {lines} lines; no more than {LINES_MAX} are allowed"));
         } else if lines > LINES_LONG {
-            long.push(format!(
-                "{file} has {lines} lines; past {LINES_LONG} it is time to split it"
-            ));
+            long.push(format!("{file} has {lines} lines; past {LINES_LONG} it is time to split it"));
         }
     }
     (long, too_long)
@@ -66,9 +54,7 @@ pub(crate) fn lengths(repository: &Repository) -> (Vec<String>, Vec<String>) {
 pub(crate) fn markers(path: &str, text: &str) -> Vec<String> {
     let find = |(number, line): (usize, &str)| {
         let is_word = |character: char| character.is_alphanumeric() || character == '_';
-        let found = line
-            .split(|character| !is_word(character))
-            .find(|word| MARKERS.contains(word))?;
+        let found = line.split(|character| !is_word(character)).find(|word| MARKERS.contains(word))?;
         Some(format!("{path}:{}: {found}", number + 1))
     };
     text.lines().enumerate().filter_map(find).collect()
@@ -84,8 +70,7 @@ pub(crate) fn places(path: &str, text: &str, root: &str) -> Vec<String> {
         if let Some(host) = HOSTS.iter().find(|host| line.contains(*host)) {
             tell(&format!("names the package host {host}"));
         }
-        if HOMES.iter().any(|home| begins_path(line, home)) || (has_own_root && line.contains(root))
-        {
+        if HOMES.iter().any(|home| begins_path(line, home)) || (has_own_root && line.contains(root)) {
             tell("names a place on one machine");
         }
     }
@@ -96,28 +81,15 @@ pub(crate) fn places(path: &str, text: &str, root: &str) -> Vec<String> {
 fn begins_path(line: &str, home: &str) -> bool {
     let before = |at: usize| line.get(..at).and_then(|before| before.chars().next_back());
     let is_part = |character: char| character.is_alphanumeric() || "._-/*}>)".contains(character);
-    line.match_indices(home)
-        .any(|(at, _)| !before(at).is_some_and(is_part))
+    line.match_indices(home).any(|(at, _)| !before(at).is_some_and(is_part))
 }
 
 /// Returns the files and folders that a document names as code: `gateway/src/edge.rs`, `tests/real/`.
 pub(crate) fn named_files(document: &str) -> Vec<String> {
-    let folders = [
-        "proto/",
-        "gateway/",
-        "workspace-agent/",
-        "tests/",
-        "docs/",
-        "benches/",
-        "deploy/",
-        ".ci/",
-    ];
-    let codes = document
-        .lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let folders = ["proto/", "gateway/", "workspace-agent/", "tests/", "docs/", "benches/", "deploy/", ".ci/"];
+    let codes = document.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_path = |code: &&str| {
-        folders.iter().any(|folder| code.starts_with(folder))
-            && !code.contains([' ', '*', '{', '<', '…'])
+        folders.iter().any(|folder| code.starts_with(folder)) && !code.contains([' ', '*', '{', '<', '…'])
     };
     codes.filter(is_path).map(str::to_owned).collect()
 }
@@ -140,46 +112,27 @@ mod tests {
             ],
         );
         let (long, too_long) = lengths(&scratch.open());
-        assert_eq!(
-            (long.len(), too_long.len()),
-            (1, 1),
-            "{long:?} {too_long:?}"
-        );
+        assert_eq!((long.len(), too_long.len()), (1, 1), "{long:?} {too_long:?}");
     }
 
     #[test]
     fn markers_are_found_as_words() {
         for marker in MARKERS {
-            assert_eq!(
-                markers("a.rs", &format!("x\n// {marker}: y")),
-                [format!("a.rs:2: {marker}")]
-            );
-            assert_eq!(
-                markers("a.rs", &format!("mktemp {marker}{marker} MY_{marker}")),
-                [""; 0]
-            );
+            assert_eq!(markers("a.rs", &format!("x\n// {marker}: y")), [format!("a.rs:2: {marker}")]);
+            assert_eq!(markers("a.rs", &format!("mktemp {marker}{marker} MY_{marker}")), [""; 0]);
         }
     }
 
     #[test]
     fn package_hosts_and_places_on_one_machine_are_found() {
         for host in HOSTS {
-            assert_eq!(
-                places("a", &format!("https://index.{host}/x"), "/a/b").len(),
-                1,
-                "{host}"
-            );
+            assert_eq!(places("a", &format!("https://index.{host}/x"), "/a/b").len(), 1, "{host}");
         }
         for home in HOMES {
-            assert_eq!(
-                places("a", &format!("see {home}x"), "/a/b").len(),
-                1,
-                "{home}"
-            );
+            assert_eq!(places("a", &format!("see {home}x"), "/a/b").len(), 1, "{home}");
         }
         assert_eq!(places("a", "cd /a/b/c", "/a/b").len(), 1);
-        let free =
-            "target/work/x https://example.com/home/ GET tests/root/ $ROOT/work/ {port}/Users/";
+        let free = "target/work/x https://example.com/home/ GET tests/root/ $ROOT/work/ {port}/Users/";
         assert_eq!(places("a", free, "/a/b"), [""; 0]);
         assert_eq!(places("a", "/app/x", "/app"), [""; 0]);
     }
@@ -187,9 +140,6 @@ mod tests {
     #[test]
     fn files_that_a_document_names_are_read() {
         let document = "`gateway/src/edge.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`";
-        assert_eq!(
-            named_files(document),
-            ["gateway/src/edge.rs", "tests/real/"]
-        );
+        assert_eq!(named_files(document), ["gateway/src/edge.rs", "tests/real/"]);
     }
 }

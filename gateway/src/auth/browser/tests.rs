@@ -20,29 +20,15 @@ fn fixture() -> Fixture {
     let sessions = BrowserSessions::new(start);
     let (public, host) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     sessions.open_public(&public, ann(), start);
-    sessions
-        .open_host(&host, public.digest(), HOST, start)
-        .unwrap();
-    Fixture {
-        sessions,
-        start,
-        public: public.digest(),
-        host: host.digest(),
-    }
+    sessions.open_host(&host, public.digest(), HOST, start).unwrap();
+    Fixture { sessions, start, public: public.digest(), host: host.digest() }
 }
 
 #[test]
 fn session_of_one_host_is_none_on_any_other() {
     let it = fixture();
     assert_eq!(it.sessions.host(&it.host, HOST, it.start), Some(ann()));
-    for other in [
-        "8081-app.zone",
-        "app.zone",
-        "8080-other.zone",
-        "8080-app.zone.",
-        "8080-APP.zone",
-        "",
-    ] {
+    for other in ["8081-app.zone", "app.zone", "8080-other.zone", "8080-app.zone.", "8080-APP.zone", ""] {
         assert_eq!(it.sessions.host(&it.host, other, it.start), None, "{other}");
     }
     // The two kinds do not stand in for each other either.
@@ -83,20 +69,10 @@ fn busy_session_ends_exactly_at_the_absolute_bound() {
         now += IDLE_MAX / 2;
         assert!(it.sessions.host(&it.host, HOST, now).is_some());
     }
-    assert!(
-        it.sessions
-            .host(&it.host, HOST, it.start + AGE_MAX - MOMENT)
-            .is_some()
-    );
-    assert!(
-        it.sessions
-            .host(&it.host, HOST, it.start + AGE_MAX)
-            .is_none()
-    );
+    assert!(it.sessions.host(&it.host, HOST, it.start + AGE_MAX - MOMENT).is_some());
+    assert!(it.sessions.host(&it.host, HOST, it.start + AGE_MAX).is_none());
     let child = Opaque::random().unwrap();
-    let refused = it
-        .sessions
-        .open_host(&child, it.public, HOST, it.start + AGE_MAX);
+    let refused = it.sessions.open_host(&child, it.public, HOST, it.start + AGE_MAX);
     assert_eq!(refused, Err(ParentEnded));
 }
 
@@ -105,31 +81,20 @@ fn sign_out_ends_the_session_and_its_children_only() {
     let it = fixture();
     let (other, child) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     it.sessions.open_public(&other, ann(), it.start);
-    it.sessions
-        .open_host(&child, other.digest(), HOST, it.start)
-        .unwrap();
+    it.sessions.open_host(&child, other.digest(), HOST, it.start).unwrap();
     assert!(it.sessions.sign_out(&it.public));
     assert!(!it.sessions.sign_out(&it.public));
     assert_eq!(it.sessions.public(&it.public, it.start), None);
     assert_eq!(it.sessions.host(&it.host, HOST, it.start), None);
-    assert_eq!(
-        it.sessions
-            .open_host(&Opaque::random().unwrap(), it.public, HOST, it.start),
-        Err(ParentEnded)
-    );
-    assert_eq!(
-        it.sessions.host(&child.digest(), HOST, it.start),
-        Some(ann())
-    );
+    assert_eq!(it.sessions.open_host(&Opaque::random().unwrap(), it.public, HOST, it.start), Err(ParentEnded));
+    assert_eq!(it.sessions.host(&child.digest(), HOST, it.start), Some(ann()));
 }
 
 #[test]
 fn user_with_too_many_sessions_loses_the_one_idle_longest_and_nobody_elses() {
     let it = fixture();
     let bob: UserName = "bob".parse().unwrap();
-    let ids: Vec<_> = (0..PUBLIC_SESSIONS_PER_USER_MAX)
-        .map(|_| Opaque::random().unwrap())
-        .collect();
+    let ids: Vec<_> = (0..PUBLIC_SESSIONS_PER_USER_MAX).map(|_| Opaque::random().unwrap()).collect();
     let mut now = it.start;
     for id in &ids {
         now += MOMENT;
@@ -137,12 +102,8 @@ fn user_with_too_many_sessions_loses_the_one_idle_longest_and_nobody_elses() {
     }
     // The first is used again, so the second has been idle longest.
     assert!(it.sessions.public(&ids[0].digest(), now + MOMENT).is_some());
-    it.sessions
-        .open_public(&Opaque::random().unwrap(), bob, now + MOMENT);
-    let live: Vec<_> = ids
-        .iter()
-        .map(|id| it.sessions.public(&id.digest(), now + MOMENT).is_some())
-        .collect();
+    it.sessions.open_public(&Opaque::random().unwrap(), bob, now + MOMENT);
+    let live: Vec<_> = ids.iter().map(|id| it.sessions.public(&id.digest(), now + MOMENT).is_some()).collect();
     assert_eq!(live.iter().position(|live| !live), Some(1));
     assert_eq!(live.iter().filter(|live| !**live).count(), 1);
     assert!(it.sessions.host(&it.host, HOST, now).is_some());
@@ -152,53 +113,28 @@ fn user_with_too_many_sessions_loses_the_one_idle_longest_and_nobody_elses() {
 fn sessions_are_bounded_in_every_direction() {
     let it = fixture();
     for _ in 0..HOST_SESSIONS_PER_PARENT_MAX + 10 {
-        it.sessions
-            .open_host(
-                &Opaque::random().unwrap(),
-                it.public,
-                HOST,
-                it.start + MOMENT,
-            )
-            .unwrap();
+        it.sessions.open_host(&Opaque::random().unwrap(), it.public, HOST, it.start + MOMENT).unwrap();
     }
-    assert_eq!(
-        it.sessions.state.read().hosts.len(),
-        HOST_SESSIONS_PER_PARENT_MAX
-    );
-    assert_eq!(
-        it.sessions.host(&it.host, HOST, it.start + MOMENT),
-        None,
-        "the oldest made room"
-    );
+    assert_eq!(it.sessions.state.read().hosts.len(), HOST_SESSIONS_PER_PARENT_MAX);
+    assert_eq!(it.sessions.host(&it.host, HOST, it.start + MOMENT), None, "the oldest made room");
 
     let mut state = State::default();
     for number in 0..PUBLIC_SESSIONS_MAX {
         let user: UserName = format!("user-{number}").parse().unwrap();
         let used = LastUse::new(it.start, it.start + MOMENT * u32::try_from(number).unwrap());
-        state.public.insert(
-            Opaque::random().unwrap().digest(),
-            Arc::new(PublicSession {
-                user,
-                opened: it.start,
-                used,
-            }),
-        );
+        state
+            .public
+            .insert(Opaque::random().unwrap().digest(), Arc::new(PublicSession { user, opened: it.start, used }));
     }
     state.make_public_room(&ann());
     assert_eq!(state.public.len(), PUBLIC_SESSIONS_MAX - 1);
-    assert!(
-        !state
-            .public
-            .values()
-            .any(|session| session.user.as_str() == "user-0")
-    );
+    assert!(!state.public.values().any(|session| session.user.as_str() == "user-0"));
 }
 
 #[test]
 fn expired_sessions_do_not_stay_in_memory() {
     let it = fixture();
-    it.sessions
-        .open_public(&Opaque::random().unwrap(), ann(), it.start + IDLE_MAX);
+    it.sessions.open_public(&Opaque::random().unwrap(), ann(), it.start + IDLE_MAX);
     let state = it.sessions.state.read();
     assert_eq!((state.public.len(), state.hosts.len()), (1, 0));
 }

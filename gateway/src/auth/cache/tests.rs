@@ -35,33 +35,17 @@ fn is_idle(cache: &Cache<u8, u8>) -> bool {
 async fn found_value_is_asked_for_again_when_due_and_a_miss_after_its_own_time() {
     let (cache, asked, start) = (Cache::new(), AtomicUsize::new(0), Instant::now());
     for at in [Duration::ZERO, REFRESH_AFTER - MOMENT] {
-        assert_eq!(
-            cache.get(&1, start + at, || say(&asked, Some(7))).await,
-            Ok(Some(7))
-        );
+        assert_eq!(cache.get(&1, start + at, || say(&asked, Some(7))).await, Ok(Some(7)));
         assert_eq!(count(&asked), 1);
     }
-    assert_eq!(
-        cache
-            .get(&1, start + REFRESH_AFTER, || say(&asked, Some(8)))
-            .await,
-        Ok(Some(8))
-    );
+    assert_eq!(cache.get(&1, start + REFRESH_AFTER, || say(&asked, Some(8))).await, Ok(Some(8)));
     assert_eq!(count(&asked), 2);
 
     for at in [Duration::ZERO, UNKNOWN_AGE_MAX - MOMENT] {
-        assert_eq!(
-            cache.get(&2, start + at, || say(&asked, None)).await,
-            Ok(None)
-        );
+        assert_eq!(cache.get(&2, start + at, || say(&asked, None)).await, Ok(None));
         assert_eq!(count(&asked), 3);
     }
-    assert_eq!(
-        cache
-            .get(&2, start + UNKNOWN_AGE_MAX, || say(&asked, Some(9)))
-            .await,
-        Ok(Some(9))
-    );
+    assert_eq!(cache.get(&2, start + UNKNOWN_AGE_MAX, || say(&asked, Some(9))).await, Ok(Some(9)));
     assert!(is_idle(&cache));
 }
 
@@ -90,10 +74,7 @@ async fn callers_of_one_key_share_one_look_up() {
 #[tokio::test(start_paused = true)]
 async fn value_that_is_due_is_refreshed_by_one_caller_while_others_use_it() {
     let (cache, asked, start) = (Cache::new(), AtomicUsize::new(0), Instant::now());
-    assert_eq!(
-        cache.get(&1, start, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&1, start, || say(&asked, Some(7))).await, Ok(Some(7)));
     let (go, due) = (Notify::new(), start + REFRESH_AFTER);
     let refresher = cache.get(&1, due, || async {
         go.notified().await;
@@ -101,38 +82,23 @@ async fn value_that_is_due_is_refreshed_by_one_caller_while_others_use_it() {
     });
     let others = async {
         for _ in 0..3 {
-            assert_eq!(
-                cache.get(&1, due, || say(&asked, Some(99))).await,
-                Ok(Some(7))
-            );
+            assert_eq!(cache.get(&1, due, || say(&asked, Some(99))).await, Ok(Some(7)));
         }
         go.notify_one();
     };
     assert_eq!(join(refresher, others).await.0, Ok(Some(8)));
     assert_eq!(count(&asked), 2);
-    assert_eq!(
-        cache.get(&1, due, || say(&asked, Some(99))).await,
-        Ok(Some(8))
-    );
+    assert_eq!(cache.get(&1, due, || say(&asked, Some(99))).await, Ok(Some(8)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn broken_store_does_not_stretch_the_age_of_a_value() {
     let (cache, asked, start) = (Cache::new(), AtomicUsize::new(0), Instant::now());
-    assert_eq!(
-        cache.get(&1, start, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
-    assert_eq!(
-        cache.get(&1, start + REFRESH_AFTER, fail).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&1, start, || say(&asked, Some(7))).await, Ok(Some(7)));
+    assert_eq!(cache.get(&1, start + REFRESH_AFTER, fail).await, Ok(Some(7)));
     let last = start + KNOWN_AGE_MAX - MOMENT;
     assert_eq!(cache.get(&1, last, fail).await, Ok(Some(7)));
-    assert_eq!(
-        cache.get(&1, start + KNOWN_AGE_MAX, fail).await,
-        Err(Unavailable)
-    );
+    assert_eq!(cache.get(&1, start + KNOWN_AGE_MAX, fail).await, Err(Unavailable));
     // A refresh that begins late and hangs ends past the value's time: then the value may not be used any more.
     assert_eq!(cache.get(&1, last, never).await, Err(Unavailable));
     assert!(is_idle(&cache));
@@ -176,77 +142,38 @@ async fn forgotten_key_is_asked_for_again_even_if_a_look_up_was_under_way() {
     assert_eq!(old.await, Ok(Some(7)));
     assert_eq!(cache.get(&1, now, || say(&asked, None)).await, Ok(None));
     cache.forget(&1, now);
-    assert_eq!(
-        cache.get(&1, now, || say(&asked, Some(8))).await,
-        Ok(Some(8))
-    );
+    assert_eq!(cache.get(&1, now, || say(&asked, Some(8))).await, Ok(Some(8)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn value_that_vanished_is_not_used_again() {
     let (cache, asked, start) = (Cache::new(), AtomicUsize::new(0), Instant::now());
-    assert_eq!(
-        cache.get(&1, start, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
-    assert_eq!(
-        cache
-            .get(&1, start + REFRESH_AFTER, || say(&asked, None))
-            .await,
-        Ok(None)
-    );
-    assert_eq!(
-        cache
-            .get(&1, start + REFRESH_AFTER, || say(&asked, Some(9)))
-            .await,
-        Ok(None)
-    );
+    assert_eq!(cache.get(&1, start, || say(&asked, Some(7))).await, Ok(Some(7)));
+    assert_eq!(cache.get(&1, start + REFRESH_AFTER, || say(&asked, None)).await, Ok(None));
+    assert_eq!(cache.get(&1, start + REFRESH_AFTER, || say(&asked, Some(9))).await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn look_ups_under_way_are_bounded_and_found_values_still_served() {
     let (cache, asked, now) = (Cache::new(), AtomicUsize::new(0), Instant::now());
-    assert_eq!(
-        cache.get(&0, now, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&0, now, || say(&asked, Some(7))).await, Ok(Some(7)));
     let keys: Vec<usize> = (1..=LOADS_MAX).collect();
-    let mut hanging: Vec<_> = keys
-        .iter()
-        .map(|key| Box::pin(cache.get(key, now, never)))
-        .collect();
+    let mut hanging: Vec<_> = keys.iter().map(|key| Box::pin(cache.get(key, now, never))).collect();
     for one in &mut hanging {
         assert!(futures_util::poll!(one).is_pending());
     }
-    assert_eq!(
-        cache.get(&usize::MAX, now, || say(&asked, Some(7))).await,
-        Err(Unavailable)
-    );
-    assert_eq!(
-        cache
-            .get(&0, now + REFRESH_AFTER, || say(&asked, Some(8)))
-            .await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&usize::MAX, now, || say(&asked, Some(7))).await, Err(Unavailable));
+    assert_eq!(cache.get(&0, now + REFRESH_AFTER, || say(&asked, Some(8))).await, Ok(Some(7)));
     drop(hanging);
-    assert_eq!(
-        cache.get(&usize::MAX, now, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&usize::MAX, now, || say(&asked, Some(7))).await, Ok(Some(7)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn flood_of_misses_pushes_out_no_found_value() {
     let (cache, asked, now) = (Cache::new(), AtomicUsize::new(0), Instant::now());
-    assert_eq!(
-        cache.get(&0, now, || say(&asked, Some(7))).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&0, now, || say(&asked, Some(7))).await, Ok(Some(7)));
     for key in 1..=2 * UNKNOWN_ENTRIES_MAX {
         assert_eq!(cache.get(&key, now, || say(&asked, None)).await, Ok(None));
     }
-    assert_eq!(
-        cache.get(&0, now, || say(&asked, Some(8))).await,
-        Ok(Some(7))
-    );
+    assert_eq!(cache.get(&0, now, || say(&asked, Some(8))).await, Ok(Some(7)));
 }

@@ -16,12 +16,7 @@ fn bearer_of(token: &Token) -> String {
 }
 
 fn read(lines: &[(HeaderName, &str)]) -> Offered {
-    let pair = |(name, value): &(HeaderName, &str)| {
-        (
-            name.clone(),
-            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
-        )
-    };
+    let pair = |(name, value): &(HeaderName, &str)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
     Offered::read(&lines.iter().map(pair).collect(), CookieNames::new(false))
 }
 
@@ -33,14 +28,8 @@ fn own_header_wins_over_authorization_and_both_over_the_cookie() {
     let own = (GATEWAY_AUTHORIZATION, &*bearer_of(&first));
     let shared = (AUTHORIZATION, &*bearer_of(&second));
     let cookie = (COOKIE, &*cookie);
-    assert_eq!(
-        read(&[cookie.clone(), shared.clone(), own]),
-        Offered::Token(first.hash())
-    );
-    assert_eq!(
-        read(&[cookie.clone(), shared]),
-        Offered::Token(second.hash())
-    );
+    assert_eq!(read(&[cookie.clone(), shared.clone(), own]), Offered::Token(first.hash()));
+    assert_eq!(read(&[cookie.clone(), shared]), Offered::Token(second.hash()));
     assert_eq!(read(&[cookie]), Offered::Session(session.digest()));
     assert_eq!(read(&[]), Offered::Nothing);
 }
@@ -49,21 +38,9 @@ fn own_header_wins_over_authorization_and_both_over_the_cookie() {
 fn authorization_of_the_app_is_none_of_ours() {
     let session = Opaque::random().unwrap();
     let cookie = format!("gateway_session={}", session.reveal());
-    for value in [
-        "Basic Z3d1Xw==",
-        "Bearer eyJhbGciOi",
-        "gwu_x",
-        "Bearer",
-        "",
-        "Digest gwu_",
-        "\u{ff}",
-    ] {
+    for value in ["Basic Z3d1Xw==", "Bearer eyJhbGciOi", "gwu_x", "Bearer", "", "Digest gwu_", "\u{ff}"] {
         assert_eq!(read(&[(AUTHORIZATION, value)]), Offered::Nothing, "{value}");
-        assert_eq!(
-            read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]),
-            Offered::Session(session.digest()),
-            "{value}"
-        );
+        assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), Offered::Session(session.digest()), "{value}");
     }
 }
 
@@ -73,49 +50,20 @@ fn token_that_cannot_be_used_is_refused_and_never_falls_back_to_the_cookie() {
     let agent = bearer_of(&token(TokenKind::Agent));
     let cookie = format!("gateway_session={}", Opaque::random().unwrap().reveal());
     let cut = bearer_of(&good).replace("gwu_", "gwu_x");
-    for value in [
-        "Bearer gwu_",
-        &cut,
-        &agent,
-        "bearer gwa_x",
-        "BEARER  gwu_\u{ff}",
-    ] {
-        assert_eq!(
-            read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]),
-            Offered::Refused,
-            "{value}"
-        );
-        assert!(
-            is_gateway_bearer(&HeaderValue::from_bytes(value.as_bytes()).unwrap()),
-            "{value}"
-        );
+    for value in ["Bearer gwu_", &cut, &agent, "bearer gwa_x", "BEARER  gwu_\u{ff}"] {
+        assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), Offered::Refused, "{value}");
+        assert!(is_gateway_bearer(&HeaderValue::from_bytes(value.as_bytes()).unwrap()), "{value}");
     }
     // What is in our own header is for us, whatever it is.
     for value in ["", "Basic x", "Bearer eyJ", &agent, good.reveal()] {
         let good = bearer_of(&good);
-        let lines = [
-            (GATEWAY_AUTHORIZATION, value),
-            (AUTHORIZATION, &good),
-            (COOKIE, &cookie),
-        ];
+        let lines = [(GATEWAY_AUTHORIZATION, value), (AUTHORIZATION, &good), (COOKIE, &cookie)];
         assert_eq!(read(&lines), Offered::Refused, "{value}");
     }
     let twice = bearer_of(&good);
-    assert_eq!(
-        read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, &twice)]),
-        Offered::Refused
-    );
-    assert_eq!(
-        read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, "Basic x")]),
-        Offered::Token(good.hash())
-    );
-    assert_eq!(
-        read(&[
-            (GATEWAY_AUTHORIZATION, &twice),
-            (GATEWAY_AUTHORIZATION, &twice)
-        ]),
-        Offered::Refused
-    );
+    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, &twice)]), Offered::Refused);
+    assert_eq!(read(&[(AUTHORIZATION, &twice), (AUTHORIZATION, "Basic x")]), Offered::Token(good.hash()));
+    assert_eq!(read(&[(GATEWAY_AUTHORIZATION, &twice), (GATEWAY_AUTHORIZATION, &twice)]), Offered::Refused);
 }
 
 #[test]
@@ -128,10 +76,7 @@ fn scheme_is_compared_without_regard_to_case() {
 #[test]
 fn cookie_that_occurs_twice_is_refused() {
     let cookie = format!("gateway_session={}", Opaque::random().unwrap().reveal());
-    assert_eq!(
-        read(&[(COOKIE, &cookie), (COOKIE, &cookie)]),
-        Offered::Refused
-    );
+    assert_eq!(read(&[(COOKIE, &cookie), (COOKIE, &cookie)]), Offered::Refused);
 }
 
 /// A store that knows nobody and must not be asked.
@@ -146,14 +91,9 @@ async fn session_proves_its_user_at_its_own_host_only() {
     let (public, host) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     let ann: UserName = "ann".parse().unwrap();
     sessions.open_public(&public, ann.clone(), now);
-    sessions
-        .open_host(&host, public.digest(), HOST, now)
-        .unwrap();
+    sessions.open_host(&host, public.digest(), HOST, now).unwrap();
     let identities = Identities::new(sessions);
-    let known = Some(Principal {
-        user: ann,
-        via: Via::Browser,
-    });
+    let known = Some(Principal { user: ann, via: Via::Browser });
     for (id, at, expected) in [
         (&public, At::Public, &known),
         (&host, At::Workspace(HOST), &known),
@@ -162,22 +102,10 @@ async fn session_proves_its_user_at_its_own_host_only() {
         (&host, At::Workspace("8081-app.zone"), &None),
     ] {
         let offered = Offered::Session(id.digest());
-        assert_eq!(
-            &identities
-                .principal(&offered, at, now, nobody)
-                .await
-                .unwrap(),
-            expected,
-            "{at:?}"
-        );
+        assert_eq!(&identities.principal(&offered, at, now, nobody).await.unwrap(), expected, "{at:?}");
     }
     for offered in [Offered::Nothing, Offered::Refused] {
-        assert_eq!(
-            identities
-                .principal(&offered, At::Public, now, nobody)
-                .await,
-            Ok(None)
-        );
+        assert_eq!(identities.principal(&offered, At::Public, now, nobody).await, Ok(None));
     }
 }
 
@@ -193,16 +121,10 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
         assert_eq!(asked, hash);
         async { Ok::<_, Infallible>(Some(bob.clone())) }
     };
-    let known = Ok(Some(Principal {
-        user: bob.clone(),
-        via: Via::ApiToken,
-    }));
+    let known = Ok(Some(Principal { user: bob.clone(), via: Via::ApiToken }));
     assert_eq!(identities.principal(&offered, at, now, found).await, known);
     assert_eq!(identities.principal(&offered, at, now, nobody).await, known);
     identities.forget_token(&hash, now);
     let gone = |_| async { Ok::<_, Infallible>(None) };
-    assert_eq!(
-        identities.principal(&offered, at, now, gone).await,
-        Ok(None)
-    );
+    assert_eq!(identities.principal(&offered, at, now, gone).await, Ok(None));
 }

@@ -47,18 +47,12 @@ impl DevSignIn {
     /// Makes one that signs everybody in as `user`. No code is good yet.
     #[must_use]
     pub fn new(user: UserName) -> Self {
-        Self {
-            user,
-            state: Mutex::default(),
-        }
+        Self { user, state: Mutex::default() }
     }
 
     /// Makes `code` the good one, on the operator's word; an earlier one is worth nothing any more.
     pub fn issue(&self, code: &Opaque, now: Instant) {
-        self.state.lock().good = Some(Code {
-            digest: code.digest(),
-            issued: now,
-        });
+        self.state.lock().good = Some(Code { digest: code.digest(), issued: now });
     }
 
     /// Redeems a code: the user, if it was the good one. A wrong one does not use up the good one.
@@ -82,10 +76,7 @@ impl DevSignIn {
             return false;
         }
         state.printed_for_visitor = Some(now);
-        state.good = Some(Code {
-            digest: fresh.digest(),
-            issued: now,
-        });
+        state.good = Some(Code { digest: fresh.digest(), issued: now });
         true
     }
 }
@@ -97,11 +88,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_nanos(1);
 
     fn fixture() -> (DevSignIn, Opaque, Instant) {
-        let (sign_in, code, now) = (
-            DevSignIn::new("dev".parse().unwrap()),
-            Opaque::random().unwrap(),
-            Instant::now(),
-        );
+        let (sign_in, code, now) = (DevSignIn::new("dev".parse().unwrap()), Opaque::random().unwrap(), Instant::now());
         sign_in.issue(&code, now);
         (sign_in, code, now)
     }

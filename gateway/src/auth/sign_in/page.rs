@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 
@@ -28,9 +28,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(
-        "default-src 'none'; frame-ancestors 'none'",
-    ))
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
 });
 
 /// A page of its own, shown instead of going on.
@@ -85,12 +83,9 @@ impl Page {
                 "It was begun in another browser, took too long, or cookies are turned off. Open the workspace's address \
                  again.",
             ),
-            Self::SignedOut => (
-                StatusCode::OK,
-                None,
-                "You are signed out",
-                "This browser has no access to any workspace any more.",
-            ),
+            Self::SignedOut => {
+                (StatusCode::OK, None, "You are signed out", "This browser has no access to any workspace any more.")
+            }
             Self::NotAVisit => (
                 StatusCode::BAD_REQUEST,
                 Some("bad_request"),
@@ -135,10 +130,7 @@ impl Page {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
         }
         if status == StatusCode::UNAUTHORIZED {
-            headers.insert(
-                WWW_AUTHENTICATE,
-                HeaderValue::from_static("Bearer realm=\"gateway\""),
-            );
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
@@ -155,10 +147,7 @@ pub(super) fn redirect(
 ) -> Result<Response<Bytes>, Page> {
     let mut response = plain(status, Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(
-        LOCATION,
-        HeaderValue::try_from(location).map_err(|_| Page::BadRequest)?,
-    );
+    headers.insert(LOCATION, HeaderValue::try_from(location).map_err(|_| Page::BadRequest)?);
     if let Some(cookie) = cookie {
         headers.insert(SET_COOKIE, cookie);
     }
@@ -200,31 +189,21 @@ mod tests {
     fn pages_are_plain_words_that_need_no_escaping() {
         for page in ALL {
             let (_, _, title, text) = page.parts();
-            assert!(
-                !format!("{title}{text}").contains(['<', '>', '&', '"', '{', '\n']),
-                "{page:?}"
-            );
+            assert!(!format!("{title}{text}").contains(['<', '>', '&', '"', '{', '\n']), "{page:?}");
             assert!(!text.contains("  "), "{page:?}");
         }
     }
 
     #[test]
     fn failures_are_named_for_browsers_and_for_programs() {
-        let browser: HeaderMap = [(ACCEPT, HeaderValue::from_static("text/html"))]
-            .into_iter()
-            .collect();
+        let browser: HeaderMap = [(ACCEPT, HeaderValue::from_static("text/html"))].into_iter().collect();
         for page in ALL {
-            for (request, media) in [
-                (&browser, "text/html; charset=utf-8"),
-                (&HeaderMap::new(), "application/problem+json"),
-            ] {
+            for (request, media) in
+                [(&browser, "text/html; charset=utf-8"), (&HeaderMap::new(), "application/problem+json")]
+            {
                 let response = page.response(request);
                 let failed = !response.status().is_success();
-                assert_eq!(
-                    response.headers().contains_key(GATEWAY_ERROR),
-                    failed,
-                    "{page:?}"
-                );
+                assert_eq!(response.headers().contains_key(GATEWAY_ERROR), failed, "{page:?}");
                 if failed {
                     assert_eq!(response.headers()[CONTENT_TYPE], media, "{page:?}");
                 }

@@ -22,10 +22,7 @@ impl ReturnPath {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let path = text.split('?').next().unwrap_or_default();
-        let is_clean = text
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
-            && !path.contains('\\');
+        let is_clean = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') && !path.contains('\\');
         let stays = path.starts_with('/') && !path.starts_with("//");
         (is_clean && stays && text.len() <= RETURN_PATH_BYTES_MAX).then(|| Self(text.into()))
     }
@@ -61,26 +58,18 @@ pub fn is_reserved(path: &str) -> bool {
         }
     }
     // The slash at the front is taken literally too: an app may read the first segment before it resolves the dots.
-    let literal = decoded
-        .split(|byte| matches!(byte, b'/' | b'\\'))
-        .find(|segment| !matches!(*segment, b"" | b"."));
+    let literal = decoded.split(|byte| matches!(byte, b'/' | b'\\')).find(|segment| !matches!(*segment, b"" | b"."));
     depth_first.first() == Some(&RESERVED_SEGMENT) || literal == Some(RESERVED_SEGMENT)
 }
 
 /// Decodes `%XX` once (RFC 3986, section 2.1) and leaves everything else, broken escapes included, as it is.
 fn percent_decoded(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: u8| {
-        char::from(byte)
-            .to_digit(16)
-            .and_then(|value| u8::try_from(value).ok())
-    };
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
         let escape = match (first, after) {
-            (b'%', [high, low, tail @ ..]) => digit(*high)
-                .zip(digit(*low))
-                .map(|(high, low)| (high * 16 + low, tail)),
+            (b'%', [high, low, tail @ ..]) => digit(*high).zip(digit(*low)).map(|(high, low)| (high * 16 + low, tail)),
             _ => None,
         };
         let (byte, tail) = escape.unwrap_or((*first, after));
@@ -130,13 +119,7 @@ mod tests {
 
     #[test]
     fn return_path_keeps_every_byte() {
-        for text in [
-            "/",
-            "/a//b/../c;d=e",
-            "/a?b=//evil&c=%2f%2F+\\|&&=",
-            "/%2e%2e/?",
-            "/a?b?c",
-        ] {
+        for text in ["/", "/a//b/../c;d=e", "/a?b=//evil&c=%2f%2F+\\|&&=", "/%2e%2e/?", "/a?b?c"] {
             assert_eq!(ReturnPath::parse(text).unwrap().as_str(), text);
         }
         let longest = format!("/{}", "a".repeat(RETURN_PATH_BYTES_MAX - 1));

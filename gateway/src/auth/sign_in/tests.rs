@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HeaderValue, LOCATION, REFERRER_POLICY,
-};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HeaderValue, LOCATION, REFERRER_POLICY};
 use parking_lot::Mutex;
 
 use super::*;
@@ -35,19 +33,8 @@ fn fixture_at(public_url: &str) -> Fixture {
     };
     let site = Site::new(&public_url.parse().unwrap()).unwrap();
     let is_workspace_host = Box::new(|host: &str| host.ends_with(".zone"));
-    let pages = SignIn::new(
-        site,
-        Arc::clone(&sessions),
-        "dev".parse().unwrap(),
-        is_workspace_host,
-        announce,
-    );
-    Fixture {
-        pages,
-        sessions,
-        printed,
-        now,
-    }
+    let pages = SignIn::new(site, Arc::clone(&sessions), "dev".parse().unwrap(), is_workspace_host, announce);
+    Fixture { pages, sessions, printed, now }
 }
 
 fn fixture() -> Fixture {
@@ -61,18 +48,9 @@ struct Browser {
 }
 
 impl Browser {
-    fn send(
-        &mut self,
-        it: &Fixture,
-        mut request: Request<()>,
-        host: &str,
-        now: Instant,
-    ) -> Response<Bytes> {
+    fn send(&mut self, it: &Fixture, mut request: Request<()>, host: &str, now: Instant) -> Response<Bytes> {
         let own = self.jar.iter().filter(|((of, _), _)| of == host);
-        let line = own
-            .map(|((_, name), value)| format!("{name}={value}"))
-            .collect::<Vec<_>>()
-            .join("; ");
+        let line = own.map(|((_, name), value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ");
         if !line.is_empty() {
             request.headers_mut().insert(COOKIE, line.parse().unwrap());
         }
@@ -86,8 +64,7 @@ impl Browser {
         for set in response.headers().get_all(SET_COOKIE) {
             let pair = set.to_str().unwrap().split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();
-            self.jar
-                .insert((host.to_owned(), name.to_owned()), value.to_owned());
+            self.jar.insert((host.to_owned(), name.to_owned()), value.to_owned());
         }
         assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         assert_eq!(response.headers()[REFERRER_POLICY], "no-referrer");
@@ -135,10 +112,7 @@ fn location(response: &Response<Bytes>) -> &str {
 }
 
 fn error(response: &Response<Bytes>) -> &str {
-    response
-        .headers()
-        .get("gateway-error")
-        .map_or("", |code| code.to_str().unwrap())
+    response.headers().get("gateway-error").map_or("", |code| code.to_str().unwrap())
 }
 
 #[test]
@@ -148,14 +122,8 @@ fn signing_in_leads_back_to_the_very_address_that_was_asked_for() {
     browser.sign_in(&it);
     let wanted = "/a//b/..;c?q=%2f%2F+ü=&&x?y".replace('ü', "%c3%bc");
     let first = browser.visit(&it, HOST, &wanted, it.now);
-    assert_eq!(
-        (first.status(), error(&first)),
-        (StatusCode::FOUND, "sign_in_required")
-    );
-    assert!(
-        location(&first)
-            .starts_with("http://gw.localhost:8080/.gateway/authorize?host=8080-app.zone&return=")
-    );
+    assert_eq!((first.status(), error(&first)), (StatusCode::FOUND, "sign_in_required"));
+    assert!(location(&first).starts_with("http://gw.localhost:8080/.gateway/authorize?host=8080-app.zone&return="));
     let second = browser.visit(&it, PUBLIC, location(&first), it.now);
     assert!(location(&second).starts_with("http://8080-app.zone:8080/.gateway/callback?code="));
     let third = browser.visit(&it, HOST, location(&second), it.now);
@@ -166,9 +134,7 @@ fn signing_in_leads_back_to_the_very_address_that_was_asked_for() {
     for other in ["8081-app.zone", "8080-other.zone", "app.zone"] {
         let mut thief = browser.clone();
         let stolen = thief.jar[&(HOST.to_owned(), "gateway_session".to_owned())].clone();
-        thief
-            .jar
-            .insert((other.to_owned(), "gateway_session".to_owned()), stolen);
+        thief.jar.insert((other.to_owned(), "gateway_session".to_owned()), stolen);
         assert_eq!(thief.user_at(&it, other, it.now), None, "{other}");
     }
     assert_eq!(browser.user_at(&it, HOST, it.now + AGE_MAX), None);
@@ -182,10 +148,7 @@ fn callback_in_another_browser_fails_even_if_that_one_is_in_a_sign_in_too() {
     let callback = attacker.up_to_callback(&it, HOST, "/");
     let mut without_nonce = Browser::default();
     let response = without_nonce.visit(&it, HOST, &callback, it.now);
-    assert_eq!(
-        (response.status(), error(&response)),
-        (StatusCode::UNAUTHORIZED, "sign_in_required")
-    );
+    assert_eq!((response.status(), error(&response)), (StatusCode::UNAUTHORIZED, "sign_in_required"));
     assert!(without_nonce.jar.is_empty());
     let mut with_nonce = Browser::default();
     with_nonce.visit(&it, HOST, "/", it.now);
@@ -200,41 +163,19 @@ fn callback_works_once_at_its_own_host_and_in_time() {
     let mut browser = Browser::default();
     browser.sign_in(&it);
     let callback = browser.up_to_callback(&it, HOST, "/");
-    assert_eq!(
-        browser.visit(&it, HOST, &callback, it.now).status(),
-        StatusCode::SEE_OTHER
-    );
-    assert_eq!(
-        browser.visit(&it, HOST, &callback, it.now).status(),
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(browser.visit(&it, HOST, &callback, it.now).status(), StatusCode::SEE_OTHER);
+    assert_eq!(browser.visit(&it, HOST, &callback, it.now).status(), StatusCode::UNAUTHORIZED);
 
-    let elsewhere = browser
-        .up_to_callback(&it, HOST, "/")
-        .replace(HOST, "8081-app.zone");
+    let elsewhere = browser.up_to_callback(&it, HOST, "/").replace(HOST, "8081-app.zone");
     let nonce = browser.jar[&(HOST.to_owned(), "gateway_pre".to_owned())].clone();
-    browser.jar.insert(
-        ("8081-app.zone".to_owned(), "gateway_pre".to_owned()),
-        nonce,
-    );
-    assert_eq!(
-        browser.visit(&it, HOST, &elsewhere, it.now).status(),
-        StatusCode::UNAUTHORIZED
-    );
+    browser.jar.insert(("8081-app.zone".to_owned(), "gateway_pre".to_owned()), nonce);
+    assert_eq!(browser.visit(&it, HOST, &elsewhere, it.now).status(), StatusCode::UNAUTHORIZED);
 
     let late = browser.up_to_callback(&it, HOST, "/");
-    assert_eq!(
-        browser
-            .visit(&it, HOST, &late, it.now + TRANSFER_AGE_MAX)
-            .status(),
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(browser.visit(&it, HOST, &late, it.now + TRANSFER_AGE_MAX).status(), StatusCode::UNAUTHORIZED);
     let just = browser.up_to_callback(&it, HOST, "/");
     let last = it.now + TRANSFER_AGE_MAX - MOMENT;
-    assert_eq!(
-        browser.visit(&it, HOST, &just, last).status(),
-        StatusCode::SEE_OTHER
-    );
+    assert_eq!(browser.visit(&it, HOST, &just, last).status(), StatusCode::SEE_OTHER);
 }
 
 #[test]
@@ -243,16 +184,10 @@ fn callback_after_sign_out_opens_nothing() {
     let mut browser = Browser::default();
     browser.sign_in(&it);
     let callback = browser.up_to_callback(&it, HOST, "/");
-    let post = Request::post(SIGN_OUT_PATH)
-        .header("sec-fetch-site", "same-origin")
-        .body(())
-        .unwrap();
+    let post = Request::post(SIGN_OUT_PATH).header("sec-fetch-site", "same-origin").body(()).unwrap();
     let response = browser.send(&it, post, PUBLIC, it.now);
     assert_eq!(response.status(), StatusCode::OK);
-    assert_eq!(
-        browser.visit(&it, HOST, &callback, it.now).status(),
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(browser.visit(&it, HOST, &callback, it.now).status(), StatusCode::UNAUTHORIZED);
 }
 
 #[test]
@@ -261,8 +196,7 @@ fn tabs_that_begin_together_share_one_nonce_and_all_arrive() {
     let mut browser = Browser::default();
     browser.sign_in(&it);
     let callbacks = ["/1", "/2", "/3"].map(|path| browser.up_to_callback(&it, HOST, path));
-    let arrived =
-        callbacks.map(|callback| location(&browser.visit(&it, HOST, &callback, it.now)).to_owned());
+    let arrived = callbacks.map(|callback| location(&browser.visit(&it, HOST, &callback, it.now)).to_owned());
     assert_eq!(arrived, ["/1", "/2", "/3"]);
 }
 
@@ -274,17 +208,8 @@ fn nonce_that_occurs_twice_is_refused() {
     let callback = browser.up_to_callback(&it, HOST, "/");
     let nonce = &browser.jar[&(HOST.to_owned(), "gateway_pre".to_owned())];
     let path = callback.strip_prefix("http://8080-app.zone:8080").unwrap();
-    let request = get(
-        path,
-        &[(
-            "cookie",
-            &format!("gateway_pre={nonce}; gateway_pre={nonce}"),
-        )],
-    );
-    let response = it
-        .pages
-        .answer_workspace(Visit::from(&request), HOST, it.now)
-        .unwrap();
+    let request = get(path, &[("cookie", &format!("gateway_pre={nonce}; gateway_pre={nonce}"))]);
+    let response = it.pages.answer_workspace(Visit::from(&request), HOST, it.now).unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -297,16 +222,8 @@ fn behind_tls_all_cookies_are_host_only_and_secure() {
     assert!(callback.starts_with("https://8080-app.zone/.gateway/callback"));
     let response = browser.visit(&it, HOST, &callback, it.now);
     let line = response.headers()[SET_COOKIE].to_str().unwrap();
-    assert!(
-        line.starts_with("__Host-gateway_session=") && line.ends_with("; Secure"),
-        "{line}"
-    );
-    assert!(
-        browser
-            .jar
-            .keys()
-            .all(|(_, name)| name.starts_with("__Host-"))
-    );
+    assert!(line.starts_with("__Host-gateway_session=") && line.ends_with("; Secure"), "{line}");
+    assert!(browser.jar.keys().all(|(_, name)| name.starts_with("__Host-")));
 }
 
 #[test]
@@ -328,24 +245,10 @@ fn authorize_serves_workspace_hosts_only_and_says_so_before_anything_else() {
         "evil.example%5c.zone",
         "a.zone&host=a.zone",
     ] {
-        let response = browser.visit(
-            &it,
-            PUBLIC,
-            &format!("{AUTHORIZE_PATH}?host={host}&return=/&pre={pre}"),
-            it.now,
-        );
-        assert_eq!(
-            (response.status(), error(&response)),
-            (StatusCode::BAD_REQUEST, "bad_request"),
-            "{host}"
-        );
+        let response = browser.visit(&it, PUBLIC, &format!("{AUTHORIZE_PATH}?host={host}&return=/&pre={pre}"), it.now);
+        assert_eq!((response.status(), error(&response)), (StatusCode::BAD_REQUEST, "bad_request"), "{host}");
     }
-    for query in [
-        format!("host={HOST}&return=/"),
-        format!("host={HOST}&pre=x"),
-        format!("pre={pre}"),
-        String::new(),
-    ] {
+    for query in [format!("host={HOST}&return=/"), format!("host={HOST}&pre=x"), format!("pre={pre}"), String::new()] {
         let response = browser.visit(&it, PUBLIC, &format!("{AUTHORIZE_PATH}?{query}"), it.now);
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{query}");
     }
@@ -354,33 +257,12 @@ fn authorize_serves_workspace_hosts_only_and_says_so_before_anything_else() {
 #[test]
 fn other_paths_are_left_to_the_caller() {
     let it = fixture();
-    for path in [
-        "/",
-        "/.gateway",
-        "/.gateway/",
-        "/.gateway/callback/",
-        "/.gateway/authorize",
-    ] {
+    for path in ["/", "/.gateway", "/.gateway/", "/.gateway/callback/", "/.gateway/authorize"] {
         let request = get(path, &[]);
-        assert!(
-            it.pages
-                .answer_workspace(Visit::from(&request), HOST, it.now)
-                .is_none(),
-            "{path}"
-        );
+        assert!(it.pages.answer_workspace(Visit::from(&request), HOST, it.now).is_none(), "{path}");
     }
-    for path in [
-        "/",
-        "/.gateway/callback",
-        "/.gateway/sign-in/",
-        "/%2egateway/sign-in",
-    ] {
+    for path in ["/", "/.gateway/callback", "/.gateway/sign-in/", "/%2egateway/sign-in"] {
         let request = get(path, &[]);
-        assert!(
-            it.pages
-                .answer_public(Visit::from(&request), it.now)
-                .is_none(),
-            "{path}"
-        );
+        assert!(it.pages.answer_public(Visit::from(&request), it.now).is_none(), "{path}");
     }
 }

@@ -50,9 +50,7 @@ pub struct Transfers {
 
 impl Default for Transfers {
     fn default() -> Self {
-        Self {
-            outstanding: Mutex::new(Expiring::new(TRANSFER_AGE_MAX, TRANSFERS_MAX)),
-        }
+        Self { outstanding: Mutex::new(Expiring::new(TRANSFER_AGE_MAX, TRANSFERS_MAX)) }
     }
 }
 
@@ -67,18 +65,8 @@ impl Transfers {
     /// # Errors
     ///
     /// Says which binding did not hold.
-    pub fn redeem(
-        &self,
-        code: &Opaque,
-        host: &str,
-        pre: &Digest,
-        now: Instant,
-    ) -> Result<Transfer, TransferRefused> {
-        let transfer = self
-            .outstanding
-            .lock()
-            .remove(&code.digest(), now)
-            .ok_or(TransferRefused::Unknown)?;
+    pub fn redeem(&self, code: &Opaque, host: &str, pre: &Digest, now: Instant) -> Result<Transfer, TransferRefused> {
+        let transfer = self.outstanding.lock().remove(&code.digest(), now).ok_or(TransferRefused::Unknown)?;
         if *transfer.host != *host {
             return Err(TransferRefused::WrongHost);
         }
@@ -103,35 +91,18 @@ mod tests {
     }
 
     fn fixture() -> Fixture {
-        let (transfers, code, now) = (
-            Transfers::default(),
-            Opaque::random().unwrap(),
-            Instant::now(),
-        );
+        let (transfers, code, now) = (Transfers::default(), Opaque::random().unwrap(), Instant::now());
         let digest = || Opaque::random().unwrap().digest();
         let return_to = ReturnPath::parse("/a?b").unwrap();
-        let transfer = Transfer {
-            host: HOST.into(),
-            pre: digest(),
-            parent: digest(),
-            return_to,
-        };
+        let transfer = Transfer { host: HOST.into(), pre: digest(), parent: digest(), return_to };
         transfers.issue(&code, transfer.clone(), now);
-        Fixture {
-            transfers,
-            code,
-            transfer,
-            now,
-        }
+        Fixture { transfers, code, transfer, now }
     }
 
     #[test]
     fn code_is_good_once() {
         let it = fixture();
-        let redeem = || {
-            it.transfers
-                .redeem(&it.code, HOST, &it.transfer.pre, it.now)
-        };
+        let redeem = || it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
         assert_eq!(redeem(), Ok(it.transfer.clone()));
         assert_eq!(redeem(), Err(TransferRefused::Unknown));
     }
@@ -140,41 +111,25 @@ mod tests {
     fn code_ends_exactly_at_its_bound() {
         let it = fixture();
         let late = it.now + TRANSFER_AGE_MAX;
-        assert_eq!(
-            it.transfers.redeem(&it.code, HOST, &it.transfer.pre, late),
-            Err(TransferRefused::Unknown)
-        );
+        assert_eq!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, late), Err(TransferRefused::Unknown));
         let it = fixture();
         let last = it.now + TRANSFER_AGE_MAX - Duration::from_nanos(1);
-        assert!(
-            it.transfers
-                .redeem(&it.code, HOST, &it.transfer.pre, last)
-                .is_ok()
-        );
+        assert!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, last).is_ok());
     }
 
     #[test]
     fn code_at_another_host_or_in_another_browser_is_refused_and_used_up() {
         for other in ["8081-app.zone", "app.zone", "8080-evil.zone", ""] {
             let it = fixture();
-            let refused = it
-                .transfers
-                .redeem(&it.code, other, &it.transfer.pre, it.now);
+            let refused = it.transfers.redeem(&it.code, other, &it.transfer.pre, it.now);
             assert_eq!(refused, Err(TransferRefused::WrongHost));
-            let again = it
-                .transfers
-                .redeem(&it.code, HOST, &it.transfer.pre, it.now);
+            let again = it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
             assert_eq!(again, Err(TransferRefused::Unknown));
         }
         let it = fixture();
         let stranger = Opaque::random().unwrap().digest();
-        assert_eq!(
-            it.transfers.redeem(&it.code, HOST, &stranger, it.now),
-            Err(TransferRefused::WrongBrowser)
-        );
-        let again = it
-            .transfers
-            .redeem(&it.code, HOST, &it.transfer.pre, it.now);
+        assert_eq!(it.transfers.redeem(&it.code, HOST, &stranger, it.now), Err(TransferRefused::WrongBrowser));
+        let again = it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
         assert_eq!(again, Err(TransferRefused::Unknown));
     }
 
@@ -182,14 +137,7 @@ mod tests {
     fn code_that_was_never_issued_is_unknown() {
         let it = fixture();
         let other = Opaque::random().unwrap();
-        assert_eq!(
-            it.transfers.redeem(&other, HOST, &it.transfer.pre, it.now),
-            Err(TransferRefused::Unknown)
-        );
-        assert!(
-            it.transfers
-                .redeem(&it.code, HOST, &it.transfer.pre, it.now)
-                .is_ok()
-        );
+        assert_eq!(it.transfers.redeem(&other, HOST, &it.transfer.pre, it.now), Err(TransferRefused::Unknown));
+        assert!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now).is_ok());
     }
 }

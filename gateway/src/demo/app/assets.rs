@@ -3,8 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Router;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -13,8 +12,7 @@ use axum::routing::get;
 use super::{App, hex};
 
 /// The page needs no more than this: no inline script or style, nothing from elsewhere.
-const POLICY: &str =
-    "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'";
 
 /// Bytes of the digest that go into an entity tag; enough that two versions never share one.
 const TAG_BYTES: usize = 12;
@@ -22,26 +20,10 @@ const TAG_BYTES: usize = 12;
 const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#23655a"/><path d="M7 23v-6a9 9 0 0 1 18 0v6" fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/><path d="M13 23v-5a3 3 0 0 1 6 0v5" fill="none" stroke="#9fd8c9" stroke-width="3" stroke-linecap="round"/></svg>"##;
 
 const PARTS: [Part; 4] = [
-    Part {
-        path: "/",
-        media_type: "text/html; charset=utf-8",
-        text: include_str!("../assets/index.html"),
-    },
-    Part {
-        path: "/app.css",
-        media_type: "text/css; charset=utf-8",
-        text: include_str!("../assets/app.css"),
-    },
-    Part {
-        path: "/app.js",
-        media_type: "text/javascript; charset=utf-8",
-        text: include_str!("../assets/app.js"),
-    },
-    Part {
-        path: "/favicon.svg",
-        media_type: "image/svg+xml",
-        text: ICON,
-    },
+    Part { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../assets/index.html") },
+    Part { path: "/app.css", media_type: "text/css; charset=utf-8", text: include_str!("../assets/app.css") },
+    Part { path: "/app.js", media_type: "text/javascript; charset=utf-8", text: include_str!("../assets/app.js") },
+    Part { path: "/favicon.svg", media_type: "image/svg+xml", text: ICON },
 ];
 
 #[derive(Clone, Copy)]
@@ -139,15 +121,7 @@ mod tests {
 
     #[test]
     fn the_page_needs_nothing_that_its_policy_forbids() {
-        for forbidden in [
-            " style=",
-            "<style",
-            "onclick=",
-            "onload=",
-            "javascript:",
-            "src=\"http",
-            "href=\"http",
-        ] {
+        for forbidden in [" style=", "<style", "onclick=", "onload=", "javascript:", "src=\"http", "href=\"http"] {
             assert!(!PAGE.contains(forbidden), "{forbidden}");
         }
         // The only script is the file; an inline one would have text between the tags.
@@ -160,19 +134,9 @@ mod tests {
 
     #[test]
     fn every_element_that_the_script_names_is_on_the_page_once() {
-        let named: Vec<&str> = SCRIPT
-            .split("$(\"")
-            .skip(1)
-            .filter_map(|rest| rest.split('"').next())
-            .collect();
+        let named: Vec<&str> = SCRIPT.split("$(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         assert!(named.len() > 20, "{named:?}");
-        for id in named.into_iter().chain([
-            "ws-state",
-            "ws-rtt",
-            "sse-seq",
-            "upload-result",
-            "request-table",
-        ]) {
+        for id in named.into_iter().chain(["ws-state", "ws-rtt", "sse-seq", "upload-result", "request-table"]) {
             assert_eq!(PAGE.matches(&format!(" id=\"{id}\"")).count(), 1, "{id}");
         }
     }

@@ -24,13 +24,10 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 pub(super) async fn upgrade(State(app): State<App>, upgrade: WebSocketUpgrade) -> Response {
     // Taken here, not in the callback: a stop between the answer and the callback must still wait for it.
     let task = app.tasks.token();
-    upgrade
-        .max_message_size(READ_BYTES_MAX)
-        .max_frame_size(READ_BYTES_MAX)
-        .on_upgrade(async move |socket| {
-            converse(socket, &app).await;
-            drop(task);
-        })
+    upgrade.max_message_size(READ_BYTES_MAX).max_frame_size(READ_BYTES_MAX).on_upgrade(async move |socket| {
+        converse(socket, &app).await;
+        drop(task);
+    })
 }
 
 /// Why the echo ended.
@@ -48,10 +45,7 @@ async fn converse(mut socket: WebSocket, app: &App) {
     let ending = app.stop.run_until_cancelled(echo(&mut socket)).await;
     let frame = match ending.unwrap_or(Ending::Stop) {
         Ending::Peer => return,
-        Ending::TooBig => close(
-            close_code::SIZE,
-            "messages of more than 1 MiB are not echoed",
-        ),
+        Ending::TooBig => close(close_code::SIZE, "messages of more than 1 MiB are not echoed"),
         Ending::Stop => close(close_code::AWAY, "the sample app stops"),
     };
     let goodbye = async {
@@ -66,10 +60,7 @@ async fn converse(mut socket: WebSocket, app: &App) {
 }
 
 fn close(code: u16, reason: &'static str) -> CloseFrame {
-    CloseFrame {
-        code,
-        reason: Utf8Bytes::from_static(reason),
-    }
+    CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
 }
 
 /// Pings are answered by the WebSocket layer while it reads.
@@ -105,8 +96,7 @@ mod tests {
     use super::super::tests::{Running, patiently, read_past, read_to_end};
     use super::*;
 
-    const HANDSHAKE: &[u8] =
-        b"GET /ws HTTP/1.1\r\nhost: app\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+    const HANDSHAKE: &[u8] = b"GET /ws HTTP/1.1\r\nhost: app\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
     const TEXT: u8 = 0x81;
     const BINARY: u8 = 0x82;
@@ -130,10 +120,7 @@ mod tests {
         let app = Running::start().await;
         let mut socket = connect(&app).await;
         write_frame(&mut socket, PING, b"are you there").await;
-        assert_eq!(
-            read_frame(&mut socket).await,
-            (PONG, b"are you there".to_vec())
-        );
+        assert_eq!(read_frame(&mut socket).await, (PONG, b"are you there".to_vec()));
     }
 
     #[tokio::test]
@@ -200,20 +187,13 @@ mod tests {
         let upgraded = patiently(hyper::upgrade::on(response)).await.unwrap();
         let mut socket = TokioIo::new(upgraded);
         write_frame(&mut socket, TEXT, b"over a stream").await;
-        assert_eq!(
-            read_frame(&mut socket).await,
-            (TEXT, b"over a stream".to_vec())
-        );
+        assert_eq!(read_frame(&mut socket).await, (TEXT, b"over a stream".to_vec()));
     }
 
     async fn connect(app: &Running) -> TcpStream {
         let mut socket = app.send(HANDSHAKE).await;
         let head = read_past(&mut socket, b"\r\n\r\n").await;
-        assert!(
-            head.starts_with(b"HTTP/1.1 101 "),
-            "{}",
-            String::from_utf8_lossy(&head)
-        );
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
         socket
     }
 

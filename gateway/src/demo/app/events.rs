@@ -54,16 +54,9 @@ pub(super) async fn stream(
         let app = app.clone();
         async move {
             sleep_until(app.started + Duration::from_secs(seq)).await;
-            let tick = Tick {
-                seq,
-                time_unix_ms: unix_ms(),
-                uptime_seconds: app.uptime().as_secs(),
-                replayed: seq < latest,
-            };
-            Some((
-                Ok::<_, Infallible>(event(&tick)),
-                (seq.saturating_add(1), held),
-            ))
+            let tick =
+                Tick { seq, time_unix_ms: unix_ms(), uptime_seconds: app.uptime().as_secs(), replayed: seq < latest };
+            Some((Ok::<_, Infallible>(event(&tick)), (seq.saturating_add(1), held)))
         }
     });
     Sse::new(ticks.take_until(stop.cancelled_owned()))
@@ -119,10 +112,7 @@ mod tests {
         assert!(first.contains("content-type: text/event-stream"), "{first}");
         assert!(first.contains("id: 0\n"), "{first}");
         assert!(first.contains("retry: 2000\n"), "{first}");
-        assert!(
-            first.contains("data: {\"seq\":0,\"time_unix_ms\":"),
-            "{first}"
-        );
+        assert!(first.contains("data: {\"seq\":0,\"time_unix_ms\":"), "{first}");
         let second = text(read_past(&mut socket, b"\n\n").await);
         assert!(second.contains("id: 1\n"), "{second}");
         assert!(second.contains("\"replayed\":false"), "{second}");

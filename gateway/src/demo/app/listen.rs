@@ -29,17 +29,9 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Accepts and serves until `stop` fires, then brings everybody home.
-pub(super) async fn run(
-    listener: TcpListener,
-    router: Router,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) {
+pub(super) async fn run(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
     let cut = CancellationToken::new();
-    let owner = Owner {
-        tasks: tasks.clone(),
-        cut: cut.clone(),
-    };
+    let owner = Owner { tasks: tasks.clone(), cut: cut.clone() };
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -65,22 +57,13 @@ pub(super) async fn run(
         tasks.wait().await;
     };
     if timeout(STOP_GRACE, home).await.is_err() {
-        tracing::debug!(
-            connections = connections.len(),
-            "sample app cuts what did not end in time"
-        );
+        tracing::debug!(connections = connections.len(), "sample app cuts what did not end in time");
         cut.cancel();
         connections.shutdown().await;
     }
 }
 
-async fn connection(
-    socket: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    owner: Owner,
-    stop: CancellationToken,
-) {
+async fn connection(socket: TcpStream, peer: SocketAddr, router: Router, owner: Owner, stop: CancellationToken) {
     if let Err(error) = serve_connection(socket, peer, router, owner, stop).await {
         // A client that goes away mid-request ends here too, so this is not worth more than a trace.
         tracing::trace!(%peer, error = %error, "connection of the sample app ended");
@@ -103,10 +86,7 @@ async fn serve_connection(
     });
     let mut builder = Builder::new(owner);
     builder.http1().timer(TokioTimer::new());
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .enable_connect_protocol();
+    builder.http2().timer(TokioTimer::new()).enable_connect_protocol();
     let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), service));
     tokio::select! {
         ended = serving.as_mut() => return ended,
@@ -149,9 +129,8 @@ mod tests {
     async fn a_request_that_outlasts_the_grace_is_cut() {
         let app = Running::start().await;
         // The upload promises a byte that never comes, so only the cut can end it.
-        let mut socket = app
-            .send(b"POST /upload HTTP/1.1\r\nhost: app\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n")
-            .await;
+        let mut socket =
+            app.send(b"POST /upload HTTP/1.1\r\nhost: app\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n").await;
         read_past(&mut socket, b"100 Continue").await;
         app.stop();
         app.stopped().await;

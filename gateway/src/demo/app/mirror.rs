@@ -80,10 +80,7 @@ fn target(parts: &Parts) -> String {
 }
 
 fn fields(headers: &HeaderMap) -> Vec<Field> {
-    headers
-        .iter()
-        .map(|(name, value)| (name.to_string(), readable(value)))
-        .collect()
+    headers.iter().map(|(name, value)| (name.to_string(), readable(value))).collect()
 }
 
 /// The value as text: UTF-8 if it is that, else one character per byte, so that nothing is lost (RFC 9110, section 5.5).
@@ -119,10 +116,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_authority_of_http_2_is_shown_beside_the_target() {
-        for (version, target) in [
-            (Version::HTTP_2, "/request/%2F?a=%20b"),
-            (Version::HTTP_11, "http://app.test:81/request/%2F?a=%20b"),
-        ] {
+        for (version, target) in
+            [(Version::HTTP_2, "/request/%2F?a=%20b"), (Version::HTTP_11, "http://app.test:81/request/%2F?a=%20b")]
+        {
             let request = Request::get("http://app.test:81/request/%2F?a=%20b").version(version);
             let seen = json_of(answer(request.body(Body::empty()).unwrap()).await).await;
             assert_eq!(seen["target"], target);
@@ -147,13 +143,9 @@ mod tests {
         assert_eq!(seen["body_bytes"], 4);
         assert_eq!(
             seen["headers"],
-            json!([
-                ["x-second", "1"],
-                ["accept", "*/*"],
-                ["x-first", "a"],
-                ["x-first", "b"],
-                ["x-bytes", "caf\u{e9}"],
-            ])
+            json!(
+                [["x-second", "1"], ["accept", "*/*"], ["x-first", "a"], ["x-first", "b"], ["x-bytes", "caf\u{e9}"],]
+            )
         );
     }
 

@@ -53,19 +53,13 @@ impl Held {
     /// Counts one more of `kind`.
     pub(super) fn new(app: &App, kind: Kind) -> Self {
         app.open.counter(kind).fetch_add(1, Ordering::Relaxed);
-        Self {
-            app: app.clone(),
-            kind,
-        }
+        Self { app: app.clone(), kind }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.app
-            .open
-            .counter(self.kind)
-            .fetch_sub(1, Ordering::Relaxed);
+        self.app.open.counter(self.kind).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -80,8 +74,7 @@ mod tests {
     fn a_held_kind_counts_until_it_is_dropped() {
         let app = App::new(CancellationToken::new());
         let held = Held::new(&app, Kind::Slow);
-        let expected =
-            json!({"websockets": 0, "events": 0, "uploads": 0, "downloads": 0, "slow": 1});
+        let expected = json!({"websockets": 0, "events": 0, "uploads": 0, "downloads": 0, "slow": 1});
         assert_eq!(serde_json::to_value(&app.open).unwrap(), expected);
         drop(held);
         assert_eq!(serde_json::to_value(&app.open).unwrap()["slow"], 0);

@@ -19,16 +19,12 @@ const SLOW_MAX: Duration = Duration::from_secs(600);
 /// Answers with the status in the path. Interim ones are refused: they cannot end a request (RFC 9110, section 15.2).
 pub(super) async fn status(Path(code): Path<u16>) -> Response {
     match StatusCode::from_u16(code) {
-        Ok(status) if status.is_informational() => problem(
-            StatusCode::BAD_REQUEST,
-            "an interim status cannot be an answer",
-        ),
+        Ok(status) if status.is_informational() => {
+            problem(StatusCode::BAD_REQUEST, "an interim status cannot be an answer")
+        }
         Ok(status) if matches!(status.as_u16(), 204 | 205 | 304) => status.into_response(),
         Ok(status) => (status, format!("{status}\n")).into_response(),
-        Err(_) => problem(
-            StatusCode::BAD_REQUEST,
-            "a status is a number from 200 to 999",
-        ),
+        Err(_) => problem(StatusCode::BAD_REQUEST, "a status is a number from 200 to 999"),
     }
 }
 
@@ -63,11 +59,7 @@ struct Health<'a> {
 
 /// Answers that the app is well, for how long, and what is open.
 pub(super) async fn health(State(app): State<App>) -> Response {
-    let health = Health {
-        status: "ok",
-        uptime_seconds: app.uptime().as_secs(),
-        open: &app.open,
-    };
+    let health = Health { status: "ok", uptime_seconds: app.uptime().as_secs(), open: &app.open };
     Json(health).into_response()
 }
 
@@ -121,9 +113,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_answers_a_slow_request_early() {
         let app = Running::start().await;
-        let mut slow = app
-            .send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n")
-            .await;
+        let mut slow = app.send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         wait_for_open(&app, "\"slow\":1").await;
         app.stop();
         read_past(&mut slow, b"503 Service Unavailable").await;
@@ -133,9 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_leaves_ends_its_slow_request() {
         let app = Running::start().await;
-        let slow = app
-            .send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n")
-            .await;
+        let slow = app.send(b"GET /slow?seconds=600 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         wait_for_open(&app, "\"slow\":1").await;
         drop(slow);
         wait_for_open(&app, "\"slow\":0").await;

@@ -47,11 +47,7 @@ pub(super) async fn upload(State(app): State<App>, body: Body) -> Response {
         bytes = bytes.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
         hash.update(&part);
     }
-    let received = Received {
-        bytes,
-        sha256: hex(hash.finish().as_ref()),
-        seconds: began.elapsed().as_secs_f64(),
-    };
+    let received = Received { bytes, sha256: hex(hash.finish().as_ref()), seconds: began.elapsed().as_secs_f64() };
     Json(received).into_response()
 }
 
@@ -66,17 +62,10 @@ pub(super) async fn download(State(app): State<App>, Query(wanted): Query<Wanted
     let bytes = wanted.bytes.unwrap_or(DOWNLOAD_BYTES);
     let headers = [
         (CONTENT_LENGTH, HeaderValue::from(bytes)),
-        (
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/octet-stream"),
-        ),
+        (CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
-    let body = Body::new(Pattern {
-        sent: 0,
-        bytes,
-        _held: Held::new(&app, Kind::Download),
-    });
+    let body = Body::new(Pattern { sent: 0, bytes, _held: Held::new(&app, Kind::Download) });
     (headers, body).into_response()
 }
 
@@ -92,10 +81,7 @@ impl http_body::Body for Pattern {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let length = self.bytes.saturating_sub(self.sent).min(CHUNK_BYTES);
         if length == 0 {
             return Poll::Ready(None);
@@ -147,21 +133,11 @@ mod tests {
     #[tokio::test]
     async fn an_upload_is_answered_with_its_length_and_checksum() {
         for (parts, bytes, sha256) in [
-            (
-                vec!["a", "b", "c"],
-                3,
-                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-            ),
-            (
-                vec![],
-                0,
-                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-            ),
+            (vec!["a", "b", "c"], 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (vec![], 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
         ] {
             let parts = stream::iter(parts.into_iter().map(Ok::<_, Infallible>));
-            let request = Request::post("/upload")
-                .body(Body::from_stream(parts))
-                .unwrap();
+            let request = Request::post("/upload").body(Body::from_stream(parts)).unwrap();
             let response = answer(request).await;
             assert_eq!(response.status(), StatusCode::OK);
             let json = json_of(response).await;
@@ -176,36 +152,20 @@ mod tests {
         // Twenty times what axum's own limit for buffered bodies allows.
         let piece = Bytes::from(vec![0; 1024 * 1024]);
         let parts = stream::iter(std::iter::repeat_n(piece, 40).map(Ok::<_, Infallible>));
-        let request = Request::post("/upload")
-            .body(Body::from_stream(parts))
-            .unwrap();
-        assert_eq!(
-            json_of(answer(request).await).await["bytes"],
-            40 * 1024 * 1024
-        );
+        let request = Request::post("/upload").body(Body::from_stream(parts)).unwrap();
+        assert_eq!(json_of(answer(request).await).await["bytes"], 40 * 1024 * 1024);
     }
 
     #[tokio::test]
     async fn an_upload_that_breaks_off_is_not_answered_as_complete() {
         let parts = stream::iter([Ok("first"), Err(std::io::Error::other("gone"))]);
-        let request = Request::post("/upload")
-            .body(Body::from_stream(parts))
-            .unwrap();
+        let request = Request::post("/upload").body(Body::from_stream(parts)).unwrap();
         assert_eq!(answer(request).await.status(), StatusCode::BAD_REQUEST);
     }
 
     #[tokio::test]
     async fn a_download_has_the_wanted_length_and_says_so() {
-        for bytes in [
-            0,
-            1,
-            7,
-            8,
-            9,
-            CHUNK_BYTES - 1,
-            CHUNK_BYTES,
-            3 * CHUNK_BYTES + 5,
-        ] {
+        for bytes in [0, 1, 7, 8, 9, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5] {
             let (announced, body) = fetch(&format!("/download?bytes={bytes}")).await;
             assert_eq!(announced, bytes.to_string());
             assert_eq!(u64::try_from(body.len()).unwrap(), bytes);
@@ -218,10 +178,7 @@ mod tests {
         let (_, short) = fetch(&format!("/download?bytes={}", CHUNK_BYTES + 13)).await;
         assert_eq!(short[..], long[..short.len()]);
         // Written down, so that a download can be checked by another program and by the next version.
-        assert_eq!(
-            hex(&long[..16]),
-            "afcd1d7b39a820e2f465b9a16a9e786e".to_owned()
-        );
+        assert_eq!(hex(&long[..16]), "afcd1d7b39a820e2f465b9a16a9e786e".to_owned());
     }
 
     #[tokio::test]
@@ -233,18 +190,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_download_without_a_number_is_refused() {
-        let request = Request::get("/download?bytes=-1")
-            .body(Body::empty())
-            .unwrap();
+        let request = Request::get("/download?bytes=-1").body(Body::empty()).unwrap();
         assert_eq!(answer(request).await.status(), StatusCode::BAD_REQUEST);
     }
 
     #[tokio::test]
     async fn a_download_on_the_wire_has_a_length_and_no_chunks() {
         let app = Running::start().await;
-        let mut socket = app
-            .send(b"GET /download?bytes=5 HTTP/1.1\r\nhost: app\r\n\r\n")
-            .await;
+        let mut socket = app.send(b"GET /download?bytes=5 HTTP/1.1\r\nhost: app\r\n\r\n").await;
         let head = read_past(&mut socket, b"\r\n\r\n").await;
         let head = String::from_utf8_lossy(&head).into_owned();
         assert_eq!(head.matches("content-length: 5\r\n").count(), 1, "{head}");
@@ -254,13 +207,7 @@ mod tests {
     async fn fetch(target: &str) -> (String, Bytes) {
         let request = Request::get(target).body(Body::empty()).unwrap();
         let response = answer(request).await;
-        let announced = response.headers()[CONTENT_LENGTH]
-            .to_str()
-            .unwrap()
-            .to_owned();
-        (
-            announced,
-            response.into_body().collect().await.unwrap().to_bytes(),
-        )
+        let announced = response.headers()[CONTENT_LENGTH].to_str().unwrap().to_owned();
+        (announced, response.into_body().collect().await.unwrap().to_bytes())
     }
 }

@@ -25,11 +25,7 @@ struct Wire {
 }
 
 impl hyper::rt::Read for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let mut chunk = vec![0; buffer.remaining()];
         let length = io::Read::read(&mut self.input, &mut chunk)?;
         buffer.put_slice(&chunk[..length]);
@@ -38,11 +34,7 @@ impl hyper::rt::Read for Wire {
 }
 
 impl hyper::rt::Write for Wire {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.output.lock().unwrap().extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
@@ -60,10 +52,7 @@ impl hyper::rt::Write for Wire {
 fn serve(input: &[u8]) -> String {
     let seen: Shared<String> = Arc::default();
     let output: Shared<Vec<u8>> = Arc::default();
-    let wire = Wire {
-        input: io::Cursor::new(input.to_vec()),
-        output: Arc::clone(&output),
-    };
+    let wire = Wire { input: io::Cursor::new(input.to_vec()), output: Arc::clone(&output) };
     let service = service_fn(|request: Request<Incoming>| {
         let seen = Arc::clone(&seen);
         async move {
@@ -76,12 +65,7 @@ fn serve(input: &[u8]) -> String {
             }
             match body.collect().await {
                 Ok(body) => {
-                    let trailers: Vec<_> = body
-                        .trailers()
-                        .into_iter()
-                        .flat_map(|map| map.keys())
-                        .cloned()
-                        .collect();
+                    let trailers: Vec<_> = body.trailers().into_iter().flat_map(|map| map.keys()).cloned().collect();
                     write!(
                         line,
                         " body={:?} trailers={trailers:?}",
@@ -96,11 +80,7 @@ fn serve(input: &[u8]) -> String {
         }
     });
     let mut connection = pin!(
-        http1::Builder::new()
-            .half_close(true)
-            .timer(NoTimer)
-            .header_read_timeout(None)
-            .serve_connection(wire, service)
+        http1::Builder::new().half_close(true).timer(NoTimer).header_read_timeout(None).serve_connection(wire, service)
     );
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..64 {
@@ -109,11 +89,7 @@ fn serve(input: &[u8]) -> String {
         }
     }
     let output = String::from_utf8(output.lock().unwrap().clone()).unwrap();
-    let statuses: Vec<&str> = output
-        .split("HTTP/1.")
-        .skip(1)
-        .filter_map(|answer| answer.get(2..5))
-        .collect();
+    let statuses: Vec<&str> = output.split("HTTP/1.").skip(1).filter_map(|answer| answer.get(2..5)).collect();
     let seen = seen.lock().unwrap();
     format!("{seen}-> {}", statuses.join(" "))
 }
@@ -156,15 +132,9 @@ fn library_answers_400_to_ambiguous_lengths_lines_and_names() {
         "A\r\n",
         "A: 1\r\n\rx",
     ] {
-        check(
-            &format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\nx{NEXT}"),
-            "-> 400",
-        );
+        check(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\nx{NEXT}"), "-> 400");
     }
-    check(
-        "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        "-> 400",
-    );
+    check("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "-> 400");
     for line in [
         "GET  / HTTP/1.1",
         "GET / HTTP/1.2",
@@ -189,10 +159,7 @@ fn library_drops_content_length_beside_chunked_and_closes() {
         "Transfer-Encoding: chunked\r\nContent-Length: 60\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: nonsense\r\n",
     ] {
-        check(
-            &format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{chunked}"),
-            seen,
-        );
+        check(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{chunked}"), seen);
     }
 }
 
@@ -200,16 +167,11 @@ fn library_drops_content_length_beside_chunked_and_closes() {
 fn library_collapses_equal_lengths_and_passes_a_list_of_codings() {
     let next = "GET /next body=\"\" trailers=[]\n-> 200 200";
     check(
-        &format!(
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx{NEXT}"
-        ),
+        &format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx{NEXT}"),
         &format!("POST / content-length=1 body=\"x\" trailers=[]\n{next}"),
     );
     for (fields, seen) in [
-        (
-            "Transfer-Encoding: gzip, chunked\r\n",
-            "transfer-encoding=gzip, chunked",
-        ),
+        ("Transfer-Encoding: gzip, chunked\r\n", "transfer-encoding=gzip, chunked"),
         (
             "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
             "transfer-encoding=identity transfer-encoding=chunked",
@@ -224,28 +186,17 @@ fn library_collapses_equal_lengths_and_passes_a_list_of_codings() {
 
 #[test]
 fn library_takes_bare_line_feeds_empty_lines_and_fragments() {
-    check(
-        "\r\n\nGET /x HTTP/1.1\nHost: a\n\n",
-        "GET /x body=\"\" trailers=[]\n-> 200",
-    );
-    check(
-        "GET /x?y#z HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET /x?y body=\"\" trailers=[]\n-> 200",
-    );
+    check("\r\n\nGET /x HTTP/1.1\nHost: a\n\n", "GET /x body=\"\" trailers=[]\n-> 200");
+    check("GET /x?y#z HTTP/1.1\r\nHost: a\r\n\r\n", "GET /x?y body=\"\" trailers=[]\n-> 200");
     let http2_path = http::uri::PathAndQuery::from_maybe_shared(Bytes::from_static(b"/x?y#z"));
     assert_eq!(http2_path.unwrap().as_str(), "/x?y");
 }
 
 #[test]
 fn library_takes_chunk_extensions_and_any_trailer_but_no_bad_chunk() {
-    let chunked = |body: &str| {
-        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
-    };
+    let chunked = |body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
     let head = "POST / transfer-encoding=chunked";
-    check(
-        &chunked("1 ;a=b\"\0\r\nx\r\n0\r\n\r\n"),
-        &format!("{head} body=\"x\" trailers=[]\n-> 200"),
-    );
+    check(&chunked("1 ;a=b\"\0\r\nx\r\n0\r\n\r\n"), &format!("{head} body=\"x\" trailers=[]\n-> 200"));
     check(
         &chunked("0\r\nContent-Length: 9\r\nX-Forwarded-For: b\r\n\r\n"),
         &format!("{head} body=\"\" trailers=[\"content-length\", \"x-forwarded-for\"]\n-> 200"),
@@ -261,10 +212,7 @@ fn library_takes_chunk_extensions_and_any_trailer_but_no_bad_chunk() {
         "0x1\r\nx\r\n",
     ] {
         let seen = serve(chunked(&format!("{bad}{NEXT}")).as_bytes());
-        assert!(
-            seen.starts_with(&format!("{head} body=error")) && !seen.contains("/next"),
-            "{bad:?}: {seen}"
-        );
+        assert!(seen.starts_with(&format!("{head} body=error")) && !seen.contains("/next"), "{bad:?}: {seen}");
     }
 }
 

@@ -1,18 +1,11 @@
 use super::*;
 
-const PLAIN: AppRequest<'static> = AppRequest {
-    http: AppHttp::Http1,
-    upgrade: None,
-    trailers: false,
-};
+const PLAIN: AppRequest<'static> = AppRequest { http: AppHttp::Http1, upgrade: None, trailers: false };
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
-        headers.append(
-            HeaderName::from_bytes(name.as_bytes()).unwrap(),
-            value.parse().unwrap(),
-        );
+        headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
     }
     headers
 }
@@ -52,18 +45,10 @@ fn connection_fields_and_what_they_name_are_removed_both_ways() {
 
 #[test]
 fn connection_field_cannot_name_away_what_the_far_end_needs() {
-    let kept = [
-        ("host", "a.b"),
-        ("cookie", "a=1"),
-        ("content-length", "3"),
-        ("origin", "null"),
-        ("authorization", "Basic x"),
-    ];
+    let kept =
+        [("host", "a.b"), ("cookie", "a=1"), ("content-length", "3"), ("origin", "null"), ("authorization", "Basic x")];
     let mut fields = kept.to_vec();
-    fields.push((
-        "connection",
-        "host, cookie, content-length, origin, Authorization, close",
-    ));
+    fields.push(("connection", "host, cookie, content-length, origin, Authorization, close"));
     check_to_app(&PLAIN, &fields, &kept);
 }
 
@@ -89,79 +74,39 @@ fn authorization_of_the_app_survives_and_ours_does_not() {
     for ours in ["Bearer gwu_abc", "bearer  gwa_abc", "BEARER gwu_"] {
         check_to_app(&PLAIN, &[("authorization", ours)], &[]);
     }
-    for other in [
-        "Bearer abc",
-        "Basic gwu_abc",
-        "gwu_abc",
-        "Bearer",
-        "Bearer xgwu_",
-    ] {
-        check_to_app(
-            &PLAIN,
-            &[("authorization", other)],
-            &[("authorization", other)],
-        );
+    for other in ["Bearer abc", "Basic gwu_abc", "gwu_abc", "Bearer", "Bearer xgwu_"] {
+        check_to_app(&PLAIN, &[("authorization", other)], &[("authorization", other)]);
     }
 }
 
 #[test]
 fn cookie_lines_become_one_towards_http1_only() {
-    let lines = [
-        ("cookie", "a=1"),
-        ("cookie", "b=\"2\"; c"),
-        ("cookie", "d=ü"),
-    ];
+    let lines = [("cookie", "a=1"), ("cookie", "b=\"2\"; c"), ("cookie", "d=ü")];
     let mut headers = map(&lines[..2]);
     headers.append(COOKIE, HeaderValue::from_bytes(b"d=\xff").unwrap());
     let mut http2 = headers.clone();
     to_app(&mut headers, &PLAIN);
-    assert_eq!(
-        headers.get_all(COOKIE).iter().collect::<Vec<_>>(),
-        [&b"a=1; b=\"2\"; c; d=\xff"[..]]
-    );
-    to_app(
-        &mut http2,
-        &AppRequest {
-            http: AppHttp::Http2,
-            ..PLAIN
-        },
-    );
+    assert_eq!(headers.get_all(COOKIE).iter().collect::<Vec<_>>(), [&b"a=1; b=\"2\"; c; d=\xff"[..]]);
+    to_app(&mut http2, &AppRequest { http: AppHttp::Http2, ..PLAIN });
     assert_eq!(http2.get_all(COOKIE).iter().count(), 3);
 }
 
 #[test]
 fn trailers_are_asked_for_only_if_the_user_and_the_port_want_them() {
-    let wanting = AppRequest {
-        trailers: true,
-        ..PLAIN
-    };
-    check_to_app(
-        &wanting,
-        &[("te", "gzip, Trailers")],
-        &[("te", "trailers"), ("connection", "te")],
-    );
+    let wanting = AppRequest { trailers: true, ..PLAIN };
+    check_to_app(&wanting, &[("te", "gzip, Trailers")], &[("te", "trailers"), ("connection", "te")]);
     check_to_app(&wanting, &[("te", "gzip")], &[]);
     check_to_app(&PLAIN, &[("te", "trailers")], &[]);
-    let http2 = AppRequest {
-        http: AppHttp::Http2,
-        ..wanting
-    };
+    let http2 = AppRequest { http: AppHttp::Http2, ..wanting };
     check_to_app(&http2, &[("te", "trailers")], &[("te", "trailers")]);
 }
 
 #[test]
 fn upgrade_is_asked_for_after_the_old_one_is_out() {
     let websocket = HeaderValue::from_static("websocket");
-    let request = AppRequest {
-        upgrade: Some(&websocket),
-        ..PLAIN
-    };
+    let request = AppRequest { upgrade: Some(&websocket), ..PLAIN };
     let expected = [("connection", "upgrade"), ("upgrade", "websocket")];
-    check_to_app(
-        &request,
-        &[("connection", "Upgrade, upgrade"), ("upgrade", "WebSocket")],
-        &expected,
-    );
+    check_to_app(&request, &[("connection", "Upgrade, upgrade"), ("upgrade", "WebSocket")], &expected);
     let mut response = map(&[("connection", "Upgrade"), ("upgrade", "websocket")]);
     to_user(&mut response, Some(&websocket));
     assert_eq!(response, map(&expected));

@@ -10,16 +10,9 @@ fn rules(public: &str, zone: &str) -> HostRules {
 #[track_caller]
 fn check(authority: &str, expected: Option<(Option<u16>, &str)>) {
     let expected = expected
-        .map(|(port, name)| HostTarget::Workspace {
-            name: name.parse().unwrap(),
-            port: port.and_then(Port::new),
-        })
+        .map(|(port, name)| HostTarget::Workspace { name: name.parse().unwrap(), port: port.and_then(Port::new) })
         .ok_or(NoSuchHost);
-    assert_eq!(
-        rules("example.org", "ws.example.com").parse(authority),
-        expected,
-        "{authority:?}"
-    );
+    assert_eq!(rules("example.org", "ws.example.com").parse(authority), expected, "{authority:?}");
 }
 
 #[test]
@@ -33,10 +26,7 @@ fn host_of_a_workspace_is_read_whatever_its_case_port_and_trailing_dot() {
     check("1-a-1.ws.example.com", Some((Some(1), "a-1")));
     check("3d-printer.ws.example.com", Some((None, "3d-printer")));
     check("8080.ws.example.com", Some((None, "8080")));
-    check(
-        &format!("65535-{}.ws.example.com", "a".repeat(57)),
-        Some((Some(65535), &"a".repeat(57))),
-    );
+    check(&format!("65535-{}.ws.example.com", "a".repeat(57)), Some((Some(65535), &"a".repeat(57))));
 }
 
 #[test]
@@ -111,36 +101,13 @@ fn hostile_hosts_belong_to_nobody() {
 #[test]
 fn public_host_is_the_public_site_even_where_it_is_the_zone() {
     let local = rules("localhost:8080", "localhost");
-    for authority in [
-        "localhost",
-        "LOCALHOST:8080",
-        "localhost.",
-        "127.0.0.1:8080",
-        "[::1]:8080",
-        "[0:0::1]",
-    ] {
-        assert_eq!(
-            local.parse(authority),
-            Ok(HostTarget::Public),
-            "{authority}"
-        );
+    for authority in ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1:8080", "[::1]:8080", "[0:0::1]"] {
+        assert_eq!(local.parse(authority), Ok(HostTarget::Public), "{authority}");
     }
-    for authority in [
-        "127.0.0.2",
-        "[::2]",
-        "::1",
-        "[::1",
-        "[::1]x",
-        "[::1]:",
-        "[localhost]",
-        "0.0.0.0",
-    ] {
+    for authority in ["127.0.0.2", "[::2]", "::1", "[::1", "[::1]x", "[::1]:", "[localhost]", "0.0.0.0"] {
         assert_eq!(local.parse(authority), Err(NoSuchHost), "{authority}");
     }
-    assert!(matches!(
-        local.parse("3000-app.localhost:8080"),
-        Ok(HostTarget::Workspace { .. })
-    ));
+    assert!(matches!(local.parse("3000-app.localhost:8080"), Ok(HostTarget::Workspace { .. })));
     let named = rules("gateway.example.org", "ws.example.com");
     assert_eq!(named.parse("gateway.example.org"), Ok(HostTarget::Public));
     assert_eq!(named.parse("127.0.0.1"), Err(NoSuchHost));
@@ -160,37 +127,18 @@ fn parts(version: Version, uri: &str, hosts: &[&str]) -> Parts {
 #[test]
 fn authority_comes_from_one_place() {
     let check = |version, uri: &str, hosts: &[&str], expected: Result<&str, BadHost>| {
-        assert_eq!(
-            authority_of(&parts(version, uri, hosts)),
-            expected,
-            "{version:?} {uri} {hosts:?}"
-        );
+        assert_eq!(authority_of(&parts(version, uri, hosts)), expected, "{version:?} {uri} {hosts:?}");
     };
     check(Version::HTTP_11, "/", &["a.b"], Ok("a.b"));
     check(Version::HTTP_11, "/", &[], Err(BadHost::Missing));
     check(Version::HTTP_10, "/", &[], Err(BadHost::Missing));
-    check(
-        Version::HTTP_11,
-        "/",
-        &["a.b", "a.b"],
-        Err(BadHost::Duplicate),
-    );
+    check(Version::HTTP_11, "/", &["a.b", "a.b"], Err(BadHost::Duplicate));
     check(Version::HTTP_11, "http://a.b/", &["c.d"], Ok("a.b"));
     check(Version::HTTP_11, "http://a.b/", &[], Err(BadHost::Missing));
     check(Version::HTTP_2, "https://a.b/", &[], Ok("a.b"));
     check(Version::HTTP_2, "https://a.b/", &["A.b.:443"], Ok("a.b"));
-    check(
-        Version::HTTP_2,
-        "https://a.b/",
-        &["c.d"],
-        Err(BadHost::Disagree),
-    );
-    check(
-        Version::HTTP_2,
-        "https://a.b/",
-        &["a.b:80"],
-        Err(BadHost::Disagree),
-    );
+    check(Version::HTTP_2, "https://a.b/", &["c.d"], Err(BadHost::Disagree));
+    check(Version::HTTP_2, "https://a.b/", &["a.b:80"], Err(BadHost::Disagree));
     check(Version::HTTP_2, "/", &["a.b"], Ok("a.b"));
     check(Version::HTTP_11, "/", &["ä.b"], Err(BadHost::NotText));
 }
@@ -205,20 +153,8 @@ fn server_name_must_be_the_host_of_the_request() {
 
 #[test]
 fn origin_is_scheme_and_authority_and_nothing_more() {
-    assert_eq!(
-        split_origin(b"https://a.b:8"),
-        Some((Scheme::Https, "a.b:8"))
-    );
-    for origin in [
-        "null",
-        "",
-        "a.b",
-        "file://a",
-        "https://a.b/",
-        "https://u@a.b",
-        "https://a.b?x",
-        "https://",
-    ] {
+    assert_eq!(split_origin(b"https://a.b:8"), Some((Scheme::Https, "a.b:8")));
+    for origin in ["null", "", "a.b", "file://a", "https://a.b/", "https://u@a.b", "https://a.b?x", "https://"] {
         assert_eq!(split_origin(origin.as_bytes()), None, "{origin}");
     }
 }

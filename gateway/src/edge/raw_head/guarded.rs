@@ -195,7 +195,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Refusal) -> Bytes + Unpin,
 {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if matches!(this.phase, Phase::Open) {
             let before = buffer.filled().len();

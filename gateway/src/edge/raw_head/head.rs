@@ -150,10 +150,8 @@ impl Head {
         }
         // The length first: almost every field is none of these, and is not looked at any further.
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => {
-                if std::mem::replace(&mut self.host, true) {
-                    return Err(Fault::HostDuplicate);
-                }
+            4 if name.eq_ignore_ascii_case(b"host") && std::mem::replace(&mut self.host, true) => {
+                return Err(Fault::HostDuplicate);
             }
             // Upgrades are HTTP/1.1's (RFC 9110, section 7.8).
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.switching |= !self.http10,

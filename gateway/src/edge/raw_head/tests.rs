@@ -79,7 +79,10 @@ fn transfer_encoding_over_http10_is_named() {
 fn heads_above_the_limit_are_refused_by_the_part_that_is_too_large() {
     let line = format!("GET /{} HTTP/1.1\r\n", "a".repeat(LIMIT));
     assert_eq!(outcome(line.as_bytes(), &[]).2, Some((Fault::TargetTooLong, 0)));
-    assert_eq!(outcome(&line.as_bytes()[..LIMIT + 1], &[100, 4000]).2.map(|(fault, _)| fault), Some(Fault::TargetTooLong));
+    assert_eq!(
+        outcome(&line.as_bytes()[..LIMIT + 1], &[100, 4000]).2.map(|(fault, _)| fault),
+        Some(Fault::TargetTooLong)
+    );
     let fields = format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(LIMIT));
     assert_eq!(outcome(fields.as_bytes(), &[20]).2.map(|(fault, _)| fault), Some(Fault::HeadTooLarge));
 }

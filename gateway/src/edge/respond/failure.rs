@@ -72,10 +72,9 @@ impl Failure {
             Self::SessionLost => "session_lost",
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
-            Self::BadRequest { .. }
-            | Self::MethodNotAllowed
-            | Self::ExpectationFailed
-            | Self::UriTooLong => "bad_request",
+            Self::BadRequest { .. } | Self::MethodNotAllowed | Self::ExpectationFailed | Self::UriTooLong => {
+                "bad_request"
+            }
             Self::HeaderTooLarge => "header_too_large",
             Self::Misdirected => "misdirected",
         }
@@ -88,10 +87,9 @@ impl Failure {
             Self::NoSuchHost => StatusCode::NOT_FOUND,
             Self::SignInRequired => StatusCode::UNAUTHORIZED,
             Self::PortNotAllowed => StatusCode::FORBIDDEN,
-            Self::WorkspaceStopped
-            | Self::AgentAbsent
-            | Self::Overloaded { .. }
-            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Self::WorkspaceStopped | Self::AgentAbsent | Self::Overloaded { .. } | Self::Draining => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::PortClosed | Self::AppClosed | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,

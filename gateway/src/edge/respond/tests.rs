@@ -12,23 +12,9 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 18] = [
     (Failure::OpenTimeout, "open_timeout", 504, None),
     (Failure::ResponseTimeout, "response_timeout", 504, None),
     (Failure::SessionLost, "session_lost", 502, None),
-    (
-        Failure::Overloaded {
-            limit: "channels_per_session",
-        },
-        "overloaded",
-        503,
-        Some("1"),
-    ),
+    (Failure::Overloaded { limit: "channels_per_session" }, "overloaded", 503, Some("1")),
     (Failure::Draining, "draining", 503, Some("1")),
-    (
-        Failure::BadRequest {
-            reason: "host_duplicate",
-        },
-        "bad_request",
-        400,
-        None,
-    ),
+    (Failure::BadRequest { reason: "host_duplicate" }, "bad_request", 400, None),
     (Failure::MethodNotAllowed, "bad_request", 405, None),
     (Failure::ExpectationFailed, "bad_request", 417, None),
     (Failure::UriTooLong, "bad_request", 414, None),
@@ -53,10 +39,7 @@ fn every_failure_answers_as_the_table_says() {
             assert_eq!(text(headers, CACHE_CONTROL), Some("no-store"));
             assert_eq!(headers.contains_key(WWW_AUTHENTICATE), status == 401);
             assert_eq!(headers.contains_key(ALLOW), status == 405);
-            assert_eq!(
-                headers.contains_key(CONTENT_SECURITY_POLICY),
-                wants == Wants::Html
-            );
+            assert_eq!(headers.contains_key(CONTENT_SECURITY_POLICY), wants == Wants::Html);
             let head = response(failure, wants, "0af7651916cd43dd", true);
             assert!(head.body().is_empty());
             assert_eq!((head.status(), head.headers()), (answer.status(), headers));
@@ -68,10 +51,7 @@ fn every_failure_answers_as_the_table_says() {
 fn problem_document_has_the_members_of_the_contract() {
     for (failure, code, status, _) in TABLE {
         let answer = response(failure, Wants::Json, "0af7", false);
-        assert_eq!(
-            text(answer.headers(), CONTENT_TYPE),
-            Some("application/problem+json")
-        );
+        assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("application/problem+json"));
         let problem: serde_json::Value = serde_json::from_slice(answer.body()).unwrap();
         assert_eq!(problem["type"], "about:blank");
         assert_eq!(problem["title"], failure.title());
@@ -80,14 +60,7 @@ fn problem_document_has_the_members_of_the_contract() {
         assert_eq!(problem["code"], code);
         assert_eq!(problem["trace_id"], "0af7");
     }
-    let overloaded = response(
-        Failure::Overloaded {
-            limit: "handshakes",
-        },
-        Wants::Json,
-        "0af7",
-        false,
-    );
+    let overloaded = response(Failure::Overloaded { limit: "handshakes" }, Wants::Json, "0af7", false);
     let problem: serde_json::Value = serde_json::from_slice(overloaded.body()).unwrap();
     assert_eq!(problem["limit"], "handshakes");
 }
@@ -96,28 +69,16 @@ fn problem_document_has_the_members_of_the_contract() {
 fn page_is_complete_and_self_contained() {
     for (failure, code, ..) in TABLE {
         let answer = response(failure, Wants::Html, "0af7", false);
-        assert_eq!(
-            text(answer.headers(), CONTENT_TYPE),
-            Some("text/html; charset=utf-8")
-        );
+        assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("text/html; charset=utf-8"));
         let page = std::str::from_utf8(answer.body()).unwrap();
-        for part in [
-            failure.title(),
-            failure.public_text(),
-            failure.hint(),
-            code,
-            "0af7",
-            "prefers-color-scheme:dark",
-        ] {
+        for part in [failure.title(), failure.public_text(), failure.hint(), code, "0af7", "prefers-color-scheme:dark"]
+        {
             assert!(page.contains(part), "{failure:?} lacks {part}");
-            assert!(
-                !part.contains(['<', '>', '&', '"']),
-                "the words of {failure:?} need escaping"
-            );
+            assert!(!part.contains(['<', '>', '&', '"']), "the words of {failure:?} need escaping");
         }
         for forbidden in [
-            "<script", "http:", "https:", "url(", "@import", " style=", "{title}", "{text}",
-            "{hint}", "{code}", "{detail}", "{trace}", "{style}",
+            "<script", "http:", "https:", "url(", "@import", " style=", "{title}", "{text}", "{hint}", "{code}",
+            "{detail}", "{trace}", "{style}",
         ] {
             assert!(!page.contains(forbidden), "{failure:?} has {forbidden}");
         }
@@ -128,13 +89,7 @@ fn page_is_complete_and_self_contained() {
 fn policy_of_the_page_allows_its_style_and_nothing_else() {
     let answer = response(Failure::NoSuchHost, Wants::Html, "0af7", false);
     let page = std::str::from_utf8(answer.body()).unwrap();
-    let style = page
-        .split_once("<style>")
-        .unwrap()
-        .1
-        .split_once("</style>")
-        .unwrap()
-        .0;
+    let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
     let hash = BASE64.encode(digest::digest(&digest::SHA256, style.as_bytes()));
     let policy = text(answer.headers(), CONTENT_SECURITY_POLICY).unwrap();
     assert!(policy.starts_with("default-src 'none'; "));
@@ -144,34 +99,17 @@ fn policy_of_the_page_allows_its_style_and_nothing_else() {
 
 #[test]
 fn trace_id_that_is_not_plain_is_not_shown() {
-    for hostile in [
-        "<script>alert(1)</script>",
-        "a\r\nset-cookie: x",
-        "ä",
-        &"a".repeat(65),
-    ] {
+    for hostile in ["<script>alert(1)</script>", "a\r\nset-cookie: x", "ä", &"a".repeat(65)] {
         for wants in [Wants::Html, Wants::Json] {
             let answer = response(Failure::PortClosed, wants, hostile, false);
             assert_eq!(text(answer.headers(), GATEWAY_TRACE), Some("unknown"));
-            assert!(
-                !std::str::from_utf8(answer.body())
-                    .unwrap()
-                    .contains(hostile)
-            );
+            assert!(!std::str::from_utf8(answer.body()).unwrap().contains(hostile));
         }
     }
 }
 
 fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-    fields
-        .iter()
-        .map(|(name, value)| {
-            (
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )
-        })
-        .collect()
+    fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
 }
 
 #[test]
@@ -181,38 +119,13 @@ fn browsers_want_pages_and_programs_want_json() {
     };
     check(&[], Wants::Json);
     check(&[("accept", "*/*")], Wants::Json);
-    check(
-        &[(
-            "accept",
-            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-        )],
-        Wants::Html,
-    );
-    check(
-        &[("accept", "text/html;q=0.5, application/json")],
-        Wants::Json,
-    );
-    check(
-        &[(
-            "accept",
-            "TEXT/HTML; level=1; q=0.9, application/json;q=0.899",
-        )],
-        Wants::Html,
-    );
+    check(&[("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")], Wants::Html);
+    check(&[("accept", "text/html;q=0.5, application/json")], Wants::Json);
+    check(&[("accept", "TEXT/HTML; level=1; q=0.9, application/json;q=0.899")], Wants::Html);
     check(&[("accept", "text/html;q=0")], Wants::Json);
     check(&[("accept", "text/html;q=x;q=1")], Wants::Json);
     check(&[("accept", "text/*")], Wants::Json);
-    check(
-        &[("accept", "*/*"), ("sec-fetch-mode", "navigate")],
-        Wants::Html,
-    );
-    check(
-        &[("accept", "text/html"), ("sec-fetch-mode", "cors")],
-        Wants::Json,
-    );
-    check(
-        &[("accept", "text/html"), ("sec-fetch-mode", "websocket")],
-        Wants::Json,
-    );
+    check(&[("accept", "*/*"), ("sec-fetch-mode", "navigate")], Wants::Html);
+    check(&[("accept", "text/html"), ("sec-fetch-mode", "cors")], Wants::Json);
+    check(&[("accept", "text/html"), ("sec-fetch-mode", "websocket")], Wants::Json);
 }
-

@@ -24,52 +24,23 @@ const HANDSHAKE: [(&str, &str); 4] = [
 
 fn handshake_but(name: &str, value: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
     let kept = HANDSHAKE.into_iter().filter(|(field, _)| *field != name);
-    let changed = HANDSHAKE
-        .into_iter()
-        .filter(|(field, _)| *field == name)
-        .filter_map(|(field, _)| Some((field, value?)));
+    let changed =
+        HANDSHAKE.into_iter().filter(|(field, _)| *field == name).filter_map(|(field, _)| Some((field, value?)));
     kept.chain(changed).collect()
 }
 
 #[test]
 fn websocket_handshake_is_recognised() {
-    let websocket = Ok(Some(Upgrade::WebSocket {
-        key: HeaderValue::from_static(KEY),
-    }));
-    assert_eq!(
-        upgrade_asked(&parts(Method::GET, Version::HTTP_11, &HANDSHAKE)),
-        websocket
-    );
+    let websocket = Ok(Some(Upgrade::WebSocket { key: HeaderValue::from_static(KEY) }));
+    assert_eq!(upgrade_asked(&parts(Method::GET, Version::HTTP_11, &HANDSHAKE)), websocket);
     let check = |method, fields: Vec<(&str, &str)>, expected| {
-        assert_eq!(
-            upgrade_asked(&parts(method, Version::HTTP_11, &fields)),
-            expected,
-            "{fields:?}"
-        );
+        assert_eq!(upgrade_asked(&parts(method, Version::HTTP_11, &fields)), expected, "{fields:?}");
     };
     check(Method::POST, HANDSHAKE.to_vec(), Err(BadUpgrade::Method));
-    check(
-        Method::GET,
-        handshake_but("sec-websocket-version", None),
-        Err(BadUpgrade::Version),
-    );
-    check(
-        Method::GET,
-        handshake_but("sec-websocket-version", Some("8")),
-        Err(BadUpgrade::Version),
-    );
-    for key in [
-        None,
-        Some(""),
-        Some("short"),
-        Some("dGhlIHNhbXBsZSBub25jZQ"),
-        Some("dGhlIHNhbXBsZSBub25jZXh4"),
-    ] {
-        check(
-            Method::GET,
-            handshake_but("sec-websocket-key", key),
-            Err(BadUpgrade::Key),
-        );
+    check(Method::GET, handshake_but("sec-websocket-version", None), Err(BadUpgrade::Version));
+    check(Method::GET, handshake_but("sec-websocket-version", Some("8")), Err(BadUpgrade::Version));
+    for key in [None, Some(""), Some("short"), Some("dGhlIHNhbXBsZSBub25jZQ"), Some("dGhlIHNhbXBsZSBub25jZXh4")] {
+        check(Method::GET, handshake_but("sec-websocket-key", key), Err(BadUpgrade::Key));
     }
     let mut repeated = HANDSHAKE.to_vec();
     repeated.push(("sec-websocket-key", KEY));
@@ -79,11 +50,7 @@ fn websocket_handshake_is_recognised() {
 #[test]
 fn upgrade_that_does_not_count_is_an_ordinary_request() {
     let check = |version, fields: Vec<(&str, &str)>| {
-        assert_eq!(
-            upgrade_asked(&parts(Method::GET, version, &fields)),
-            Ok(None),
-            "{version:?} {fields:?}"
-        );
+        assert_eq!(upgrade_asked(&parts(Method::GET, version, &fields)), Ok(None), "{version:?} {fields:?}");
     };
     check(Version::HTTP_10, HANDSHAKE.to_vec());
     check(Version::HTTP_2, HANDSHAKE.to_vec());
@@ -97,13 +64,8 @@ fn upgrade_that_does_not_count_is_an_ordinary_request() {
 #[test]
 fn other_protocol_passes_over_http1() {
     let fields = [("connection", "upgrade"), ("upgrade", "tcp")];
-    let other = Upgrade::Other {
-        protocol: HeaderValue::from_static("tcp"),
-    };
-    assert_eq!(
-        upgrade_asked(&parts(Method::POST, Version::HTTP_11, &fields)),
-        Ok(Some(other))
-    );
+    let other = Upgrade::Other { protocol: HeaderValue::from_static("tcp") };
+    assert_eq!(upgrade_asked(&parts(Method::POST, Version::HTTP_11, &fields)), Ok(Some(other)));
 }
 
 #[test]
@@ -118,27 +80,13 @@ fn extended_connect_becomes_a_handshake_and_its_answer_200() {
         .unwrap()
         .into_parts()
         .0;
-    assert_eq!(
-        upgrade_asked(&request),
-        Ok(None),
-        "a plain CONNECT asks for no WebSocket"
-    );
-    request
-        .extensions
-        .insert(Protocol::from_static("websocket"));
+    assert_eq!(upgrade_asked(&request), Ok(None), "a plain CONNECT asks for no WebSocket");
+    request.extensions.insert(Protocol::from_static("websocket"));
     assert_eq!(upgrade_asked(&request), Ok(Some(Upgrade::WebSocketStream)));
     handshake_from_connect(&mut request, key_from(*b"the sample nonce"));
-    assert_eq!(
-        (&request.method, request.uri.to_string().as_str()),
-        (&Method::GET, "/chat?x=%20")
-    );
+    assert_eq!((&request.method, request.uri.to_string().as_str()), (&Method::GET, "/chat?x=%20"));
     let asked = upgrade_asked(&request);
-    assert_eq!(
-        asked,
-        Ok(Some(Upgrade::WebSocket {
-            key: HeaderValue::from_static(KEY)
-        }))
-    );
+    assert_eq!(asked, Ok(Some(Upgrade::WebSocket { key: HeaderValue::from_static(KEY) })));
     assert_eq!(request.headers.get(SEC_WEBSOCKET_PROTOCOL).unwrap(), "chat");
     assert!(!request.headers.contains_key(CONTENT_LENGTH));
 
@@ -154,16 +102,10 @@ fn extended_connect_becomes_a_handshake_and_its_answer_200() {
         parts
     };
     let switched = answer(101);
-    assert_eq!(
-        (switched.status, switched.headers.len()),
-        (StatusCode::OK, 1)
-    );
+    assert_eq!((switched.status, switched.headers.len()), (StatusCode::OK, 1));
     assert!(switched.headers.contains_key(SEC_WEBSOCKET_EXTENSIONS));
     let refused = answer(403);
-    assert_eq!(
-        (refused.status, refused.headers.len()),
-        (StatusCode::FORBIDDEN, 4)
-    );
+    assert_eq!((refused.status, refused.headers.len()), (StatusCode::FORBIDDEN, 4));
 }
 
 #[test]
@@ -171,19 +113,12 @@ fn accept_is_the_one_of_the_key() {
     assert_eq!(accept_value(KEY.as_bytes()), ACCEPT);
     let check = |fields: &[(&str, &str)], expected| {
         assert_eq!(
-            check_accept(
-                &parts(Method::GET, Version::HTTP_11, fields).headers,
-                KEY.as_bytes()
-            ),
+            check_accept(&parts(Method::GET, Version::HTTP_11, fields).headers, KEY.as_bytes()),
             expected,
             "{fields:?}"
         );
     };
-    let good = [
-        ("connection", "Upgrade"),
-        ("upgrade", "WebSocket"),
-        ("sec-websocket-accept", ACCEPT),
-    ];
+    let good = [("connection", "Upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-accept", ACCEPT)];
     check(&good, true);
     check(&good[..2], false);
     check(&good[1..], false);

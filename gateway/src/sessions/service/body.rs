@@ -26,9 +26,9 @@ impl Body for AgentBody {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, Status>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
-            Self::Tunnel(outgoing) => {
-                Pin::new(outgoing).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
-            }
+            Self::Tunnel(outgoing) => Pin::new(outgoing)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
             Self::Tonic(body) => Pin::new(body)
                 .poll_frame(context)
                 .map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Chunk::from)))),

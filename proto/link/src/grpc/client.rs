@@ -82,7 +82,13 @@ pub async fn dial<S>(
     scheme: Scheme,
     token: &str,
     hello: Hello,
-) -> Result<(impl Future<Output = Result<(), hyper::Error>> + Send + use<S>, impl Future<Output = Result<Dialed, ConnectError>> + use<S>), ConnectError>
+) -> Result<
+    (
+        impl Future<Output = Result<(), hyper::Error>> + Send + use<S>,
+        impl Future<Output = Result<Dialed, ConnectError>> + use<S>,
+    ),
+    ConnectError,
+>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -171,10 +177,7 @@ fn request(
     headers.insert(AUTHORIZATION, bearer);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION"))),
-    );
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION"))));
     Ok(request)
 }
 

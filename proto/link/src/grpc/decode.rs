@@ -235,9 +235,8 @@ mod tests {
     #[tokio::test]
     async fn reader_keeps_nothing_between_messages() {
         let (frames, bytes) = messages(&[vec![7; 5_000], vec![8; 5_000]]);
-        let pieces = [&bytes[..3], &bytes[3..4_000], &bytes[4_000..]].map(|piece| {
-            Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::copy_from_slice(piece)))
-        });
+        let pieces = [&bytes[..3], &bytes[3..4_000], &bytes[4_000..]]
+            .map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::copy_from_slice(piece))));
         let mut reader = FrameReader::new(StreamBody::new(futures_util::stream::iter(pieces)));
         assert_eq!(reader.next().await.expect("readable").as_ref(), frames.first());
         assert_eq!(reader.next().await.expect("readable").as_ref(), frames.last());

@@ -261,7 +261,9 @@ impl Body for Outgoing {
         match self.poll_chunk(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(chunk)) => Poll::Ready(Some(Ok(BodyFrame::data(chunk)))),
-            Poll::Ready(None) if self.direction == Direction::Response && !std::mem::replace(&mut self.finished, true) => {
+            Poll::Ready(None)
+                if self.direction == Direction::Response && !std::mem::replace(&mut self.finished, true) =>
+            {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
                 Poll::Ready(Some(Ok(BodyFrame::trailers(trailers))))
