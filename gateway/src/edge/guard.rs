@@ -28,8 +28,8 @@
 //! - chunk extensions, and blanks after a chunk size: dropped;
 //! - trailer fields of any name, even Content-Length: passed on (`headers::trailers` cleans them).
 //!
-//! None of these reaches the app, because the head is written anew. To answer them with 400 needs a check of the bytes
-//! before the library.
+//! None of these reaches the app, because the head is written anew. `raw_head` looks at the bytes before the library: it
+//! refuses the ambiguous ones by name, and puts the gateway's answer in the place of the library's bare ones.
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;

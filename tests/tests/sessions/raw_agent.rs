@@ -126,10 +126,11 @@ impl RawAgent {
     /// Waits for a frame that says something, and not only that the other side is there.
     pub(crate) async fn heard(&mut self) -> Option<Body> {
         loop {
-            match self.next().await?.body {
-                Body::Acknowledge | Body::Pong { .. } => {}
-                Body::Ping { token } => self.say(Body::Pong { token }).await,
-                body => return Some(body),
+            let body = self.next().await?.body;
+            if let Body::Ping { token } = body {
+                self.say(Body::Pong { token }).await;
+            } else if !matches!(body, Body::Acknowledge | Body::Pong { .. }) {
+                return Some(body);
             }
         }
     }
