@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use sqlx::SqlitePool;
 use thiserror::Error;
 
+use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
@@ -29,8 +30,9 @@ pub use time::{UnixSeconds, wall_clock, wall_clock_ms};
 pub struct Store {
     /// At most one connection, so writes of this process queue.
     writer: SqlitePool,
-    /// Cannot write. The same pool as `writer` for a database in memory, which lives in its only connection.
+    /// Cannot write. The same pool as `writer` for a database in memory.
     readers: SqlitePool,
+    _keeper: Option<Keeper>,
 }
 
 /// Why the store did not do what it was asked.
@@ -88,14 +90,17 @@ impl Store {
     /// # Errors
     /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::Newer`] or [`StoreError::Migrate`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let (writer, readers) = match url.parse()? {
-            StoreUrl::SqliteFile(path) => sqlite::open_file(path).await?,
+        let (writer, readers, keeper) = match url.parse()? {
+            StoreUrl::SqliteFile(path) => {
+                let (writer, readers) = sqlite::open_file(path).await?;
+                (writer, readers, None)
+            }
             StoreUrl::SqliteMemory => {
-                let only = sqlite::open_memory().await?;
-                (only.clone(), only)
+                let (only, keeper) = sqlite::open_memory().await?;
+                (only.clone(), only, Some(keeper))
             }
         };
-        let store = Self { writer, readers };
+        let store = Self { writer, readers, _keeper: keeper };
         sqlite::migrate(&store.writer).await?;
         Ok(store)
     }

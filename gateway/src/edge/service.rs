@@ -13,13 +13,13 @@ use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
 use super::body::ResponseBody;
-use super::expect::{Expectation, expectation};
+use super::expect::{UnknownExpectation, expectation};
 use super::forward::{Forwarder, Route, is_head};
 use super::guard::{self, ShapeLimits};
 use super::host::{HostRules, HostTarget, server_name_agrees};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
-use super::websocket::upgrade_asked;
+use super::websocket::{BadUpgrade, upgrade_asked};
 use crate::auth::cache::{Cache, Unavailable};
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
 use crate::auth::principal::Principal;
@@ -249,12 +249,9 @@ impl Edge {
         }
         let slot = session.requests.clone().try_acquire_owned();
         let slot = slot.map_err(|_| Failure::Overloaded { limit: "limits.requests_per_workspace" })?;
-        let upgrade = {
-            let (parts, body) = request.into_parts();
-            let upgrade = upgrade_asked(&parts).map_err(super::websocket::BadUpgrade::failure)?;
-            (upgrade, Request::from_parts(parts, body))
-        };
-        let (upgrade, request) = upgrade;
+        let (parts, body) = request.into_parts();
+        let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
+        let request = Request::from_parts(parts, body);
         let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
         let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
         let route = Route { grant, session, peer: origin.peer, scheme, authority, slot };
@@ -262,9 +259,8 @@ impl Edge {
         match upgrade {
             Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
             None => {
-                let expectation = expectation(request.version(), request.headers())
-                    .map_err(super::expect::UnknownExpectation::failure)?;
-                debug_assert!(matches!(expectation, Expectation::Nothing | Expectation::Continue));
+                let expectation =
+                    expectation(request.version(), request.headers()).map_err(UnknownExpectation::failure)?;
                 self.forwarder.forward(request, expectation, route).await
             }
         }

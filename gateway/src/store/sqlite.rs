@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqlitePool};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection, SqlitePool};
 use tokio::time::Instant;
 
 use super::StoreError;
@@ -86,12 +88,18 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code & 0xff == 5)
 }
 
-/// Makes a database in memory. It lives as long as its only connection, so the pool never lets go of that.
-pub(super) async fn open_memory() -> Result<SqlitePool, StoreError> {
-    let pool = pool(1).min_connections(1).idle_timeout(None).max_lifetime(None);
-    let options = options().filename(":memory:").in_memory(true);
+/// Keeps a database in memory alive.
+pub(super) type Keeper = Arc<Mutex<SqliteConnection>>;
+
+/// Makes a database in memory. It lives as long as any connection to it, and the pool closes a connection whose user
+/// was cancelled in the middle of a look-up, so one that nobody uses keeps it.
+pub(super) async fn open_memory() -> Result<(SqlitePool, Keeper), StoreError> {
     let failed = |source| StoreError::Open { path: PathBuf::from(":memory:"), source };
-    pool.connect_with(options).await.map_err(failed)
+    // The text gives each database a name of its own, under which its connections share it.
+    let options = common(SqliteConnectOptions::from_str("sqlite::memory:").map_err(failed)?);
+    let keeper = options.connect().await.map_err(failed)?;
+    let pool = pool(1).connect_with(options).await.map_err(failed)?;
+    Ok((pool, Arc::new(Mutex::new(keeper))))
 }
 
 /// Applies what is missing, under the write lock: of two programs that start at once, one migrates and the other sees
@@ -122,8 +130,12 @@ pub(super) async fn migrate_to(migrations: &[Migration], writer: &SqlitePool) ->
 }
 
 fn options() -> SqliteConnectOptions {
+    common(SqliteConnectOptions::new())
+}
+
+fn common(options: SqliteConnectOptions) -> SqliteConnectOptions {
     // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
-    SqliteConnectOptions::new().busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
+    options.busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
 }
 
 fn pool(connections_max: u32) -> SqlitePoolOptions {

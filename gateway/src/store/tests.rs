@@ -224,6 +224,24 @@ async fn migration_that_was_edited_after_release_is_refused() {
     assert!(matches!(refused, Err(StoreError::Migrate(_))), "{refused:?}");
 }
 
+/// An agent or a user who hangs up cancels the look-up that was made for them, wherever it is.
+#[tokio::test]
+async fn database_in_memory_survives_cancelled_lookups() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    for polls in 0..200 {
+        let mut lookup = std::pin::pin!(store.token_by_hash(&[0; 32]));
+        for _ in 0..polls % 20 {
+            let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+            if lookup.as_mut().poll(context).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(count_tables(&store, "workspaces").await, 1);
+    conformance(&store).await;
+}
+
 async fn count_tables(store: &Store, name: &str) -> i64 {
     let statement = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?";
     sqlx::query_scalar(statement).bind(name).fetch_one(&store.readers).await.unwrap()

@@ -60,8 +60,8 @@ pub enum SessionError {
         /// Its text for people.
         detail: String,
     },
-    /// The session had ended already.
-    #[error("the session has ended")]
+    /// The link is gone, and the session with it.
+    #[error("the link is gone")]
     Ended,
 }
 

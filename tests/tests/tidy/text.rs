@@ -132,8 +132,11 @@ mod tests {
             assert_eq!(places("a", &format!("see {home}x"), "/a/b").len(), 1, "{home}");
         }
         assert_eq!(places("a", "cd /a/b/c", "/a/b").len(), 1);
-        let free = "target/work/x https://example.com/home/ GET tests/root/ $ROOT/work/ {port}/Users/";
-        assert_eq!(places("a", free, "/a/b"), [""; 0]);
+        for home in HOMES {
+            for before in ["target", "https://example.com", "GET tests", "$ROOT", "{port}"] {
+                assert_eq!(places("a", &format!("{before}{home}x"), "/a/b"), [""; 0], "{before}{home}");
+            }
+        }
         assert_eq!(places("a", "/app/x", "/app"), [""; 0]);
     }
 
