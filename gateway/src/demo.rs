@@ -46,9 +46,9 @@ pub async fn run(
     let app_address = listener.local_addr()?;
     let gateway = App::bind(config).await?;
     let addresses = gateway.addresses()?;
-    let options = agent(&gateway, addresses.agents, app_address, &addresses_of(&addresses)).await?;
-    let registry = gateway.registry().clone();
     let name: WorkspaceName = WORKSPACE.parse()?;
+    let options = agent(&gateway, &name, addresses.agents, app_address, &addresses_of(&addresses)).await?;
+    let registry = gateway.registry().clone();
     let port = Port::new(app_address.port()).context("the sample app has no port")?;
     let host = format!("{port}-{name}.{}", gateway.config().zone);
     let link = gateway.sign_in_link()?.to_workspace(&host, &ReturnPath::parse_or_root("/"));
@@ -93,10 +93,15 @@ fn addresses_of(addresses: &crate::app::Addresses) -> BTreeSet<u16> {
         .collect()
 }
 
-async fn agent(gateway: &App, agents: SocketAddr, app: SocketAddr, denied: &BTreeSet<u16>) -> anyhow::Result<Options> {
-    let name: WorkspaceName = WORKSPACE.parse()?;
+async fn agent(
+    gateway: &App,
+    name: &WorkspaceName,
+    agents: SocketAddr,
+    app: SocketAddr,
+    denied: &BTreeSet<u16>,
+) -> anyhow::Result<Options> {
     let owner: UserName = DEV_USER.parse()?;
-    let token = gateway.store().create_agent_token(&name, &owner, wall_clock()).await?;
+    let token = gateway.store().create_agent_token(name, &owner, wall_clock()).await?;
     let scheme = if gateway.config().tls.agents.is_some() { "https" } else { "http" };
     Ok(Options {
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,

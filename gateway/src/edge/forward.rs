@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::header::{EXPECT, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
@@ -371,9 +371,4 @@ fn failure_of_reason(reason: Reason) -> Failure {
         | Reason::Revoked
         | Reason::SessionLost => Failure::SessionLost,
     }
-}
-
-/// Returns whether a method asks for nothing but a head.
-pub(super) fn is_head(method: &Method) -> bool {
-    method == Method::HEAD
 }

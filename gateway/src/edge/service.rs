@@ -14,7 +14,7 @@ use tunnel_link::drain::Drain;
 
 use super::body::ResponseBody;
 use super::expect::{UnknownExpectation, expectation};
-use super::forward::{Forwarder, Route, is_head};
+use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
 use super::host::{HostRules, HostTarget, server_name_agrees};
 use super::preflight;
@@ -99,7 +99,7 @@ impl Edge {
     /// Cancel safety: dropping it ends the request at the app too.
     pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());
-        let head = is_head(request.method());
+        let head = request.method() == Method::HEAD;
         let over_http2 = request.version() == Version::HTTP_2;
         match self.route(request, origin).await {
             Ok(response) => {
