@@ -118,7 +118,7 @@ impl SessionRow {
             workspace: session.workspace.to_string(),
             session: session.id.to_string(),
             generation: session.generation.get(),
-            peer: session.peer.to_string(),
+            peer: session.peer().to_string(),
             agent_version: session.agent_version.clone(),
             up_seconds: session.since.elapsed().as_secs(),
             round_trip_micros: stats.round_trip.map(|time| time.as_micros()),

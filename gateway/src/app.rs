@@ -32,6 +32,7 @@ use crate::edge::upstream::Upstreams;
 use crate::model::{Scheme, UserName};
 use crate::net::listen::{BindError, Kind, Listener, ListenerOptions};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
+use crate::sessions::admission::Admission;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock_ms};
@@ -128,15 +129,14 @@ impl App {
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
         let edge = edge(&config, &store, &registry, &upstreams, &metrics, &drain)?;
-        let agents = AgentService::new(
-            store.clone(),
-            registry.clone(),
-            budget.clone(),
-            config.tunnel.clone(),
-            config.timeouts.clone(),
-            config.limits.clone(),
-            drain.clone(),
-        );
+        let admission = Admission {
+            registry: registry.clone(),
+            budget: budget.clone(),
+            tunnel: config.tunnel.clone(),
+            requests_max: config.limits.requests_per_workspace,
+            drain: drain.clone(),
+        };
+        let agents = AgentService::new(store.clone(), admission, config.timeouts.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),

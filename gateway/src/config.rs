@@ -166,6 +166,8 @@ pub struct Tunnel {
     pub keepalive_interval: Duration,
     /// How long that sign may take.
     pub keepalive_timeout: Duration,
+    /// How long a session without a link is kept; zero ends it with its link.
+    pub resume_grace: Duration,
 }
 
 /// Where a value came from.

@@ -59,6 +59,7 @@ mod tests {
             open_credit_bytes: OPEN_CREDIT_BYTES,
             ports: Vec::new(),
             default_port: None,
+            join: None,
         }
     }
 

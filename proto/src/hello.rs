@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crate::frame::{FrameError, port, text};
 use crate::id::{Generation, SessionId};
 use crate::limit::{
-    CHANNELS_MAX, FEATURES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
+    CHANNELS_MAX, FEATURES_MAX, LANES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
 };
 use crate::version::VersionRange;
 use crate::wire;
@@ -33,6 +34,17 @@ pub struct Hello {
     pub ports: Vec<Port>,
     /// Port of `{name}.{zone}`.
     pub default_port: Option<u16>,
+    /// Asks for one more lane of a session.
+    pub join: Option<Join>,
+}
+
+/// Names the session that an agent wants another lane of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// The session.
+    pub session: SessionId,
+    /// The secret that its Welcome carried.
+    pub secret: Bytes,
 }
 
 /// What an agent is there for.
@@ -105,10 +117,25 @@ pub struct Welcome {
     pub keepalive_interval: Duration,
     /// Wait for a pong before the link counts as dead.
     pub keepalive_timeout: Duration,
-    /// Secret to resume with; empty while that feature is not agreed on.
+    /// Secret to resume with, good for one attempt; empty while that feature is not agreed on.
     pub resume_secret: Bytes,
     /// The workspace that the credential stands for.
     pub workspace: String,
+    /// How long the gateway keeps a session that has no link.
+    pub resume_grace: Duration,
+    /// The session that the Hello named goes on; `None` for a new one.
+    pub resumed: Option<Resumed>,
+    /// Lanes that the session may have; 0 while that feature is not agreed on.
+    pub lanes: u32,
+    /// Secret to join a lane with; empty while that feature is not agreed on.
+    pub join_secret: Bytes,
+}
+
+/// A session goes on over a new link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Highest frame number that the gateway received in order.
+    pub received: u64,
 }
 
 impl Hello {
@@ -128,6 +155,10 @@ impl Hello {
             open_credit_bytes: self.open_credit_bytes,
             ports: self.ports.iter().map(|port| port.to_wire()).collect(),
             default_port: self.default_port.map_or(0, u32::from),
+            join: self
+                .join
+                .as_ref()
+                .map(|join| wire::Join { session: join.session.get(), secret: join.secret.clone() }),
         }
     }
 
@@ -159,6 +190,7 @@ impl Hello {
                 0 => None,
                 number => Some(port(number)?),
             },
+            join: hello.join.map(|join| Join { session: SessionId::new(join.session), secret: join.secret }),
         })
     }
 }
@@ -222,6 +254,10 @@ impl Welcome {
             keepalive_timeout_ms: milliseconds(self.keepalive_timeout),
             resume_secret: self.resume_secret.clone(),
             workspace: self.workspace.clone(),
+            resume_grace_ms: milliseconds(self.resume_grace),
+            resumed: self.resumed.map(|resumed| wire::Resumed { received: resumed.received }),
+            lanes: self.lanes,
+            join_secret: self.join_secret.clone(),
         }
     }
 
@@ -249,6 +285,10 @@ impl Welcome {
             keepalive_timeout: Duration::from_millis(u64::from(welcome.keepalive_timeout_ms)),
             resume_secret: welcome.resume_secret,
             workspace: text(welcome.workspace, "workspace")?,
+            resume_grace: Duration::from_millis(u64::from(welcome.resume_grace_ms)),
+            resumed: welcome.resumed.map(|resumed| Resumed { received: resumed.received }),
+            lanes: welcome.lanes.min(LANES_MAX),
+            join_secret: welcome.join_secret,
         })
     }
 }

@@ -57,14 +57,41 @@ pub const GRANTS_PER_FRAME_MAX: usize = 64;
 /// Numbered frames that may be received before an acknowledgement goes out on its own.
 pub const ACKNOWLEDGE_FRAMES_MAX: u64 = 64;
 
+/// Payload bytes that may be received before an acknowledgement goes out on its own: the sender keeps what is not
+/// acknowledged, so this is memory at the other end. Below what a sender short of memory still keeps, so that it never
+/// waits for the delay.
+pub const ACKNOWLEDGE_BYTES_MAX: u64 = 64 * 1024;
+
 /// How long a received frame may stay unacknowledged when nothing else is sent.
 pub const ACKNOWLEDGE_DELAY: Duration = Duration::from_millis(500);
+
+/// What a sent frame costs besides its payload for as long as it is kept for a resume: its place in the queue and the
+/// bookkeeping of its bytes.
+pub const REPLAY_FRAME_BYTES: usize = 128;
+
+/// Kept frames are charged to the budget in steps of this size.
+pub const REPLAY_STEP_BYTES: u64 = 256 * 1024;
+
+/// What a session may keep without asking the budget, so that one always gets on, however short memory is.
+pub const REPLAY_BYTES_FREE: usize = 2 * PAYLOAD_BYTES_ALONE;
+
+/// Default bound on what a session keeps for a resume: 1 Gbit/s over 80 ms, twice, and what an acknowledgement lags.
+pub const REPLAY_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Default time for which a session without a link is kept.
+pub const RESUME_GRACE: Duration = Duration::from_secs(30);
+
+/// Open frames that may wait for the link, so that a session without one does not collect requests for ever.
+pub const OPENS_QUEUED_MAX: usize = 8 * 1024;
 
 /// While bytes flow, the round trip is measured this often.
 pub const PING_INTERVAL_BUSY: Duration = Duration::from_secs(1);
 
 /// Names and texts in Hello: each at most this long.
 pub const TEXT_BYTES_MAX: usize = 128;
+
+/// Lanes of one session.
+pub const LANES_MAX: u32 = 16;
 
 /// Ports in one Hello.
 pub const PORTS_MAX: usize = 256;
@@ -80,4 +107,5 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= FRAME_BYTE
 const _: () = assert!(WINDOW_BYTES_MIN <= OPEN_CREDIT_BYTES);
 const _: () = assert!(OPEN_CREDIT_BYTES <= WINDOW_BYTES_INITIAL);
 const _: () = assert!(WINDOW_BYTES_INITIAL <= WINDOW_BYTES_MAX);
+const _: () = assert!(ACKNOWLEDGE_BYTES_MAX < REPLAY_BYTES_FREE as u64);
 const _: () = assert!(INTERACTIVE_BYTES_MAX < PAYLOAD_BYTES_SHARED);

@@ -13,6 +13,8 @@ mod invariant;
 mod keepalive;
 mod numbering;
 mod receive;
+mod replay;
+mod resume;
 mod schedule;
 mod transmit;
 
@@ -29,11 +31,12 @@ pub use self::event::Event;
 use self::channel::{Channel, Live, SendState};
 use self::keepalive::Keepalive;
 use self::numbering::Numbering;
+use self::replay::Replay;
 use self::schedule::Schedule;
 use crate::frame::{Body, Open};
 use crate::id::ChannelId;
 use crate::limit::{
-    CHANNELS_MAX, CONTROL_QUEUED_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, SEND_QUEUE_BYTES_MAX,
+    CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, REPLAY_BYTES_MAX, SEND_QUEUE_BYTES_MAX,
     SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
@@ -66,8 +69,12 @@ pub struct Settings {
     pub open_credit: u32,
     /// Silence after which a ping is sent.
     pub keepalive_interval: Duration,
-    /// Wait for an answer before the session counts as dead.
+    /// Wait for an answer before the link counts as dead.
     pub keepalive_timeout: Duration,
+    /// How long the session lives on without a link; `None` when it ends with its link.
+    pub resume_grace: Option<Duration>,
+    /// Bound on what is kept to be sent again, in bytes of memory.
+    pub replay_max: u64,
 }
 
 impl Settings {
@@ -84,6 +91,8 @@ impl Settings {
             open_credit: OPEN_CREDIT_BYTES,
             keepalive_interval: Duration::from_secs(20),
             keepalive_timeout: Duration::from_secs(10),
+            resume_grace: None,
+            replay_max: REPLAY_BYTES_MAX,
         }
     }
 }
@@ -131,6 +140,10 @@ pub struct Stats {
     pub window_bytes: u64,
     /// Bytes that wait to be sent.
     pub queued_bytes: usize,
+    /// Bytes kept to be sent again should the link break.
+    pub replay_bytes: u64,
+    /// Links that carried the session so far.
+    pub links: u64,
     /// Latest round trip.
     pub round_trip: Option<Duration>,
 }
@@ -147,18 +160,25 @@ pub struct Mux {
     numbering: Numbering,
     keepalive: Keepalive,
     schedule: Schedule,
+    replay: Replay,
     /// Opens, accepts, finishes, resets and drains, in order.
     control: VecDeque<Body>,
     /// Channels whose destination took enough for a grant.
     grants_due: Vec<ChannelId>,
     events: VecDeque<Event>,
     queued_bytes: usize,
+    /// The peer was asked to attach elsewhere; a new link is told again.
+    drain: Option<Body>,
     stats: Stats,
 }
 
 #[derive(Debug)]
 enum State {
     Up,
+    /// No link carries the session; one may come.
+    Detached {
+        since: Instant,
+    },
     /// One Close frame is still to be sent.
     Closing {
         reason: Reason,
@@ -179,11 +199,13 @@ impl Mux {
             numbering: Numbering::default(),
             keepalive: Keepalive::new(settings.keepalive_interval, settings.keepalive_timeout, now),
             schedule: Schedule::default(),
+            replay: Replay::default(),
             control: VecDeque::new(),
             grants_due: Vec::new(),
             events: VecDeque::new(),
             queued_bytes: 0,
-            stats: Stats::default(),
+            drain: None,
+            stats: Stats { links: 1, ..Stats::default() },
             settings,
         }
     }
@@ -194,8 +216,9 @@ impl Mux {
         Stats {
             channels_live: self.channels.len(),
             frames: self.numbering.counts(),
-            window_bytes: self.budget.reserved(),
+            window_bytes: self.budget.reserved() - self.replay.held(),
             queued_bytes: self.queued_bytes,
+            replay_bytes: self.replay.bytes(),
             round_trip: self.keepalive.round_trip(),
             ..self.stats
         }
@@ -213,10 +236,10 @@ impl Mux {
     /// # Errors
     /// [`OpenError`] when a bound is reached; nothing was sent and `first` is untouched.
     pub fn open(&mut self, now: Instant, port: u16, first: &mut Bytes) -> Result<ChannelId, OpenError> {
-        if !matches!(self.state, State::Up) {
+        if !matches!(self.state, State::Up | State::Detached { .. }) {
             return Err(OpenError::Ended);
         }
-        if self.channels.len() >= self.settings.channels_max as usize || self.control.len() >= CONTROL_QUEUED_MAX {
+        if self.channels.len() >= self.settings.channels_max as usize || self.control.len() >= OPENS_QUEUED_MAX {
             return Err(OpenError::ChannelsExhausted);
         }
         let channel = self.last_opened.next().ok_or(OpenError::ChannelsExhausted)?;
@@ -351,51 +374,14 @@ impl Mux {
     /// Asks the peer to attach elsewhere.
     pub fn drain(&mut self, deadline: Duration, redial_after: Duration) {
         let milliseconds = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
-        self.control.push_back(Body::Drain {
-            deadline_ms: milliseconds(deadline),
-            redial_after_ms: milliseconds(redial_after),
-        });
-    }
-
-    /// Ends the session: every channel is reset, one Close frame is still sent.
-    pub fn close(&mut self, reason: Reason, detail: &str) {
-        if matches!(self.state, State::Up) {
-            self.end_channels(Reason::SessionLost);
-            self.state = State::Closing { reason, detail: detail.to_owned() };
-        }
-    }
-
-    /// The link is gone: every channel ends, nothing more is sent.
-    pub fn link_lost(&mut self) {
-        self.end_channels(Reason::SessionLost);
-        self.state = State::Ended;
+        let asked = Body::Drain { deadline_ms: milliseconds(deadline), redial_after_ms: milliseconds(redial_after) };
+        self.drain = Some(asked.clone());
+        self.control.push_back(asked);
     }
 
     /// Returns the next thing that the application should hear of.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// Returns when [`Mux::handle_timeout`] is to be called; `None` after the end.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        if !matches!(self.state, State::Up) {
-            return None;
-        }
-        let keepalive = self.keepalive.deadline();
-        Some(self.numbering.due().map_or(keepalive, |due| due.min(keepalive)))
-    }
-
-    /// Acts on time that passed.
-    ///
-    /// # Errors
-    /// [`SessionError::KeepaliveTimedOut`] when the peer was silent for too long; the session has ended.
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
-        if !matches!(self.state, State::Up) {
-            return Ok(());
-        }
-        self.numbering.handle_timeout(now);
-        self.keepalive.handle_timeout(now).map_err(|_timed_out| self.fail(SessionError::KeepaliveTimedOut))
     }
 
     /// Bound of one channel's send queue: less for everybody once the session has a budget's quarter queued.
@@ -407,36 +393,6 @@ impl Mux {
     fn note_sent(&mut self, bytes: usize) {
         self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(bytes as u64);
         self.keepalive.payload_flowed();
-    }
-
-    /// Ends the session for a rule that the peer broke, and keeps the reason for the Close frame.
-    fn fail(&mut self, error: SessionError) -> SessionError {
-        self.end_channels(Reason::SessionLost);
-        self.state = match &error {
-            SessionError::Closed { .. } | SessionError::Ended => State::Ended,
-            SessionError::Frame(_)
-            | SessionError::Sequence { .. }
-            | SessionError::Acknowledged { .. }
-            | SessionError::Unexpected { .. }
-            | SessionError::ChannelOrder { .. }
-            | SessionError::ChannelUnknown { .. }
-            | SessionError::Exhausted
-            | SessionError::KeepaliveTimedOut => {
-                State::Closing { reason: error.reason(), detail: error.reason().text().to_owned() }
-            }
-        };
-        error
-    }
-
-    fn end_channels(&mut self, reason: Reason) {
-        let live: Vec<_> = self.channels.keys().copied().collect();
-        for channel in live {
-            if self.discard(channel, reason) {
-                self.events.push_back(Event::Reset(channel, reason));
-            }
-        }
-        self.control.clear();
-        self.grants_due.clear();
     }
 
     /// Turns a live channel into a reset one and frees all it held. Returns whether an application still holds it.

@@ -6,8 +6,14 @@ pub const VERSION_MIN: u32 = 1;
 /// Highest protocol version that this program speaks.
 pub const VERSION_MAX: u32 = 1;
 
+/// A session outlives its link: frames that were not acknowledged are sent again on the next one.
+pub const FEATURE_RESUME: &str = "resume";
+
+/// A session can have several links at once, and spreads its channels over them.
+pub const FEATURE_LANES: &str = "lanes";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] = &[];
+pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES];
 
 /// A range of protocol versions, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,6 +32,7 @@ pub fn hello() -> Hello {
         open_credit_bytes: OPEN_CREDIT_BYTES,
         ports: Vec::new(),
         default_port: None,
+        join: None,
     }
 }
 
@@ -57,11 +58,11 @@ impl Scripted {
         });
         let dialed = tokio::time::timeout(PATIENCE, answer).await.expect("an answer")?;
         let session = Session::new(Settings::new(Side::Agent));
-        dialed.attach(session.clone());
+        dialed.attach(session.link());
         let driven = session.clone();
         tasks.spawn(async move {
             let Dialed { reader, .. } = dialed;
-            drive(&driven, reader).await;
+            drive(&driven.link(), reader).await;
         });
         Ok(Self { session, _tasks: tasks })
     }

@@ -1,31 +1,38 @@
 //! Stay connected: dial, serve channels, redial with full jitter, and stop only when a person has to act.
+//!
+//! A session outlives its link where the gateway agrees: its channels run on while the agent dials again, and the next
+//! link carries on where the last one broke off.
 
+mod carried;
 mod connect;
 mod decide;
+mod network;
 
+use std::fmt;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, dial as dial_rpc, drive};
-use tunnel_link::session::{Incoming, Session};
-use tunnel_link::splice::splice;
-use tunnel_proto::hello::{Hello, Role};
+use tunnel_link::session::{LinkEnd, Session};
+use tunnel_proto::hello::{Hello, Role, Welcome};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
-use tunnel_proto::mux::{SessionError, Settings, Side};
+use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
-pub use self::connect::{BadGateway, Gateway, TlsError};
+pub use self::connect::{BadGateway, Gateway, GatewayError, Stream, TlsError};
 pub use self::decide::{DialFailure, Next, decide};
+pub use self::network::{Machine, Network};
 
-use crate::{Options, TokenSource, ports};
+use self::carried::Carried;
+use crate::{Ports, TokenSource};
 
 /// How long a gateway may take to answer a Hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
@@ -62,130 +69,252 @@ pub enum Ended {
     },
 }
 
-/// Runs until `stop` or until only a person can help.
-pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
-    let backoff = Backoff::default();
-    let instance = rand::random();
-    let mut failures = 0;
-    loop {
-        let started = Instant::now();
-        // Hears of `stop` itself: a session that is up still has to say goodbye.
-        let Some((failure, up)) = one_link(&options, instance, &stop).await? else { return Ok(()) };
-        failures = backoff.failures_after(failures, up).saturating_add(1);
-        match decide(failure, failures, rand::random(), &backoff) {
-            Next::Stop(ended) => return Err(ended),
-            Next::Redial { after, cause } => {
-                warn!(cause, after = ?after, attempt = failures, lasted = ?started.elapsed(), "not connected, dialing again");
-                tokio::select! {
-                    () = stop.cancelled() => return Ok(()),
-                    () = tokio::time::sleep(after) => {}
+/// What an agent tells of its life.
+#[derive(Debug)]
+pub enum AgentEvent<'a> {
+    /// It dials.
+    Dialing,
+    /// A link is up.
+    Connected {
+        /// What the gateway answered.
+        welcome: &'a Welcome,
+        /// The session, which may be one that went on.
+        session: &'a Session,
+    },
+    /// A session is over.
+    SessionEnded {
+        /// Why.
+        error: &'a SessionError,
+    },
+    /// It waits before it dials again.
+    Redialing {
+        /// How long.
+        after: Duration,
+        /// Why.
+        cause: &'a str,
+    },
+}
+
+/// Whom an agent tells. Called on its task: it must not block.
+pub type Observer = Box<dyn FnMut(AgentEvent<'_>) + Send>;
+
+/// An agent on some network.
+pub struct Agent<N> {
+    /// How it reaches its gateway and its ports.
+    pub network: Arc<N>,
+    /// What proves who it is; read anew for each dial.
+    pub token: TokenSource,
+    /// What it says of its ports.
+    pub ports: Arc<Ports>,
+    /// How it waits between attempts.
+    pub backoff: Backoff,
+    /// Uniform in `0.0..1.0`.
+    pub roll: Box<dyn FnMut() -> f64 + Send>,
+    /// Tells a restart from a redial.
+    pub instance: u64,
+    /// Whom it tells of its life.
+    pub observer: Observer,
+}
+
+impl<N: fmt::Debug> fmt::Debug for Agent<N> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Agent").field("network", &self.network).finish_non_exhaustive()
+    }
+}
+
+impl<N: Network> Agent<N> {
+    /// Runs until `stop` or until only a person can help.
+    ///
+    /// # Errors
+    /// [`Ended`] says what a person has to do.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
+        let mut carried = None;
+        let result = self.keep_up(&mut carried, &stop).await;
+        if let Some(carried) = carried {
+            carried.end(Reason::Shutdown).await;
+        }
+        result
+    }
+
+    async fn keep_up(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) -> Result<(), Ended> {
+        let mut failures = 0;
+        loop {
+            let started = Instant::now();
+            (self.observer)(AgentEvent::Dialing);
+            // Hears of `stop` itself: a session that is up still has to say goodbye.
+            let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
+            self.forget_ended(carried).await;
+            failures = self.backoff.failures_after(failures, up).saturating_add(1);
+            match decide(failure, up, failures, (self.roll)(), &self.backoff) {
+                Next::Stop(ended) => return Err(ended),
+                Next::Redial { after, cause } => {
+                    // While somebody's connections wait, patience has another price.
+                    let after = if carried.is_some() { after.min(self.backoff.resume_max) } else { after };
+                    let lasted = started.elapsed();
+                    warn!(
+                        cause,
+                        ?after,
+                        attempt = failures,
+                        ?lasted,
+                        waits = carried.is_some(),
+                        "not connected, dialing again"
+                    );
+                    (self.observer)(AgentEvent::Redialing { after, cause: &cause });
+                    tokio::select! {
+                        () = stop.cancelled() => return Ok(()),
+                        () = tokio::time::sleep(after) => {}
+                    }
                 }
             }
         }
     }
-}
 
-/// Dials once and serves until the link ends. `None` when it was asked to stop; else why it ended and how long it was
-/// up.
-async fn one_link(
-    options: &Options,
-    instance: u64,
-    stop: &CancellationToken,
-) -> Result<Option<(DialFailure, Duration)>, Ended> {
-    let token = read_token(&options.token).await?;
-    let stream = match stop.run_until_cancelled(options.gateway.connect()).await {
-        None => return Ok(None),
-        Some(Ok(stream)) => stream,
-        Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
-    };
-    let hello = Hello {
-        versions: version::OURS,
-        features: version::FEATURES.iter().map(|name| (*name).to_owned()).collect(),
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        role: Role::Workspace,
-        instance,
-        resume: None,
-        open_credit_bytes: OPEN_CREDIT_BYTES,
-        ports: options.ports.exposed.clone(),
-        default_port: options.ports.default,
-    };
-    let (authority, scheme) = options.gateway.origin();
-    let dialed = dial_rpc(stream, authority, scheme, &token, hello).await;
-    let (connection, answer) = match dialed {
-        Ok(halves) => halves,
-        Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
-    };
-    let mut connection = pin!(connection);
-    let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
-    let Some(answer) = stop.run_until_cancelled(alongside(answer, connection.as_mut())).await else { return Ok(None) };
-    let dialed = match answer {
-        Some(Ok(Ok(dialed))) => dialed,
-        Some(Ok(Err(error))) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
-        Some(Err(_elapsed)) => return Ok(Some((DialFailure::WelcomeTimedOut, Duration::ZERO))),
-        None => return Ok(Some((DialFailure::Rpc(ConnectError::NoWelcome), Duration::ZERO))),
-    };
-    let since = Instant::now();
-    let end = serve(options, dialed, connection, stop).await;
-    Ok(end.map(|failure| (failure, since.elapsed())))
-}
-
-/// Serves one session; `None` when it was asked to stop.
-async fn serve(
-    options: &Options,
-    dialed: Dialed,
-    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
-    stop: &CancellationToken,
-) -> Option<DialFailure> {
-    let welcome = &dialed.welcome;
-    let session = Session::new(Settings {
-        channels_max: welcome.channels_max,
-        keepalive_interval: welcome.keepalive_interval,
-        keepalive_timeout: welcome.keepalive_timeout,
-        ..Settings::new(Side::Agent)
-    });
-    dialed.attach(session.clone());
-    info!(
-        workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
-        gateway = %options.gateway, "connected"
-    );
-    let mut channels = JoinSet::new();
-    let Dialed { reader, .. } = dialed;
-    let mut driver = Box::pin(drive(&session, reader));
-    // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.
-    let mut lost_at = None;
-    let end = loop {
-        tokio::select! {
-            error = driver.as_mut() => break Some(error),
-            result = connection.as_mut(), if lost_at.is_none() => {
-                debug!(?result, "the link's connection ended");
-                lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
-            }
-            () = at(lost_at) => session.link_lost(),
-            incoming = session.accept() => if let Some(incoming) = incoming {
-                channels.spawn(serve_channel(options.ports.clone(), incoming));
-            },
-            Some(_) = channels.join_next(), if !channels.is_empty() => {}
-            () = stop.cancelled() => {
-                session.close(Reason::Shutdown, "the agent is shutting down");
-                break None;
-            }
+    /// Lets go of a session that is over.
+    async fn forget_ended(&mut self, carried: &mut Option<Carried>) {
+        if let Some(over) = carried.take_if(|carried| carried.session.is_ended()) {
+            let error = over.session.end().unwrap_or(SessionError::Ended);
+            (self.observer)(AgentEvent::SessionEnded { error: &error });
+            over.end(Reason::SessionLost).await;
         }
-        if session.is_ended() {
-            break Some(driver.as_mut().await);
-        }
-    };
-    // Every channel was reset with the session; their sockets close as the tasks end.
-    channels.shutdown().await;
-    // The reader keeps the stream open, and the frame that says why is still to be sent.
-    drop(driver);
-    if lost_at.is_none() {
-        drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
     }
-    match (end, session.drain_request()) {
-        (Some(SessionError::Closed { reason: Reason::Shutdown, .. }), Some(request)) => {
-            Some(DialFailure::Drained { redial_after: request.redial_after })
+
+    /// Dials once and serves until the link ends. `None` when it was asked to stop; else why it ended and how long it
+    /// was up.
+    async fn one_link(
+        &mut self,
+        carried: &mut Option<Carried>,
+        stop: &CancellationToken,
+    ) -> Result<Option<(DialFailure, Duration)>, Ended> {
+        let token = read_token(&self.token).await?;
+        let network = self.network.clone();
+        let stream = match stop.run_until_cancelled(network.dial()).await {
+            None => return Ok(None),
+            Some(Ok(stream)) => stream,
+            Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
+        };
+        // It may have run out of time meanwhile.
+        self.forget_ended(carried).await;
+        let hello = self.hello(carried.as_ref());
+        let (authority, scheme) = network.origin();
+        let dialed = dial_rpc(stream, authority, scheme, &token, hello).await;
+        let (connection, answer) = match dialed {
+            Ok(halves) => halves,
+            Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
+        };
+        let mut connection = pin!(connection);
+        let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
+        let Some(answer) = stop.run_until_cancelled(alongside(answer, connection.as_mut())).await else {
+            return Ok(None);
+        };
+        let dialed = match answer {
+            Some(Ok(Ok(dialed))) => dialed,
+            Some(Ok(Err(error))) => {
+                if matches!(&error, ConnectError::Refused(refused) if refused.loses_session()) {
+                    self.lose(carried).await;
+                }
+                return Ok(Some((DialFailure::Rpc(error), Duration::ZERO)));
+            }
+            Some(Err(_elapsed)) => return Ok(Some((DialFailure::WelcomeTimedOut, Duration::ZERO))),
+            None => return Ok(Some((DialFailure::Rpc(ConnectError::NoWelcome), Duration::ZERO))),
+        };
+        let since = Instant::now();
+        let end = self.serve(carried, dialed, connection, stop).await;
+        Ok(end.map(|failure| (failure, since.elapsed())))
+    }
+
+    fn hello(&self, carried: Option<&Carried>) -> Hello {
+        Hello {
+            versions: version::OURS,
+            features: version::FEATURES.iter().map(|name| (*name).to_owned()).collect(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: Role::Workspace,
+            instance: self.instance,
+            resume: carried.and_then(Carried::resume),
+            open_credit_bytes: OPEN_CREDIT_BYTES,
+            ports: self.ports.exposed.clone(),
+            default_port: self.ports.default,
+            join: None,
         }
-        (end, _) => end.map(DialFailure::Session),
+    }
+
+    /// The gateway does not know the session any more.
+    async fn lose(&mut self, carried: &mut Option<Carried>) {
+        if let Some(lost) = carried.take() {
+            (self.observer)(AgentEvent::SessionEnded { error: &SessionError::LinkLost });
+            lost.end(Reason::SessionLost).await;
+        }
+    }
+
+    /// Serves one link of a session, new or going on; `None` when it was asked to stop.
+    async fn serve(
+        &mut self,
+        carried: &mut Option<Carried>,
+        dialed: Dialed,
+        mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+        stop: &CancellationToken,
+    ) -> Option<DialFailure> {
+        let welcome = &dialed.welcome;
+        let resumed = match carried.as_mut().map(|carried| carried.go_on(welcome)) {
+            Some(Ok(link)) => Some(link),
+            Some(Err(error)) => {
+                warn!(%error, "the session could not be resumed, its connections end");
+                self.lose(carried).await;
+                // The gateway may hold a session of which this side knows nothing any more; a new dial replaces it.
+                if welcome.resumed.is_some() {
+                    return Some(DialFailure::Session(error));
+                }
+                None
+            }
+            None => None,
+        };
+        let goes_on = resumed.is_some();
+        let carried = carried.get_or_insert_with(|| Carried::new(welcome));
+        let session = carried.session.clone();
+        let link = resumed.unwrap_or_else(|| session.link());
+        dialed.attach(link.clone());
+        (self.observer)(AgentEvent::Connected { welcome, session: &session });
+        info!(
+            workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
+            gateway = %self.network.origin().0, resumed = goes_on, "connected"
+        );
+        let Dialed { reader, .. } = dialed;
+        let mut driver = Box::pin(drive(&link, reader));
+        // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.
+        let mut lost_at = None;
+        let network = self.network.clone();
+        let end = loop {
+            tokio::select! {
+                end = driver.as_mut() => break Some(end),
+                result = connection.as_mut(), if lost_at.is_none() => {
+                    debug!(?result, "the link's connection ended");
+                    lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
+                }
+                () = at(lost_at) => break Some(link.lost()),
+                () = carried.serve(&network) => break Some(driver.as_mut().await),
+                () = stop.cancelled() => {
+                    session.close(Reason::Shutdown, "the agent is shutting down");
+                    break None;
+                }
+            }
+        };
+        match end {
+            Some(LinkEnd::Lost | LinkEnd::Replaced) => {
+                carried.wait(link.clone());
+                return Some(DialFailure::LinkLost);
+            }
+            Some(LinkEnd::Over(_)) | None => {}
+        }
+        // The reader keeps the stream open, and the frame that says why is still to be sent.
+        drop(driver);
+        if lost_at.is_none() {
+            drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);
+        }
+        match (end.and_then(LinkEnd::over), session.drain_request()) {
+            (Some(SessionError::Closed { reason: Reason::Shutdown, .. }), Some(request)) => {
+                Some(DialFailure::Drained { redial_after: request.redial_after })
+            }
+            (end, _) => end.map(DialFailure::Session),
+        }
     }
 }
 
@@ -197,29 +326,10 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn serve_channel(ports: std::sync::Arc<ports::Ports>, incoming: Incoming) {
-    let port = incoming.port;
-    let connected = tokio::select! {
-        // Nobody waits any more: make no connection for them.
-        () = incoming.abandoned() => return,
-        connected = ports::connect(&ports, port) => connected,
-    };
-    match connected {
-        Err(reason) => {
-            debug!(port, %reason, "channel refused");
-            incoming.refuse(reason);
-        }
-        Ok(socket) => match splice(incoming.accept(), socket).await {
-            Ok(copied) => debug!(port, inward = copied.inward, outward = copied.outward, "channel ended"),
-            Err(error) => debug!(port, %error, "channel broke"),
-        },
-    }
-}
-
 /// Polls `work` while the connection is driven. `None` when the connection ended first.
 async fn alongside<W: Future>(
     work: W,
-    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+    mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
 ) -> Option<W::Output> {
     let mut work = pin!(work);
     tokio::select! {

@@ -8,8 +8,9 @@ pub mod ports;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tunnel_link::backoff::Backoff;
 
-pub use self::dial::{Ended, Gateway};
+pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine};
 pub use self::ports::Ports;
 
 /// What an agent needs to know.
@@ -21,6 +22,23 @@ pub struct Options {
     pub token: TokenSource,
     /// What it exposes.
     pub ports: Arc<Ports>,
+}
+
+impl Options {
+    /// Makes an agent of this machine, whose parts can then be replaced.
+    #[must_use]
+    pub fn agent(self) -> Agent<Machine> {
+        let Self { gateway, token, ports } = self;
+        Agent {
+            network: Arc::new(Machine { gateway, ports: ports.clone() }),
+            token,
+            ports,
+            backoff: Backoff::default(),
+            roll: Box::new(rand::random),
+            instance: rand::random(),
+            observer: Box::new(|_event| {}),
+        }
+    }
 }
 
 /// Where the token comes from. Never from the command line's arguments: those are visible to every process.
@@ -46,5 +64,5 @@ impl std::fmt::Debug for TokenSource {
 /// # Errors
 /// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
-    dial::run(options, stop).await
+    options.agent().run(stop).await
 }

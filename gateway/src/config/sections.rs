@@ -203,6 +203,7 @@ fn read_tunnel(reader: &mut Reader) -> Tunnel {
         channels_per_session: reader.take_within("tunnel.channels_per_session", 4096, 1..=1_000_000, &COUNT_32),
         keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
         keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),
+        resume_grace: reader.take("tunnel.resume_grace", Duration::from_secs(30), &DURATION),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -33,6 +34,10 @@ use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::Metrics;
 use crate::ui::{self, Pages};
+
+/// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
+/// longer is better told of than waited for.
+const LINK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The edge: everything that answers a request of a user.
 #[derive(Debug)]
@@ -152,6 +157,9 @@ impl Edge {
                 let is_draining = self.drain.is_draining();
                 let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
                 let session = session.ok_or(absent)?;
+                if session.tunnel.is_detached() && !session.tunnel.attached(LINK_PATIENCE).await {
+                    return Err(absent.into());
+                }
                 // The address without a port is nobody's while the agent names no default.
                 let port = wanted.ok_or(Failure::NoSuchHost)?;
                 let request = Request::from_parts(parts, body);

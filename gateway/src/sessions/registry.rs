@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 use tunnel_proto::id::{Generation, SessionId};
 
+use super::keys::ResumeKeys;
 use crate::model::{Port, WorkspaceName};
 use crate::store::TokenId;
 
@@ -28,8 +29,12 @@ pub struct LiveSession {
     pub token: TokenId,
     /// The tunnel.
     pub tunnel: Session,
-    /// Where the agent came from.
-    pub peer: SocketAddr,
+    /// What it takes to go on over another link.
+    pub keys: ResumeKeys,
+    /// The agent's process.
+    pub instance: u64,
+    /// Where the agent came from, last.
+    peer: Mutex<SocketAddr>,
     /// Version of the agent, as it said.
     pub agent_version: String,
     /// When it came up.
@@ -59,6 +64,10 @@ pub struct NewSession {
     pub token: TokenId,
     /// The tunnel.
     pub tunnel: Session,
+    /// What it takes to go on over another link.
+    pub keys: ResumeKeys,
+    /// The agent's process, as it said.
+    pub instance: u64,
     /// Where the agent came from.
     pub peer: SocketAddr,
     /// Version of the agent, as it said.
@@ -76,6 +85,17 @@ impl LiveSession {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests_max.saturating_sub(self.requests.available_permits())
+    }
+
+    /// Returns where the agent came from, last.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        *self.peer.lock()
+    }
+
+    /// The session goes on over a link from another address.
+    pub fn moved(&self, peer: SocketAddr) {
+        *self.peer.lock() = peer;
     }
 
     /// Returns whether the agent exposes a port.
@@ -189,7 +209,9 @@ impl Registry {
             workspace: new.workspace.clone(),
             token: new.token,
             tunnel: new.tunnel,
-            peer: new.peer,
+            keys: new.keys,
+            instance: new.instance,
+            peer: Mutex::new(new.peer),
             agent_version: new.agent_version,
             since: Instant::now(),
             requests: Arc::new(Semaphore::new(new.requests_max)),
@@ -223,6 +245,8 @@ mod tests {
             workspace: workspace.parse().expect("a name"),
             token: "t-1".parse().expect("an id"),
             tunnel: Session::new(Settings::new(Side::Gateway)),
+            keys: ResumeKeys::default(),
+            instance: 1,
             peer: ([127, 0, 0, 1], 1).into(),
             agent_version: "0".into(),
             ports: Vec::new(),

@@ -7,26 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tracing::{debug, info, warn};
-use tunnel_link::drain::Drain;
 use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Refused};
-use tunnel_link::session::Session;
 use tunnel_proto::frame::{Body, Frame};
-use tunnel_proto::handshake;
-use tunnel_proto::hello::{Hello, Role, Welcome};
-use tunnel_proto::limit::PAYLOAD_BYTES_MAX;
-use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
-use tunnel_proto::reason::Reason;
+use tunnel_proto::hello::Hello;
 
-use super::registry::{Full, LiveSession, NewSession, Registry};
+use super::admission::{Admission, Candidate, RETRY_AFTER};
 use crate::auth::token::{Token, TokenKind};
-use crate::config::{Limits, Timeouts, Tunnel};
+use crate::config::Timeouts;
 use crate::model::WorkspaceName;
 use crate::net::listen::Connection;
 use crate::store::{Store, TokenId, TokenSubject, wall_clock};
@@ -37,22 +30,12 @@ mod reflection;
 use self::body::AgentBody;
 use self::reflection::Reflection;
 
-/// What a turned-away agent is told to wait before it dials again.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
-
-/// How long a session that is over may take to say so before its link is cut.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// The agents' side of the gateway.
 #[derive(Debug)]
 pub struct AgentService {
     store: Store,
-    registry: Arc<Registry>,
-    budget: Arc<ReplicaBudget>,
-    tunnel: Tunnel,
+    admission: Admission,
     timeouts: Timeouts,
-    limits: Limits,
-    drain: Drain,
     reflection: Reflection,
 }
 
@@ -65,17 +48,8 @@ struct Identity {
 impl AgentService {
     /// Makes the service.
     #[must_use]
-    pub fn new(
-        store: Store,
-        registry: Arc<Registry>,
-        budget: Arc<ReplicaBudget>,
-        tunnel: Tunnel,
-        timeouts: Timeouts,
-        limits: Limits,
-        drain: Drain,
-    ) -> Arc<Self> {
-        let reflection = Reflection::new();
-        Arc::new(Self { store, registry, budget, tunnel, timeouts, limits, drain, reflection })
+    pub fn new(store: Store, admission: Admission, timeouts: Timeouts) -> Arc<Self> {
+        Arc::new(Self { store, admission, timeouts, reflection: Reflection::new() })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -83,7 +57,8 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
-            let builder = grpc::server_builder(service.tunnel.keepalive_interval, service.tunnel.keepalive_timeout);
+            let tunnel = &service.admission.tunnel;
+            let builder = grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout);
             let admitted = Arc::new(AtomicBool::new(false));
             let handler = service_fn(|request| {
                 let (service, admitted) = (service.clone(), admitted.clone());
@@ -129,38 +104,17 @@ impl AgentService {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        if self.drain.is_draining() {
+        if self.admission.drain.is_draining() {
             return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
         }
         let identity = self.authenticate(request.headers()).await?;
         let mut reader = FrameReader::new(request.into_body());
         let hello = self.read_hello(&mut reader).await?;
-        let agreement = handshake::agree(&hello, Role::Workspace)
-            .map_err(|refusal| refused(Code::FailedPrecondition, &refusal.to_string(), None))?;
-        let tunnel = Session::new(self.settings(&hello));
-        let claimed = self.registry.claim(NewSession {
-            workspace: identity.workspace,
-            token: identity.token,
-            tunnel: tunnel.clone(),
-            peer,
-            agent_version: hello.agent_version,
-            ports: hello.ports,
-            default_port: hello.default_port,
-            requests_max: self.limits.requests_per_workspace,
-        });
-        let (session, displaced) = claimed
-            .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
-        if let Some(displaced) = displaced {
-            info!(workspace = %displaced.workspace, session = %displaced.id, by = %session.id, "session displaced");
-            displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
-        }
-        info!(
-            workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
-            agent_version = %session.agent_version, "session up"
-        );
-        let welcome = self.welcome(&session, agreement);
-        self.drain.spawn(drive(self.registry.clone(), session, reader));
-        Ok(grpc::accept_response(welcome, tunnel))
+        let Identity { workspace, token } = identity;
+        let admitted = self.admission.admit(Candidate { workspace, token, peer, hello })?;
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone());
+        self.admission.serve(admitted, reader);
+        Ok(response)
     }
 
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
@@ -203,63 +157,6 @@ impl AgentService {
             Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
         }
     }
-
-    fn settings(&self, hello: &Hello) -> Settings {
-        let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        Settings {
-            side: Side::Gateway,
-            channels_max: self.tunnel.channels_per_session,
-            window_initial: window(self.tunnel.window_initial),
-            window_max: window(self.tunnel.window_max),
-            session_budget: self.tunnel.session_budget,
-            replica_budget: Some(self.budget.clone()),
-            open_credit: hello.open_credit_bytes,
-            keepalive_interval: self.tunnel.keepalive_interval,
-            keepalive_timeout: self.tunnel.keepalive_timeout,
-        }
-    }
-
-    fn welcome(&self, session: &LiveSession, agreement: handshake::Agreement) -> Welcome {
-        Welcome {
-            version: agreement.version,
-            features: agreement.features,
-            session: session.id,
-            generation: session.generation,
-            channels_max: self.tunnel.channels_per_session,
-            payload_bytes_max: u32::try_from(PAYLOAD_BYTES_MAX).unwrap_or(u32::MAX),
-            keepalive_interval: self.tunnel.keepalive_interval,
-            keepalive_timeout: self.tunnel.keepalive_timeout,
-            resume_secret: Bytes::new(),
-            workspace: session.workspace.to_string(),
-        }
-    }
-}
-
-/// Feeds a session until its link or the session ends, then gives its place back.
-async fn drive(registry: Arc<Registry>, session: Arc<LiveSession>, reader: FrameReader<Incoming>) {
-    /// Releases also when the task is cut.
-    struct Claim {
-        registry: Arc<Registry>,
-        session: Arc<LiveSession>,
-    }
-    impl Drop for Claim {
-        fn drop(&mut self) {
-            self.registry.release(&self.session);
-            self.session.tunnel.link_lost();
-        }
-    }
-    let claim = Claim { registry, session };
-    let session = &claim.session;
-    let end = grpc::drive(&session.tunnel, reader).await;
-    // Not current any more from here on, but the frame that says why is still to be sent.
-    claim.registry.release(session);
-    drop(tokio::time::timeout(CLOSE_TIMEOUT, session.tunnel.said()).await);
-    let stats = session.tunnel.stats();
-    let uptime = session.since.elapsed();
-    info!(
-        workspace = %session.workspace, session = %session.id, reason = %end, ?uptime,
-        sent = stats.bytes_sent, received = stats.bytes_received, "session ended"
-    );
 }
 
 fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {

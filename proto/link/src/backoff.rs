@@ -11,11 +11,18 @@ pub struct Backoff {
     pub max: Duration,
     /// How long a link has to hold before failures are forgotten.
     pub healthy_after: Duration,
+    /// Ceiling of every wait while a session waits for a link: some attempts have to fit into its grace.
+    pub resume_max: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_millis(500), max: Duration::from_secs(30), healthy_after: Duration::from_secs(30) }
+        Self {
+            first: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            healthy_after: Duration::from_secs(30),
+            resume_max: Duration::from_secs(4),
+        }
     }
 }
 

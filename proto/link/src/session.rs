@@ -4,10 +4,12 @@
 //! link's outgoing half polls the machine itself (`grpc::Outgoing`), so a written byte passes no queue but the
 //! machine's own.
 
+mod link;
 mod state;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -15,15 +17,16 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tunnel_proto::frame::Frame;
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
 
+pub use self::link::{Link, LinkEnd};
+
 use self::state::{State, Waiting, Wakes, register};
 use crate::channel_io::ChannelIo;
 
-/// A cheap handle to one session. The session ends when its link does, not when handles are dropped.
+/// A cheap handle to one session. It ends with its link, or a grace after it; not when handles are dropped.
 #[derive(Clone)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -31,6 +34,8 @@ pub struct Session {
 
 struct Shared {
     state: Mutex<State>,
+    /// Whether the session waits for a link, for those who ask often.
+    detached: AtomicBool,
     ended: CancellationToken,
     /// The link has taken everything there was to say.
     said: CancellationToken,
@@ -61,6 +66,7 @@ impl Session {
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(state),
+                detached: AtomicBool::new(false),
                 ended: CancellationToken::new(),
                 said: CancellationToken::new(),
             }),
@@ -135,10 +141,18 @@ impl Session {
 
     /// Ends the session: every channel is reset and the peer is told why.
     pub fn close(&self, reason: Reason, detail: &str) {
-        self.with(|state| {
+        self.end_with(reason, detail, SessionError::Closed { reason, detail: detail.to_owned() });
+    }
+
+    fn end_with(&self, reason: Reason, detail: &str, error: SessionError) {
+        let unsaid = self.with(|state| {
             state.mux.close(reason, detail);
-            state.end.get_or_insert(SessionError::Closed { reason, detail: detail.to_owned() });
+            state.end.get_or_insert(error);
+            !state.link.mute && !state.mux.is_ended()
         });
+        if !unsaid {
+            self.shared.said.cancel();
+        }
         self.shared.ended.cancel();
     }
 
@@ -237,80 +251,9 @@ impl Session {
         }));
     }
 
-    /// Fills a batch of frames to send, or waits for something to say.
-    pub(crate) fn poll_transmit(&self, context: &Context<'_>, mut sink: impl FnMut(Frame) -> bool) -> Poll<bool> {
-        let now = now();
-        let polled = self.with(|state| {
-            let mut any = false;
-            while let Some(frame) = state.mux.poll_transmit(now) {
-                any = true;
-                if !sink(frame) {
-                    break;
-                }
-            }
-            if any {
-                return Poll::Ready(true);
-            }
-            if state.mux.is_ended() {
-                return Poll::Ready(false);
-            }
-            register(&mut state.transmit, context);
-            Poll::Pending
-        });
-        if polled == Poll::Ready(false) {
-            self.shared.said.cancel();
-        }
-        polled
-    }
-
-    /// The link's outgoing half is gone: what was not said by now never is.
-    pub(crate) fn transmit_gone(&self) {
-        drop(self.with(|state| state.transmit.take()));
-        self.shared.said.cancel();
-    }
-
-    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too. Returns
-    /// whether it is to be called again for the rest.
-    pub(crate) fn handle_frames(
-        &self,
-        mut next: impl FnMut() -> Option<Result<Frame, SessionError>>,
-    ) -> Result<bool, SessionError> {
-        let now = now();
-        self.with(|state| {
-            for _ in 0..FRAMES_PER_LOCK {
-                let Some(frame) = next() else { return Ok(false) };
-                frame.and_then(|frame| state.mux.handle_frame(now, frame))?;
-            }
-            Ok(true)
-        })
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.shared.state.lock().mux.poll_timeout()
-    }
-
-    pub(crate) fn handle_timeout(&self) -> Result<(), SessionError> {
-        let now = now();
-        self.with(|state| state.mux.handle_timeout(now))
-    }
-
     /// Records why the session is over and wakes everybody. A frame that says so to the peer may still be sent.
     pub(crate) fn fail(&self, error: SessionError) {
-        self.with(|state| {
-            state.mux.close(error.reason(), error.reason().text());
-            state.end.get_or_insert(error);
-        });
-        self.shared.ended.cancel();
-    }
-
-    /// The link is gone: nothing can be sent any more.
-    pub fn link_lost(&self) {
-        self.with(|state| {
-            state.mux.link_lost();
-            state.end.get_or_insert(SessionError::Ended);
-        });
-        self.shared.said.cancel();
-        self.shared.ended.cancel();
+        self.end_with(error.reason(), error.reason().text(), error);
     }
 
     /// Runs one call under the lock, then wakes whom it concerns.
@@ -320,6 +263,7 @@ impl Session {
             let mut state = self.shared.state.lock();
             let result = call(&mut state);
             state.collect(&mut wakes);
+            self.shared.detached.store(state.mux.is_detached(), Ordering::Relaxed);
             result
         };
         wakes.run();

@@ -19,13 +19,13 @@ pub(crate) fn sessions() -> (Session, Session) {
 pub(crate) fn carry(from: &Session, to: &Session) -> usize {
     let mut frames = VecDeque::new();
     let context = Context::from_waker(Waker::noop());
-    while let Poll::Ready(true) = from.poll_transmit(&context, |frame| {
+    while let Poll::Ready(true) = from.link().poll_transmit(&context, |frame| {
         frames.push_back(frame);
         true
     }) {}
     let count = frames.len();
     // A session that is over says so by an error.
-    while to.handle_frames(|| frames.pop_front().map(Ok)).is_ok_and(|more| more) {}
+    while to.link().handle_frames(|| frames.pop_front().map(Ok)).is_ok_and(|more| more) {}
     count
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hello::{AppProtocol, HostMode, Port, Resume, Role};
+use crate::hello::{AppProtocol, HostMode, Join, Port, Resume, Resumed, Role};
 use crate::id::{Generation, SessionId};
 use crate::limit::OPEN_CREDIT_BYTES;
 use crate::version;
@@ -26,6 +26,7 @@ fn hello() -> Hello {
         open_credit_bytes: OPEN_CREDIT_BYTES,
         ports: vec![Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost }],
         default_port: Some(5173),
+        join: Some(Join { session: SessionId::new(3), secret: Bytes::from_static(b"join") }),
     }
 }
 
@@ -41,6 +42,10 @@ fn welcome() -> Welcome {
         keepalive_timeout: std::time::Duration::from_secs(10),
         resume_secret: Bytes::new(),
         workspace: "demo".into(),
+        resume_grace: std::time::Duration::from_secs(30),
+        resumed: Some(Resumed { received: 0 }),
+        lanes: 4,
+        join_secret: Bytes::from_static(b"join"),
     }
 }
 

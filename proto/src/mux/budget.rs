@@ -77,6 +77,13 @@ impl Budget {
         true
     }
 
+    /// Returns whether so many bytes could be reserved now.
+    #[must_use]
+    pub fn fits(&self, bytes: u64) -> bool {
+        let own = self.reserved_bytes.checked_add(bytes).is_some_and(|sum| sum <= self.limit_bytes);
+        own && self.replica.as_ref().is_none_or(|replica| replica.reserved().saturating_add(bytes) <= replica.limit())
+    }
+
     /// Reserves the window of a new channel: `wanted` while there is plenty, a quarter of it past half of the budget,
     /// the smallest past three quarters, so that many stalled channels still leave room for the next.
     pub fn reserve_window(&mut self, wanted: u32) -> Option<u32> {

@@ -6,7 +6,7 @@ use crate::frame::FrameError;
 use crate::id::ChannelId;
 use crate::reason::Reason;
 
-/// The session ends. Except for [`SessionError::Ended`] it is the peer that broke a rule.
+/// The session ends. Except for [`SessionError::LinkLost`] and [`SessionError::Ended`] it is the peer that broke a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SessionError {
     /// Bytes that are not a frame.
@@ -52,6 +52,9 @@ pub enum SessionError {
     /// No answer to a ping in time.
     #[error("no answer to a ping in time")]
     KeepaliveTimedOut,
+    /// The link was lost and did not come back in time.
+    #[error("the link was lost and did not come back in time")]
+    LinkLost,
     /// The peer closed the session.
     #[error("the peer closed the session: {reason}")]
     Closed {
@@ -79,7 +82,7 @@ impl SessionError {
             Self::Exhausted => Reason::Overloaded,
             Self::KeepaliveTimedOut => Reason::TimedOut,
             Self::Closed { reason, .. } => *reason,
-            Self::Ended => Reason::SessionLost,
+            Self::LinkLost | Self::Ended => Reason::SessionLost,
         }
     }
 }

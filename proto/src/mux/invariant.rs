@@ -1,16 +1,16 @@
 //! What must hold between any two calls. Tests, fuzz targets and the simulation ask after every step.
 
-use super::Mux;
 use super::channel::{Channel, SendState};
 use super::schedule::Place;
+use super::{Mux, State};
 use crate::id::ChannelId;
 
 impl Mux {
     /// Returns the first broken invariant, if any.
     ///
     /// # Invariants
-    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and within its
-    /// bound; queues and their byte counts agree; received bytes lie in few pieces; what can be sent waits for its
+    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and of what is kept
+    /// to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts agree; received bytes lie in few pieces; what can be sent waits for its
     /// turn, and nothing else does.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
@@ -43,11 +43,19 @@ impl Mux {
             scheduled += usize::from(live.send.place != Place::Idle);
             queued += waiting;
         }
-        if windows != self.budget.reserved() {
-            return Some("the budget is not the sum of the windows");
+        if windows + self.replay.held() != self.budget.reserved() {
+            return Some("the budget is not the sum of the windows and of what is kept to be sent again");
         }
-        if windows > self.settings.session_budget {
-            return Some("the windows exceed the budget");
+        if self.budget.reserved() > self.settings.session_budget {
+            return Some("the promises exceed the budget");
+        }
+        if !self.replay.is_counted() {
+            return Some("what is kept to be sent again is counted wrong");
+        }
+        let (sent, acknowledged) = self.numbering.sent();
+        let kept = if self.settings.resume_grace.is_some() { sent - acknowledged } else { 0 };
+        if !self.is_ended() && !matches!(self.state, State::Closing { .. }) && self.replay.len() as u64 != kept {
+            return Some("an unacknowledged frame is not kept, or one too many is");
         }
         if scheduled != self.schedule.len() {
             return Some("a channel waits for its turn twice, or after its end");

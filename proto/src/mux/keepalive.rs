@@ -48,6 +48,11 @@ impl Keepalive {
         }
     }
 
+    /// Starts again on a new link, whose round trip is not known yet.
+    pub(super) fn restart(&mut self, now: Instant) {
+        *self = Self { token: self.token, ..Self::new(self.interval, self.timeout, now) };
+    }
+
     /// Returns the least disturbed of the latest measurements.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trips.iter().flatten().min().copied()

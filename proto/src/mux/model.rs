@@ -40,6 +40,8 @@ pub struct World {
     wires: [VecDeque<Bytes>; 2],
     channels: BTreeMap<ChannelId, [Half; 2]>,
     replica: std::sync::Arc<ReplicaBudget>,
+    /// The wire is broken: what is sent goes nowhere. A side may not have noticed yet.
+    broken: bool,
 }
 
 /// What one side did and saw on one channel.
@@ -66,6 +68,8 @@ impl World {
             channels_max: 12,
             session_budget: budget,
             replica_budget: Some(replica.clone()),
+            resume_grace: Some(Duration::from_secs(3600)),
+            replay_max: budget / 2,
             ..Settings::new(side)
         };
         Self {
@@ -74,6 +78,7 @@ impl World {
             wires: [VecDeque::new(), VecDeque::new()],
             channels: BTreeMap::new(),
             replica,
+            broken: false,
         }
     }
 
@@ -102,10 +107,39 @@ impl World {
             9 if number.is_multiple_of(4) => self.reset(side, number),
             9 => self.accept(number),
             10 if number.is_multiple_of(3) => self.release(side, number),
+            10 if number % 3 == 1 => self.cut_or_mend(number),
             11 => self.now += Duration::from_millis(u64::from(number % 64)),
             12 | 13 => self.transmit(side, usize::from(number % 8) + 1),
             _ => self.deliver(side, usize::from(number % 8) + 1),
         }
+    }
+
+    /// Breaks the wire with all that is on it, or joins the sides with a new one. Sides notice at different times.
+    fn cut_or_mend(&mut self, number: u16) {
+        if self.broken {
+            self.mend();
+            return;
+        }
+        self.broken = true;
+        self.wires = [VecDeque::new(), VecDeque::new()];
+        let noticed = [number & 0x40 == 0, number & 0x80 == 0];
+        for (side, noticed) in self.sides.iter_mut().zip(noticed) {
+            if noticed {
+                assert!(side.link_lost(self.now), "the session waits for a link");
+            }
+        }
+    }
+
+    fn mend(&mut self) {
+        for side in &mut self.sides {
+            side.link_lost(self.now);
+        }
+        let received = [GATEWAY, AGENT].map(|side| self.sides[side].received());
+        for side in [GATEWAY, AGENT] {
+            self.sides[side].resume(self.now, received[1 - side]).expect("honest books fit together");
+            self.events(side);
+        }
+        self.broken = false;
     }
 
     fn open(&mut self, number: u16) {
@@ -232,6 +266,9 @@ impl World {
             let mut head = BytesMut::new();
             let payload = frame.encode(&mut head);
             head.extend_from_slice(&payload);
+            if self.broken {
+                continue;
+            }
             self.wires[1 - side].push_back(head.freeze());
         }
         self.events(side);
@@ -312,9 +349,13 @@ impl World {
     }
 
     fn come_to_rest(&mut self) {
+        if self.broken {
+            self.mend();
+        }
         for number in 0..self.channels.len() {
             self.accept(number as u16);
         }
+        let mut still = 0;
         for _ in 0..100_000 {
             let mut moved = false;
             for side in [GATEWAY, AGENT] {
@@ -333,8 +374,18 @@ impl World {
                 }
             }
             self.check();
-            if !moved {
+            if moved {
+                still = 0;
+                continue;
+            }
+            still += 1;
+            if still > 1 {
                 return;
+            }
+            // The last frames are acknowledged after a while, and that may make room for more.
+            self.now += Duration::from_secs(1);
+            for side in &mut self.sides {
+                side.handle_timeout(self.now).expect("nobody is missed");
             }
         }
         panic!("the pair never comes to rest");
@@ -382,8 +433,8 @@ impl World {
         for side in &self.sides {
             let stats = side.stats();
             assert_eq!(
-                (stats.channels_live, stats.window_bytes, stats.queued_bytes),
-                (0, 0, 0),
+                (stats.channels_live, stats.window_bytes, stats.queued_bytes, stats.replay_bytes),
+                (0, 0, 0, 0),
                 "something is left over"
             );
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::error::SessionError;
-use crate::limit::{ACKNOWLEDGE_DELAY, ACKNOWLEDGE_FRAMES_MAX};
+use crate::limit::{ACKNOWLEDGE_BYTES_MAX, ACKNOWLEDGE_DELAY, ACKNOWLEDGE_FRAMES_MAX};
 
 /// Counts numbered frames in both directions.
 #[derive(Debug, Default)]
@@ -12,6 +12,8 @@ pub(super) struct Numbering {
     acknowledged_by_peer: u64,
     received: u64,
     acknowledged: u64,
+    /// Payload received since the last acknowledgement.
+    unsaid_bytes: u64,
     /// When an acknowledgement has to go out on its own.
     due: Option<Instant>,
     /// That time has come; the link only has to take the frame.
@@ -30,6 +32,7 @@ impl Numbering {
     pub(super) fn acknowledge(&mut self) -> u64 {
         self.due = None;
         self.overdue = false;
+        self.unsaid_bytes = 0;
         if self.acknowledged == self.received {
             return 0;
         }
@@ -58,6 +61,40 @@ impl Numbering {
         } else if !self.overdue && self.due.is_none() {
             self.due = Some(now + ACKNOWLEDGE_DELAY);
         }
+        Ok(())
+    }
+
+    /// Counts received payload: much of it is worth an acknowledgement of its own, because the sender keeps it.
+    pub(super) fn payload_received(&mut self, bytes: u64) {
+        self.unsaid_bytes = self.unsaid_bytes.saturating_add(bytes);
+        if self.unsaid_bytes >= ACKNOWLEDGE_BYTES_MAX {
+            self.overdue = true;
+        }
+    }
+
+    /// Returns the highest number given out, and the highest that the peer acknowledged.
+    pub(super) fn sent(&self) -> (u64, u64) {
+        (self.sent, self.acknowledged_by_peer)
+    }
+
+    /// Returns the highest number received in order.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Goes on over a new link. The handshake told each side what the other received.
+    ///
+    /// # Errors
+    /// [`SessionError::Acknowledged`] when the peer says more than was sent, or less than it acknowledged before.
+    pub(super) fn resume(&mut self, peer_received: u64) -> Result<(), SessionError> {
+        if peer_received > self.sent || peer_received < self.acknowledged_by_peer {
+            return Err(SessionError::Acknowledged { acknowledged: peer_received, sent: self.sent });
+        }
+        self.acknowledged_by_peer = peer_received;
+        self.acknowledged = self.received;
+        self.unsaid_bytes = 0;
+        self.due = None;
+        self.overdue = false;
         Ok(())
     }
 

@@ -26,8 +26,12 @@ impl Mux {
     fn take_frame(&mut self, now: Instant, frame: Frame) -> Result<(), SessionError> {
         self.keepalive.heard(now);
         self.numbering.receive(now, frame.sequence, frame.acknowledged)?;
+        if frame.acknowledged > 0 {
+            let (sent, acknowledged) = self.numbering.sent();
+            self.replay.acknowledge(sent, acknowledged, &mut self.budget);
+        }
         // Answers that the peer does not collect must not pile up here by its word.
-        if self.control.len() >= CONTROL_QUEUED_MAX {
+        if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > 2 * self.settings.replay_max {
             return Err(SessionError::Exhausted);
         }
         match frame.body {
@@ -48,6 +52,7 @@ impl Mux {
                         self.events.push_back(Event::Readable(channel));
                     }
                     self.stats.bytes_received = self.stats.bytes_received.saturating_add(bytes);
+                    self.numbering.payload_received(bytes);
                     self.keepalive.payload_flowed();
                 }
                 Ok(())

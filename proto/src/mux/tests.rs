@@ -236,7 +236,7 @@ fn channel_beyond_the_bounds_is_refused_by_name() {
     assert_eq!(mux.open(now, 1, &mut Bytes::new()), Err(OpenError::ChannelsExhausted));
     let mut mux = Mux::new(Settings { session_budget: 1000, ..Settings::new(Side::Gateway) }, now);
     assert_eq!(mux.open(now, 1, &mut Bytes::new()), Err(OpenError::BudgetExhausted));
-    mux.link_lost();
+    mux.link_lost(now);
     assert_eq!(mux.open(now, 1, &mut Bytes::new()), Err(OpenError::Ended));
 }
 
@@ -278,6 +278,7 @@ fn broken_session_rules_end_the_session_by_name() {
         open_credit_bytes: OPEN_CREDIT_BYTES,
         ports: Vec::new(),
         default_port: None,
+        join: None,
     };
     let again = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     check_fatal(Side::Gateway, again, &SessionError::Unexpected { frame: "hello" });

@@ -14,12 +14,13 @@ impl Mux {
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         match self.state {
-            State::Ended => false,
+            State::Ended | State::Detached { .. } => false,
             State::Closing { .. } => true,
             State::Up => {
                 !self.control.is_empty()
                     || !self.grants_due.is_empty()
-                    || !self.schedule.is_empty()
+                    || self.replay.is_behind()
+                    || (!self.schedule.is_empty() && self.could_send_data())
                     || self.keepalive.wants_transmit()
                     || self.numbering.is_overdue()
             }
@@ -29,16 +30,37 @@ impl Mux {
     /// Returns the next frame to send, `None` when there is nothing to say.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Frame> {
         let body = match &mut self.state {
-            State::Ended => return None,
+            State::Ended | State::Detached { .. } => return None,
             State::Closing { reason, detail } => {
                 let body = Body::Close { reason: *reason, detail: std::mem::take(detail) };
                 self.state = State::Ended;
                 body
             }
-            State::Up => self.next_body(now)?,
+            State::Up => {
+                if let Some((sequence, body)) = self.next_again() {
+                    return Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body });
+                }
+                self.next_body(now)?
+            }
         };
         let sequence = if body.is_numbered() { self.numbering.number() } else { 0 };
+        if sequence > 0 && self.settings.resume_grace.is_some() {
+            self.replay.keep(body.clone());
+        }
         Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body })
+    }
+
+    /// Returns the next frame that a new link has to carry again. Pings and pongs go ahead: they are not numbered.
+    fn next_again(&mut self) -> Option<(u64, Body)> {
+        if self.keepalive.wants_transmit() {
+            return None;
+        }
+        self.replay.next_again(self.numbering.sent().0)
+    }
+
+    /// Returns whether payload may be sent: what is sent is kept, and that has a bound.
+    fn could_send_data(&self) -> bool {
+        self.settings.resume_grace.is_none() || self.replay.could_have_room(self.settings.replay_max, &self.budget)
     }
 
     fn next_body(&mut self, now: Instant) -> Option<Body> {
@@ -75,6 +97,13 @@ impl Mux {
     }
 
     fn next_data(&mut self) -> Option<Body> {
+        if self.schedule.is_empty() {
+            return None;
+        }
+        let keeps = self.settings.resume_grace.is_some();
+        if keeps && !self.replay.has_room(self.settings.replay_max, &mut self.budget) {
+            return None;
+        }
         while let Some(turn) = self.schedule.next() {
             let channel = turn.channel;
             let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { continue };

@@ -72,6 +72,8 @@ pub struct Hello {
     /// Port of `{name}.{zone}`. 0: the first of `ports`.
     #[prost(uint32, tag = "10")]
     pub default_port: u32,
+    #[prost(message, optional, tag = "11")]
+    pub join: ::core::option::Option<Join>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {
@@ -117,6 +119,26 @@ pub struct Welcome {
     /// Name of the workspace that the credential stands for.
     #[prost(string, tag = "9")]
     pub workspace: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "10")]
+    pub resume_grace_ms: u32,
+    #[prost(message, optional, tag = "11")]
+    pub resumed: ::core::option::Option<Resumed>,
+    #[prost(uint32, tag = "12")]
+    pub lanes: u32,
+    #[prost(bytes = "bytes", tag = "13")]
+    pub join_secret: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resumed {
+    #[prost(uint64, tag = "1")]
+    pub received: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Join {
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub secret: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {

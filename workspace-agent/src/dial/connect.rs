@@ -157,7 +157,7 @@ impl fmt::Debug for Gateway {
 }
 
 /// A connected stream, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 

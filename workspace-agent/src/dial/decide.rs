@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tunnel_link::backoff::Backoff;
-use tunnel_link::grpc::ConnectError;
+use tunnel_link::grpc::{Code, ConnectError};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 
@@ -34,10 +34,20 @@ pub enum DialFailure {
         /// Earliest redial.
         redial_after: Duration,
     },
+    /// The link broke; the session waits for the next one.
+    #[error("the link broke")]
+    LinkLost,
     /// A session was up and ended.
     #[error("the session ended: {0}")]
     Session(SessionError),
 }
+
+/// A link that broke sooner counts as one that did not come up.
+const LINK_HELD: Duration = Duration::from_secs(1);
+
+/// Agents whose links break together, because what is between them and the gateway was restarted, come back spread over
+/// this time: shorter than what people notice, and long enough for thousands of handshakes.
+const RESUME_SPREAD: Duration = Duration::from_millis(200);
 
 /// What to do next.
 #[derive(Debug)]
@@ -53,11 +63,18 @@ pub enum Next {
     Stop(Ended),
 }
 
-/// Decides. `roll` is uniform in `0.0..1.0`.
+/// Decides, after a link that was up for so long. `roll` is uniform in `0.0..1.0`.
 #[must_use]
-pub fn decide(failure: DialFailure, failures: u32, roll: f64, backoff: &Backoff) -> Next {
+pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, backoff: &Backoff) -> Next {
     let jittered = backoff.delay(failures, roll);
     match failure {
+        // A link that held for a while and broke is replaced at once; one that breaks again and again waits longer.
+        failure @ DialFailure::LinkLost if up >= LINK_HELD => {
+            Next::Redial { after: RESUME_SPREAD.mul_f64(roll), cause: failure.to_string() }
+        }
+        DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::Aborted => {
+            Next::Stop(Ended::Displaced)
+        }
         DialFailure::Rpc(ConnectError::Refused(refused)) if !refused.code.is_temporary() => {
             Next::Stop(Ended::Refused { message: refused.message })
         }
@@ -78,6 +95,7 @@ pub fn decide(failure: DialFailure, failures: u32, roll: f64, backoff: &Backoff)
         | DialFailure::Tls(_)
         | DialFailure::Rpc(_)
         | DialFailure::WelcomeTimedOut
+        | DialFailure::LinkLost
         | DialFailure::Session(_)) => Next::Redial { after: jittered, cause: with_sources(&failure) },
     }
 }
@@ -96,7 +114,7 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tunnel_link::grpc::{Code, Refused};
+    use tunnel_link::grpc::Refused;
 
     use super::*;
 
@@ -110,13 +128,13 @@ mod tests {
 
     #[track_caller]
     fn check_stops(failure: DialFailure) {
-        let next = decide(failure, 1, 0.5, &Backoff::default());
+        let next = decide(failure, Duration::ZERO, 1, 0.5, &Backoff::default());
         assert!(matches!(next, Next::Stop(_)), "{next:?}");
     }
 
     #[track_caller]
     fn check_redials(failure: DialFailure) -> Duration {
-        match decide(failure, 1, 0.5, &Backoff::default()) {
+        match decide(failure, Duration::ZERO, 1, 0.5, &Backoff::default()) {
             Next::Redial { after, .. } => after,
             Next::Stop(ended) => panic!("stopped: {ended}"),
         }

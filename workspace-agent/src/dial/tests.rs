@@ -4,10 +4,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tunnel_link::grpc::{FrameReader, accept_response, server_builder};
 use tunnel_proto::hello::Welcome;
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
+use tunnel_proto::mux::{Settings, Side};
 
 use super::*;
 use crate::Ports;
@@ -24,6 +26,10 @@ fn welcome() -> Welcome {
         keepalive_timeout: Duration::from_secs(10),
         resume_secret: bytes::Bytes::new(),
         workspace: "well".into(),
+        resume_grace: Duration::ZERO,
+        resumed: None,
+        lanes: 0,
+        join_secret: bytes::Bytes::new(),
     }
 }
 
@@ -40,10 +46,13 @@ async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, Se
             let mut driver = JoinSet::new();
             driver.spawn(async move {
                 events.send(Ok(driven.clone())).await.expect("the test listens");
-                events.send(Err(drive(&driven, reader).await)).await.expect("the test listens");
+                events
+                    .send(Err(drive(&driven.link(), reader).await.over().expect("the end")))
+                    .await
+                    .expect("the test listens");
             });
             driver.detach_all();
-            Ok::<_, Infallible>(accept_response(welcome(), session))
+            Ok::<_, Infallible>(accept_response(welcome(), session.link()))
         }
     });
     let minute = Duration::from_secs(60);
@@ -57,7 +66,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
     for _ in 0..8 {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let options = Options {
+        let options = crate::Options {
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
             token: TokenSource::Value("a-token".into()),
             ports: Ports::default().into(),
@@ -76,7 +85,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
             let end = events.recv().await.expect("an event").expect_err("the end");
             (end, since)
         };
-        let all = async { tokio::join!(run(options, stop), gateway(&listener, sender), test) };
+        let all = async { tokio::join!(crate::run(options, stop), gateway(&listener, sender), test) };
         let (ran, (), (end, since)) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("in time");
         assert!(ran.is_ok(), "{ran:?}");
         assert!(since.elapsed() < CLOSE_TIMEOUT, "it waits for nothing that it could do itself");

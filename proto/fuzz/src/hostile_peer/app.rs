@@ -196,7 +196,7 @@ impl World {
                 }
             }
             3 => {
-                self.mux.link_lost();
+                self.mux.link_lost(self.now);
                 self.end(Reason::SessionLost, None);
             }
             _ => {}

@@ -21,7 +21,7 @@ use super::decode::{FrameReader, ReadError};
 use super::encode::{Filler, Outgoing};
 use super::server::{Code, Refused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
-use crate::session::Session;
+use crate::session::Link;
 
 /// HTTP/2 pings under the tunnel's own, for links on which not even frames get through.
 const H2_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -64,9 +64,9 @@ pub struct Dialed {
 }
 
 impl Dialed {
-    /// Lets the link carry this session's frames.
-    pub fn attach(&self, session: Session) {
-        self.filler.fill(session);
+    /// Lets the link carry a session's frames.
+    pub fn attach(&self, link: Link) {
+        self.filler.fill(link);
     }
 }
 

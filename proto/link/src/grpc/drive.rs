@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 use tunnel_proto::mux::SessionError;
 
 use super::decode::FrameReader;
-use crate::session::Session;
+use crate::session::{Link, LinkEnd};
 
 /// A timer that fires later than this shows that this process stood still: it was frozen, or starved of its processor.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
@@ -17,58 +17,65 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// How long what arrived during a standstill has to get here before anybody is missed.
 const STALL_GRACE: Duration = Duration::from_secs(1);
 
-/// Feeds a session with what arrives on its link, until either ends. Returns why.
+/// Feeds a session with what arrives on its link, until either ends or another link takes over. Returns which.
 ///
-/// Cancel safety: not resumable; dropping it leaves the session without input, so call [`Session::link_lost`] then.
-pub async fn drive<B>(session: &Session, mut reader: FrameReader<B>) -> SessionError
+/// Cancel safety: not resumable; dropping it leaves the session without input, so call [`Link::lost`] then.
+pub async fn drive<B>(link: &Link, mut reader: FrameReader<B>) -> LinkEnd
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    match feed(session, &mut reader).await {
-        Ok(LinkGone) => session.link_lost(),
+    match feed(link, &mut reader).await {
+        Ok(Fed::LinkGone) => link.lost(),
+        Ok(Fed::Replaced) => LinkEnd::Replaced,
         // A frame that says why may still be sent. Of a session that was over already, this changes nothing.
-        Err(error) => session.fail(error),
+        Err(error) => link.fail(error),
     }
-    session.end().unwrap_or(SessionError::Ended)
 }
 
-/// The link is gone, so nothing more can be said on it.
-struct LinkGone;
+/// Why nothing more comes.
+enum Fed {
+    /// Nor can anything more be said on it.
+    LinkGone,
+    Replaced,
+}
 
-async fn feed<B>(session: &Session, reader: &mut FrameReader<B>) -> Result<LinkGone, SessionError>
+async fn feed<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<Fed, SessionError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
+    let session = link.session();
     let mut ended = pin!(session.ended());
+    let mut replaced = pin!(link.replaced());
     let mut timer = pin!(Timer::new());
     // Who read the handshake may hold frames that came with it.
-    take_buffered(session, reader).await?;
+    take_buffered(link, reader).await?;
     loop {
-        timer.as_mut().arm(session.poll_timeout());
+        timer.as_mut().arm(link.poll_timeout());
         tokio::select! {
             () = &mut ended => return Err(session.end().unwrap_or(SessionError::Ended)),
+            () = &mut replaced => return Ok(Fed::Replaced),
             more = reader.fill() => match more {
-                Ok(true) => take_buffered(session, reader).await?,
-                Ok(false) => return Ok(LinkGone),
+                Ok(true) => take_buffered(link, reader).await?,
+                Ok(false) => return Ok(Fed::LinkGone),
                 Err(error) => {
                     tracing::debug!(%error, "the link broke");
-                    return Ok(LinkGone);
+                    return Ok(Fed::LinkGone);
                 }
             },
-            () = timer.as_mut() => session.handle_timeout()?,
+            () = timer.as_mut() => link.handle_timeout()?,
         }
     }
 }
 
 /// Hands over every whole frame that the reader holds.
-async fn take_buffered<B>(session: &Session, reader: &mut FrameReader<B>) -> Result<(), SessionError>
+async fn take_buffered<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<(), SessionError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    while session.handle_frames(|| reader.next_buffered())? {
+    while link.handle_frames(|| reader.next_buffered())? {
         // Those whom the frames woke may wait for this very thread.
         tokio::task::yield_now().await;
     }
@@ -139,6 +146,7 @@ mod tests {
 
     use super::*;
     use crate::grpc::encode::encode;
+    use crate::session::Session;
     use crate::shuttle::sessions;
 
     type Pieces = tokio::sync::mpsc::Receiver<Bytes>;
@@ -160,8 +168,9 @@ mod tests {
     async fn peer_that_spoke_while_this_process_stood_still_is_not_missed() {
         for _ in 0..50 {
             let (session, _other) = sessions();
+            let link = session.link();
             let (sender, pieces) = tokio::sync::mpsc::channel(1);
-            let mut driving = pin!(drive(&session, reader(pieces)));
+            let mut driving = pin!(drive(&link, reader(pieces)));
             assert!(futures_util::poll!(driving.as_mut()).is_pending());
             sender.send(ping()).await.expect("read");
             // Much longer than the keepalive's timeout, and nobody ran meanwhile.
@@ -174,12 +183,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn peer_that_was_silent_while_this_process_stood_still_is_missed_soon_after() {
         let (session, _other) = sessions();
+        let link = session.link();
         let (_sender, pieces) = tokio::sync::mpsc::channel(1);
-        let mut driving = pin!(drive(&session, reader(pieces)));
+        let mut driving = pin!(drive(&link, reader(pieces)));
         assert!(futures_util::poll!(driving.as_mut()).is_pending());
         tokio::time::advance(Duration::from_secs(60)).await;
         let end = tokio::time::timeout(2 * STALL_GRACE, driving).await.expect("missed");
-        assert_eq!(end, SessionError::KeepaliveTimedOut);
+        assert_eq!(end, LinkEnd::Over(SessionError::KeepaliveTimedOut));
     }
 
     #[tokio::test]
@@ -187,7 +197,8 @@ mod tests {
         // More pings in one piece than are taken under one lock, and always another piece.
         let flood = futures_util::stream::repeat_with(|| Ok::<_, Infallible>(Piece::data(ping().repeat(1_000).into())));
         let session = Session::new(Settings::new(Side::Agent));
-        let driving = drive(&session, FrameReader::new(StreamBody::new(flood)));
+        let link = session.link();
+        let driving = drive(&link, FrameReader::new(StreamBody::new(flood)));
         let other = async {
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
@@ -195,7 +206,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            error = driving => panic!("ended: {error}"),
+            end = driving => panic!("{end:?}"),
             () = other => {}
         }
     }

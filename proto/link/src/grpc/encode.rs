@@ -11,7 +11,7 @@ use http_body::{Body, Frame as BodyFrame};
 use parking_lot::Mutex;
 use tunnel_proto::frame::{Body as FrameBody, Frame};
 
-use crate::session::Session;
+use crate::session::Link;
 
 /// Length of the gRPC message prefix: one flag byte and four of length.
 pub(super) const PREFIX_BYTES: usize = 5;
@@ -113,7 +113,7 @@ enum Direction {
 /// sent.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    Session(Session),
+    Link(Link),
     Later(Arc<Mutex<Slot>>),
     /// A request's last word was said. Ending the body now would let HTTP/2 cancel a stream whose answer nobody reads
     /// any more, and with it what is not written yet: the last word itself. The gateway ends the stream instead.
@@ -126,8 +126,8 @@ pub(super) enum Source {
 pub(super) enum Slot {
     /// No session yet; the request's body waits.
     Empty(Option<Waker>),
-    /// The session that the body is to carry.
-    Filled(Session),
+    /// The link whose frames the body carries.
+    Filled(Link),
     /// Nobody will fill it: the body ends, and with it the stream and the connection.
     GivenUp,
 }
@@ -146,9 +146,9 @@ impl Filler {
         (Self { slot: slot.clone() }, slot)
     }
 
-    /// Hands the session over; the first one counts.
-    pub(super) fn fill(&self, session: Session) {
-        self.settle(Slot::Filled(session));
+    /// Hands the link over; the first one counts.
+    pub(super) fn fill(&self, link: Link) {
+        self.settle(Slot::Filled(link));
     }
 
     fn settle(&self, settled: Slot) {
@@ -172,10 +172,10 @@ impl Drop for Filler {
 }
 
 impl Outgoing {
-    /// Makes a response body: Welcome, then the session.
+    /// Makes a response body: Welcome, then the session's frames.
     #[must_use]
-    pub fn response(welcome: Frame, session: Session) -> Self {
-        Self::new(welcome, Source::Session(session), Direction::Response)
+    pub fn response(welcome: Frame, link: Link) -> Self {
+        Self::new(welcome, Source::Link(link), Direction::Response)
     }
 
     /// Makes a request body: Hello, then the session once the slot is filled.
@@ -198,19 +198,19 @@ impl Outgoing {
                     *waker = Some(context.waker().clone());
                     return Poll::Pending;
                 }
-                Slot::Filled(session) => Source::Session(session.clone()),
+                Slot::Filled(link) => Source::Link(link.clone()),
                 Slot::GivenUp => Source::Ended,
             };
             self.source = source;
         }
-        let session = match &self.source {
-            Source::Session(session) => session,
+        let link = match &self.source {
+            Source::Link(link) => link,
             Source::Said => return Poll::Pending,
             Source::Later(_) | Source::Ended => return Poll::Ready(None),
         };
         let (buffer, closed) = (&mut self.buffer, &mut self.closed);
         let mut payload = Bytes::new();
-        let batch = session.poll_transmit(context, |frame| {
+        let batch = link.poll_transmit(context, |frame| {
             if buffer.capacity() - buffer.len() < HEAD_BYTES_MAX {
                 buffer.reserve(HEADS_BYTES);
             }
@@ -244,8 +244,8 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        if let Source::Session(session) = &self.source {
-            session.transmit_gone();
+        if let Source::Link(link) = &self.source {
+            link.transmit_gone();
         }
     }
 }
@@ -355,7 +355,7 @@ mod tests {
         let (gateway, agent) = crate::shuttle::sessions();
         let (mut here, _there) = crate::shuttle::joined(&gateway, &agent);
         let welcome = Frame { sequence: 0, acknowledged: 0, body: FrameBody::Acknowledge };
-        let mut body = Outgoing::response(welcome, gateway);
+        let mut body = Outgoing::response(welcome, gateway.link());
         let context = Context::from_waker(Waker::noop());
         assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
         for _ in 0..10 {

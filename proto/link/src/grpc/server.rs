@@ -11,7 +11,7 @@ use tunnel_proto::hello::Welcome;
 
 use super::encode::Outgoing;
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
-use crate::session::Session;
+use crate::session::Link;
 
 /// RPCs that one agent's connection may have open: its link, and reflection or health beside it.
 const STREAMS_MAX: u32 = 8;
@@ -27,6 +27,10 @@ pub enum Code {
     FailedPrecondition,
     /// Not now: come back later.
     Unavailable,
+    /// The session that the agent names is not its to resume or to join: it starts a new one.
+    PermissionDenied,
+    /// A newer session of another agent took the place of the one to resume.
+    Aborted,
     /// The credential is not good.
     Unauthenticated,
     /// A wait ran out.
@@ -34,11 +38,13 @@ pub enum Code {
 }
 
 impl Code {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::InvalidArgument,
         Self::ResourceExhausted,
         Self::FailedPrecondition,
         Self::Unavailable,
+        Self::PermissionDenied,
+        Self::Aborted,
         Self::Unauthenticated,
         Self::DeadlineExceeded,
     ];
@@ -49,8 +55,10 @@ impl Code {
         match self {
             Self::InvalidArgument => 3,
             Self::DeadlineExceeded => 4,
+            Self::PermissionDenied => 7,
             Self::ResourceExhausted => 8,
             Self::FailedPrecondition => 9,
+            Self::Aborted => 10,
             Self::Unavailable => 14,
             Self::Unauthenticated => 16,
         }
@@ -66,8 +74,10 @@ impl Code {
     #[must_use]
     pub fn is_temporary(self) -> bool {
         match self {
+            // Without the session, which the agent forgets then.
+            Self::PermissionDenied => true,
             Self::ResourceExhausted | Self::Unavailable | Self::DeadlineExceeded => true,
-            Self::InvalidArgument | Self::FailedPrecondition | Self::Unauthenticated => false,
+            Self::InvalidArgument | Self::FailedPrecondition | Self::Aborted | Self::Unauthenticated => false,
         }
     }
 }
@@ -81,6 +91,14 @@ pub struct Refused {
     pub message: String,
     /// Earliest redial.
     pub retry_after: Option<Duration>,
+}
+
+impl Refused {
+    /// Returns whether the session that the agent wanted to resume or to join is lost to it.
+    #[must_use]
+    pub fn loses_session(&self) -> bool {
+        matches!(self.code, Code::PermissionDenied | Code::Aborted)
+    }
 }
 
 /// Makes the HTTP/2 server of the agents' listener with the tunnel's settings.
@@ -113,9 +131,9 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// Answers with a Welcome and then carries the session.
 #[must_use]
-pub fn accept_response(welcome: Welcome, session: Session) -> Response<Outgoing> {
+pub fn accept_response(welcome: Welcome, link: Link) -> Response<Outgoing> {
     let frame = Frame { sequence: 0, acknowledged: 0, body: Body::Welcome(Box::new(welcome)) };
-    let mut response = Response::new(Outgoing::response(frame, session));
+    let mut response = Response::new(Outgoing::response(frame, link));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Open;
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Event, Mux, Room, SessionError};
@@ -23,6 +24,24 @@ pub(super) struct State {
     pub(super) accept: Option<Waker>,
     pub(super) draining: Option<DrainRequest>,
     pub(super) end: Option<SessionError>,
+    pub(super) link: Current,
+}
+
+/// The link that carries the session, or carried it last.
+pub(super) struct Current {
+    /// Counts the session's links.
+    pub(super) number: u64,
+    pub(super) replaced: CancellationToken,
+    /// The peer has said something over it.
+    pub(super) heard: bool,
+    /// It cannot say anything any more.
+    pub(super) mute: bool,
+}
+
+impl Current {
+    fn new(number: u64) -> Self {
+        Self { number, replaced: CancellationToken::new(), heard: false, mute: false }
+    }
 }
 
 /// Who waits on one channel.
@@ -76,7 +95,17 @@ impl State {
             accept: None,
             draining: None,
             end: None,
+            link: Current::new(1),
         }
+    }
+
+    /// Makes room for the next link. Returns its number, `received` as it came, the signal for the link before, and
+    /// the new one's.
+    pub(super) fn next_link(&mut self, received: u64) -> (u64, u64, CancellationToken, CancellationToken) {
+        let next = Current::new(self.link.number + 1);
+        let (number, replaced) = (next.number, next.replaced.clone());
+        let before = std::mem::replace(&mut self.link, next);
+        (number, received, before.replaced, replaced)
     }
 
     pub(super) fn or_wait_to_write(&mut self, channel: ChannelId, context: &Context<'_>, room: Room) -> Poll<Room> {
@@ -120,7 +149,8 @@ impl State {
         if self.end.is_some() {
             wakes.add(self.accept.take());
         }
-        if self.transmit.is_some() && (self.mux.wants_transmit() || self.mux.is_ended()) {
+        // Without a link there is nobody to wait for what to send.
+        if self.transmit.is_some() && (self.mux.wants_transmit() || !self.mux.is_up()) {
             wakes.transmit = self.transmit.take();
         }
     }

@@ -15,7 +15,7 @@ fn write(channel: &mut ChannelIo, bytes: &'static [u8]) {
 }
 
 fn idle(session: &Session, context: &Context<'_>) -> bool {
-    session.poll_transmit(context, |frame| panic!("not idle: {frame:?}")).is_pending()
+    session.link().poll_transmit(context, |frame| panic!("not idle: {frame:?}")).is_pending()
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn last_word_that_nobody_will_ever_send_is_not_waited_for() {
     let mut said = std::pin::pin!(gateway.said());
     gateway.close(Reason::Shutdown, "over");
     assert!(said.as_mut().poll(&mut context).is_pending());
-    gateway.transmit_gone();
+    gateway.link().transmit_gone();
     assert_eq!(count.get(), 1);
     assert!(said.as_mut().poll(&mut context).is_ready());
 }

@@ -6,13 +6,13 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_link::grpc::{Dialed, FrameReader, drive};
+use tunnel_link::grpc::{Dialed, FrameReader};
 use tunnel_link::session::Session;
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use crate::apps::{App, abort};
-use crate::pair::{Pair, Plan, dialed, gateway, no_task_left, soon, until};
+use crate::pair::{Pair, Plan, dialed, driven_to_end, gateway, no_task_left, soon, until};
 use crate::wire::{Wire, loopback};
 
 async fn opened(session: &Session, port: u16) -> ChannelIo {
@@ -132,7 +132,7 @@ async fn fresh(wire: Wire) -> Fresh {
     let dialed = dialed(&mut agent_connection, here).await.expect("welcome");
     let (gateway, gateway_reader) = soon(attached.recv()).await.expect("attached");
     let agent = Session::new(Settings::new(Side::Agent));
-    dialed.attach(agent.clone());
+    dialed.attach(agent.link());
     Fresh { gateway_connection, agent_connection, gateway, gateway_reader, agent, dialed }
 }
 
@@ -146,7 +146,7 @@ async fn gateway_that_closes_and_drops_everything_is_understood_by_the_agent() {
     fresh.gateway.close(Reason::Displaced, "a newer agent took over");
     drop((fresh.gateway, fresh.gateway_reader));
     let Dialed { reader, .. } = fresh.dialed;
-    let end = soon(drive(&fresh.agent, reader)).await;
+    let end = soon(driven_to_end(&fresh.agent, reader)).await;
     assert_eq!(end, closed(Reason::Displaced, "a newer agent took over"));
     drop(fresh.agent);
     over(fresh.agent_connection).await;
@@ -159,7 +159,7 @@ async fn agent_that_closes_and_drops_everything_is_understood_by_the_gateway() {
     let fresh = fresh(Wire::Memory).await;
     fresh.agent.close(Reason::Shutdown, "the agent is shutting down");
     drop((fresh.agent, fresh.dialed));
-    let end = soon(drive(&fresh.gateway, fresh.gateway_reader)).await;
+    let end = soon(driven_to_end(&fresh.gateway, fresh.gateway_reader)).await;
     assert_eq!(end, closed(Reason::Shutdown, "the agent is shutting down"));
     drop(fresh.gateway);
     over(fresh.agent_connection).await;
@@ -180,7 +180,7 @@ fn agent_whose_process_ends_right_after_its_connection_is_understood_by_the_gate
                 let here = tokio::net::TcpStream::from_std(here).expect("a socket");
                 let dialed = dialed(&mut connection, here).await.expect("welcome");
                 let session = Session::new(Settings::new(Side::Agent));
-                dialed.attach(session.clone());
+                dialed.attach(session.link());
                 session.close(Reason::Shutdown, "the agent is shutting down");
                 session.said().await;
                 drop(dialed);
@@ -195,7 +195,7 @@ fn agent_whose_process_ends_right_after_its_connection_is_understood_by_the_gate
             let there = tokio::net::TcpStream::from_std(there).expect("a socket");
             let mut attached = gateway(&mut connection, there, Settings::new(Side::Gateway));
             let (session, reader) = soon(attached.recv()).await.expect("attached");
-            let end = soon(drive(&session, reader)).await;
+            let end = soon(driven_to_end(&session, reader)).await;
             over(connection).await;
             end
         });
@@ -216,7 +216,7 @@ async fn reason_of_a_close_is_read_after_the_connection_is_gone() {
     drop((fresh.gateway, fresh.gateway_reader));
     fresh.gateway_connection.shutdown().await;
     over(fresh.agent_connection).await;
-    let end = soon(drive(&fresh.agent, fresh.dialed.reader)).await;
+    let end = soon(driven_to_end(&fresh.agent, fresh.dialed.reader)).await;
     assert_eq!(end, closed(Reason::Revoked, "access was revoked"));
     drop(fresh.agent);
     no_task_left().await;
@@ -226,8 +226,8 @@ async fn reason_of_a_close_is_read_after_the_connection_is_gone() {
 async fn connection_that_nobody_drives_any_more_is_cut() {
     let mut fresh = fresh(Wire::Memory).await;
     fresh.agent_connection.shutdown().await;
-    assert_eq!(soon(drive(&fresh.gateway, fresh.gateway_reader)).await, SessionError::Ended);
-    assert_eq!(soon(drive(&fresh.agent, fresh.dialed.reader)).await, SessionError::Ended);
+    assert_eq!(soon(driven_to_end(&fresh.gateway, fresh.gateway_reader)).await, SessionError::Ended);
+    assert_eq!(soon(driven_to_end(&fresh.agent, fresh.dialed.reader)).await, SessionError::Ended);
     drop((fresh.gateway, fresh.agent));
     over(fresh.gateway_connection).await;
     no_task_left().await;

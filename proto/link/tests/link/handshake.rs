@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Code, ConnectError, FrameReader, PATH, ReadError, Refused, drive};
+use tunnel_link::grpc::{Code, ConnectError, FrameReader, PATH, ReadError, Refused};
 use tunnel_link::session::Session;
 use tunnel_proto::frame::{Body, Frame, FrameError, Open};
 use tunnel_proto::id::ChannelId;
@@ -22,7 +22,7 @@ use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use crate::apps::App;
-use crate::pair::{Pair, dialed, gateway, hello, no_task_left, refusing_gateway, soon, welcome};
+use crate::pair::{Pair, dialed, driven_to_end, gateway, hello, no_task_left, refusing_gateway, soon, welcome};
 use crate::wire::{Stream, Wire};
 
 type RawBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -218,7 +218,7 @@ async fn welcome_that_was_dialed_and_never_used_lets_its_connection_go() {
     let dialed = dialed(&mut tasks, here).await.expect("welcome");
     let (session, reader) = soon(attached.recv()).await.expect("attached");
     drop(dialed);
-    assert_eq!(soon(drive(&session, reader)).await, SessionError::Ended);
+    assert_eq!(soon(driven_to_end(&session, reader)).await, SessionError::Ended);
     drop(session);
     soon(async { while tasks.join_next().await.is_some() {} }).await;
     no_task_left().await;
@@ -239,7 +239,7 @@ async fn frames_that_came_in_one_piece_with_the_handshake_are_not_lost() {
     assert!(matches!(first.body, Body::Welcome(_)), "{first:?}");
     let session = Session::new(Settings::new(Side::Agent));
     let channel = tokio::select! {
-        error = drive(&session, reader) => panic!("ended: {error}"),
+        error = driven_to_end(&session, reader) => panic!("ended: {error}"),
         incoming = soon(session.accept()) => incoming.expect("a channel"),
     };
     let mut channel = channel.accept();
@@ -276,7 +276,7 @@ async fn check_offender(offence: Bytes) -> (SessionError, Reason) {
     let mut attached = gateway(&mut tasks, there, Settings::new(Side::Gateway));
     let mut reader = raw_agent(&mut tasks, here, offence).await;
     let (session, incoming) = soon(attached.recv()).await.expect("attached");
-    let error = soon(drive(&session, incoming)).await;
+    let error = soon(driven_to_end(&session, incoming)).await;
     let told = loop {
         let body = soon(reader.next()).await.expect("readable").expect("told why").body;
         if let Body::Close { reason, .. } = body {
@@ -333,9 +333,9 @@ async fn gateway_that_breaks_a_rule_is_told_so_by_the_agent() {
     });
     let dialed = dialed(&mut tasks, here).await.expect("welcome");
     let agent = Session::new(Settings::new(Side::Agent));
-    dialed.attach(agent.clone());
+    dialed.attach(agent.link());
     let mut heard = soon(requests.recv()).await.expect("a request");
-    let error = soon(drive(&agent, dialed.reader)).await;
+    let error = soon(driven_to_end(&agent, dialed.reader)).await;
     assert_eq!(error, SessionError::Frame(FrameError::TooLarge { bytes: 1 << 20 }));
     let told = loop {
         match soon(heard.next()).await.expect("readable").map(|frame| frame.body) {

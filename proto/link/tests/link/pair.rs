@@ -53,6 +53,15 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Feeds a session that ends with its link. Returns why it ended.
+pub(crate) async fn driven_to_end<B>(session: &Session, reader: FrameReader<B>) -> SessionError
+where
+    B: http_body::Body<Data = bytes::Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    drive(&session.link(), reader).await.over().expect("the session ends with its link")
+}
+
 /// Everything that was started on this runtime has ended.
 pub(crate) async fn no_task_left() {
     until("no task is left", || tokio::runtime::Handle::current().metrics().num_alive_tasks() == 0).await;
@@ -99,7 +108,7 @@ impl Pair {
         let dialed = dialed(&mut tasks, stream).await.expect("welcome");
         let (gateway, reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(plan.agent);
-        dialed.attach(agent.clone());
+        dialed.attach(agent.link());
         let gateway_end = driven(&mut tasks, &gateway, reader);
         let agent_end = driven(&mut tasks, &agent, dialed.reader);
         if plan.serves {
@@ -140,7 +149,7 @@ fn driven(
     let session = session.clone();
     tasks.spawn(async move {
         // Not every test asks why.
-        sender.send(drive(&session, reader).await).ok();
+        sender.send(driven_to_end(&session, reader).await).ok();
         session.said().await;
     });
     receiver
@@ -160,7 +169,7 @@ pub(crate) fn gateway(
             assert!(matches!(hello.body, Body::Hello(_)), "{hello:?}");
             let session = Session::new(settings);
             sender.send((session.clone(), reader)).await.expect("somebody waits");
-            accept_response(welcome(), session).map(Either::Left)
+            accept_response(welcome(), session.link()).map(Either::Left)
         }
     });
     receiver
@@ -241,6 +250,7 @@ pub(crate) fn hello() -> Hello {
         open_credit_bytes: OPEN_CREDIT_BYTES,
         ports: Vec::new(),
         default_port: None,
+        join: None,
     }
 }
 
@@ -256,5 +266,9 @@ pub(crate) fn welcome() -> Welcome {
         keepalive_timeout: Duration::from_secs(10),
         resume_secret: bytes::Bytes::new(),
         workspace: "well".into(),
+        resume_grace: Duration::ZERO,
+        resumed: None,
+        lanes: 0,
+        join_secret: bytes::Bytes::new(),
     }
 }

@@ -1,0 +1,109 @@
+//! A session that outlives its links: its channels run on while the agent dials again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use tracing::debug;
+use tunnel_link::session::{Incoming, Link, LinkEnd, Session};
+use tunnel_link::splice::splice;
+use tunnel_proto::hello::{Resume, Welcome};
+use tunnel_proto::id::SessionId;
+use tunnel_proto::mux::{SessionError, Settings, Side};
+use tunnel_proto::reason::Reason;
+
+use super::network::Network;
+
+/// A session, what it takes to resume it, and the tasks that serve its channels.
+#[derive(Debug)]
+pub(super) struct Carried {
+    pub(super) session: Session,
+    id: SessionId,
+    secret: Bytes,
+    tasks: JoinSet<()>,
+}
+
+impl Carried {
+    /// Starts the session that a gateway's welcome announces.
+    pub(super) fn new(welcome: &Welcome) -> Self {
+        let resumes = !welcome.resume_secret.is_empty() && !welcome.resume_grace.is_zero();
+        let session = Session::new(Settings {
+            channels_max: welcome.channels_max,
+            keepalive_interval: welcome.keepalive_interval,
+            keepalive_timeout: welcome.keepalive_timeout,
+            resume_grace: resumes.then_some(welcome.resume_grace),
+            ..Settings::new(Side::Agent)
+        });
+        Self { session, id: welcome.session, secret: welcome.resume_secret.clone(), tasks: JoinSet::new() }
+    }
+
+    /// Returns what to ask the gateway for, if the session waits for a link.
+    pub(super) fn resume(&self) -> Option<Resume> {
+        self.session.is_detached().then(|| Resume {
+            session: self.id,
+            secret: self.secret.clone(),
+            received: self.session.received(),
+        })
+    }
+
+    /// Goes on over a new link, if that is what the welcome says.
+    ///
+    /// # Errors
+    /// Why it cannot: the gateway has forgotten the session, or the books do not fit together.
+    pub(super) fn go_on(&mut self, welcome: &Welcome) -> Result<Link, SessionError> {
+        let resumed = welcome.resumed.filter(|_| welcome.session == self.id).ok_or(SessionError::LinkLost)?;
+        let (link, _received) = self.session.resume(resumed.received)?;
+        self.secret = welcome.resume_secret.clone();
+        Ok(link)
+    }
+
+    /// Serves the channels that the gateway opens. Completes only when the session is over.
+    ///
+    /// Cancel safety: safe; channels that were taken go on.
+    pub(super) async fn serve<N: Network>(&mut self, network: &Arc<N>) {
+        loop {
+            tokio::select! {
+                incoming = self.session.accept() => match incoming {
+                    Some(incoming) => drop(self.tasks.spawn(serve_channel(network.clone(), incoming))),
+                    None => return,
+                },
+                Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
+            }
+        }
+    }
+
+    /// The link is gone: the session's grace begins, and ends by itself.
+    pub(super) fn wait(&mut self, link: Link) {
+        drop(self.tasks.spawn(async move {
+            match link.await_next().await {
+                LinkEnd::Over(error) => debug!(%error, "the session did not come back"),
+                LinkEnd::Replaced | LinkEnd::Lost => {}
+            }
+        }));
+    }
+
+    /// Ends what is left of it, and waits for the channels' sockets to close.
+    pub(super) async fn end(mut self, reason: Reason) {
+        self.session.close(reason, reason.text());
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
+    let port = incoming.port;
+    let connected = tokio::select! {
+        // Nobody waits any more: make no connection for them.
+        () = incoming.abandoned() => return,
+        connected = network.port(port) => connected,
+    };
+    match connected {
+        Err(reason) => {
+            debug!(port, %reason, "channel refused");
+            incoming.refuse(reason);
+        }
+        Ok(socket) => match splice(incoming.accept(), socket).await {
+            Ok(copied) => debug!(port, inward = copied.inward, outward = copied.outward, "channel ended"),
+            Err(error) => debug!(port, %error, "channel broke"),
+        },
+    }
+}

@@ -1,0 +1,59 @@
+//! What an agent needs of the network. The simulation puts another one in its place.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use http::uri::{Authority, Scheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tunnel_proto::reason::Reason;
+
+use super::connect::{Gateway, Stream};
+use super::decide::DialFailure;
+use crate::ports::{self, Ports};
+
+/// How an agent reaches its gateway, and the ports of its own machine.
+pub trait Network: Send + Sync + 'static {
+    /// A connection to a local port.
+    type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Connects to the gateway.
+    ///
+    /// # Errors
+    /// [`DialFailure`] names the step that failed.
+    fn dial(&self) -> impl Future<Output = Result<Box<dyn Stream>, DialFailure>> + Send;
+
+    /// Returns what stands in the request's `:authority` and `:scheme`.
+    fn origin(&self) -> (Authority, Scheme);
+
+    /// Connects to a port of this machine.
+    ///
+    /// # Errors
+    /// The reason that the other side is told.
+    fn port(&self, port: u16) -> impl Future<Output = Result<Self::Socket, Reason>> + Send;
+}
+
+/// The machine that this process runs on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The gateway.
+    pub gateway: Gateway,
+    /// Which ports may be reached.
+    pub ports: Arc<Ports>,
+}
+
+impl Network for Machine {
+    type Socket = TcpStream;
+
+    async fn dial(&self) -> Result<Box<dyn Stream>, DialFailure> {
+        self.gateway.connect().await
+    }
+
+    fn origin(&self) -> (Authority, Scheme) {
+        self.gateway.origin()
+    }
+
+    async fn port(&self, port: u16) -> Result<TcpStream, Reason> {
+        ports::connect(&self.ports, port).await
+    }
+}
