@@ -27,8 +27,9 @@ pub const WINDOW_BYTES_MIN: u32 = 16 * 1024;
 /// Default window of a new channel: one 256 KiB flight fills a 100 Mbit/s link of 20 ms before the first grant.
 pub const WINDOW_BYTES_INITIAL: u32 = 256 * 1024;
 
-/// Default ceiling of a window: 1 Gbit/s over 64 ms.
-pub const WINDOW_BYTES_MAX: u32 = 8 * 1024 * 1024;
+/// Default ceiling of a window: 1 Gbit/s over 80 ms is 10 MB in flight, and credit comes back half a window at a time, so
+/// half of the window has to be more than that.
+pub const WINDOW_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
 /// What an agent lets the gateway send on a new channel before any grant: a request head and a small body.
 pub const OPEN_CREDIT_BYTES: u32 = 64 * 1024;

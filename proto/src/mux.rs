@@ -36,8 +36,8 @@ use self::schedule::Schedule;
 use crate::frame::{Body, Open};
 use crate::id::ChannelId;
 use crate::limit::{
-    CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, REPLAY_BYTES_MAX, SEND_QUEUE_BYTES_MAX,
-    SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
+    CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, PAYLOAD_BYTES_ALONE, REPLAY_BYTES_MAX,
+    SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
 
@@ -160,6 +160,8 @@ pub struct Mux {
     numbering: Numbering,
     keepalive: Keepalive,
     schedule: Schedule,
+    /// Largest payload of a frame on this link.
+    frame_max: usize,
     replay: Replay,
     /// Opens, accepts, finishes, resets and drains, in order.
     control: VecDeque<Body>,
@@ -199,6 +201,7 @@ impl Mux {
             numbering: Numbering::default(),
             keepalive: Keepalive::new(settings.keepalive_interval, settings.keepalive_timeout, now),
             schedule: Schedule::default(),
+            frame_max: PAYLOAD_BYTES_ALONE,
             replay: Replay::default(),
             control: VecDeque::new(),
             grants_due: Vec::new(),

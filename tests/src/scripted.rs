@@ -3,6 +3,7 @@
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
+use tunnel_link::pace::Paced;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{Hello, Role};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
@@ -50,7 +51,8 @@ impl Scripted {
         let stream = TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
         let authority = gateway.addresses.agents.to_string().parse().expect("an authority");
         let scheme = "http".parse().expect("a scheme");
-        let (connection, answer) = dial(stream, authority, scheme, token, hello).await?;
+        let (stream, pace) = Paced::new(stream, tunnel_link::socket::limit_queue);
+        let (connection, answer) = dial(stream, pace, authority, scheme, token, hello).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // How it ends is seen at the session.

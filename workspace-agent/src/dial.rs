@@ -27,7 +27,7 @@ use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
-pub use self::connect::{BadGateway, Gateway, GatewayError, Stream, TlsError};
+pub use self::connect::{BadGateway, Gateway, GatewayError, Stream, TlsError, Wire, wire};
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 
@@ -187,7 +187,7 @@ impl<N: Network> Agent<N> {
     ) -> Result<Option<(DialFailure, Duration)>, Ended> {
         let token = read_token(&self.token).await?;
         let network = self.network.clone();
-        let stream = match stop.run_until_cancelled(network.dial()).await {
+        let (stream, pace) = match stop.run_until_cancelled(network.dial()).await {
             None => return Ok(None),
             Some(Ok(stream)) => stream,
             Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
@@ -196,7 +196,7 @@ impl<N: Network> Agent<N> {
         self.forget_ended(carried).await;
         let hello = self.hello(carried.as_ref());
         let (authority, scheme) = network.origin();
-        let dialed = dial_rpc(stream, authority, scheme, &token, hello).await;
+        let dialed = dial_rpc(stream, pace, authority, scheme, &token, hello).await;
         let (connection, answer) = match dialed {
             Ok(halves) => halves,
             Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),

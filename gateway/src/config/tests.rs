@@ -48,7 +48,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.store.url.to_string(), "sqlite://gateway.db");
     assert_eq!(config.tls, Tls { public: None, agents: None });
     assert_eq!(config.limits.header_bytes, 65_536);
-    assert_eq!(config.tunnel.window_max, 8 << 20);
+    assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
     assert_eq!(Config::default().effective().len(), 37);
@@ -126,14 +126,14 @@ fn unknown_variable_is_a_problem_unless_it_is_of_the_small_set() {
 #[test]
 fn keys_that_contradict_each_other_are_told_where_they_stand() {
     let text = "zone = 'ws.test'\npublic_url = 'http://app.ws.test'\nlisten.public = '0.0.0.0:8081'\nlimits.header_bytes = 1\n\
-        [tls.public]\ncert = 'a'\n[tls.agents]\nclient_ca = 'b'\n[tunnel]\nwindow_initial = '16 MiB'\nreplica_budget = '32 MiB'\n";
+        [tls.public]\ncert = 'a'\n[tls.agents]\nclient_ca = 'b'\n[tunnel]\nwindow_initial = '64 MiB'\nreplica_budget = '32 MiB'\n";
     insta::assert_snapshot!(problems("across", text, &[]).join("\n"), @r#"
     :6: tls.public.cert = "a": needs tls.public.key beside it
     :8: tls.agents.client_ca = "b": needs tls.agents.cert and tls.agents.key beside it
     :4: limits.header_bytes = "1": must be from 8 KiB to 16 MiB
     :3: listen.public = "0.0.0.0:8081": collides with listen.agents = "127.0.0.1:8081"
     :2: public_url = "http://app.ws.test": the host would be a workspace's inside zone ws.test; choose one outside
-    :10: tunnel.window_initial = "16 MiB": must not be above tunnel.window_max = "8 MiB"
+    :10: tunnel.window_initial = "64 MiB": must not be above tunnel.window_max = "32 MiB"
     :11: tunnel.replica_budget = "32 MiB": must not be below tunnel.session_budget = "64 MiB"
     "#);
 }

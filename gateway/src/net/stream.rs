@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tunnel_link::socket;
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -42,6 +43,16 @@ impl Stream {
                     server_name: connection.server_name().map(Into::into),
                 }
             }
+        }
+    }
+}
+
+impl Stream {
+    /// Bounds the unsent bytes in the kernel's queue, for a link.
+    pub fn limit_queue(&self, bytes: usize) {
+        match self {
+            Self::Plain(stream) => socket::limit_queue(stream, bytes),
+            Self::Tls(stream) => socket::limit_queue(stream.get_ref().0, bytes),
         }
     }
 }

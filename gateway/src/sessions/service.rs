@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tracing::{debug, info, warn};
 use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Refused};
+use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 
@@ -22,6 +23,7 @@ use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
 use crate::model::WorkspaceName;
 use crate::net::listen::Connection;
+use crate::net::stream::Stream;
 use crate::store::{Store, TokenId, TokenSubject, wall_clock};
 
 mod body;
@@ -60,10 +62,11 @@ impl AgentService {
             let tunnel = &service.admission.tunnel;
             let builder = grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout);
             let admitted = Arc::new(AtomicBool::new(false));
+            let (stream, pace) = Paced::new(stream, Stream::limit_queue);
             let handler = service_fn(|request| {
-                let (service, admitted) = (service.clone(), admitted.clone());
+                let (service, admitted, pace) = (service.clone(), admitted.clone(), pace.clone());
                 async move {
-                    let response = service.answer(request, peer).await;
+                    let response = service.answer(request, peer, pace).await;
                     if matches!(response.body(), AgentBody::Tunnel(_)) {
                         admitted.store(true, Ordering::Relaxed);
                     }
@@ -86,11 +89,16 @@ impl AgentService {
         }
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<AgentBody> {
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Response<AgentBody> {
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
         }
-        match self.connect(request, peer).await {
+        match self.connect(request, peer, pace).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
                 info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
@@ -103,6 +111,7 @@ impl AgentService {
         self: &Arc<Self>,
         request: Request<Incoming>,
         peer: SocketAddr,
+        pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         if self.admission.drain.is_draining() {
             return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
@@ -112,7 +121,7 @@ impl AgentService {
         let hello = self.read_hello(&mut reader).await?;
         let Identity { workspace, token } = identity;
         let admitted = self.admission.admit(Candidate { workspace, token, peer, hello })?;
-        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone());
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
     }

@@ -20,7 +20,7 @@ pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";
 
 /// What HTTP/2 may hold for one stream and for one connection, in bytes. Large, because per-channel credit is what
 /// bounds memory, and because small unread frames are charged against half of it (stack notes, 2.2).
-const H2_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+const H2_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 
 /// Largest HTTP/2 frame that is accepted: a whole bulk frame and small ones before it fit into one.
 const H2_FRAME_BYTES: u32 = 128 * 1024;

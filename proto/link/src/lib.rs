@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod channel_io;
 pub mod drain;
 pub mod grpc;
+pub mod pace;
 pub mod session;
 #[cfg(test)]
 mod shuttle;

@@ -23,7 +23,8 @@ use tunnel_proto::reason::Reason;
 
 pub use self::link::{Link, LinkEnd};
 
-use self::state::{State, Waiting, Wakes, register};
+pub(crate) use self::state::register;
+use self::state::{State, Waiting, Wakes};
 use crate::channel_io::ChannelIo;
 
 /// A cheap handle to one session. It ends with its link, or a grace after it; not when handles are dropped.

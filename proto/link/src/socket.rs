@@ -6,10 +6,6 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// Unsent bytes that the kernel may hold on a link. Above it the socket is not writable, so that urgent frames
-/// do not queue behind megabytes there (stack notes, 2.3).
-const NOT_SENT_BYTES: u32 = 128 * 1024;
-
 /// How long sent bytes may stay unacknowledged before the kernel gives a link up: half-dead NAT paths.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -21,17 +17,25 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Sets what a link needs on top: a short kernel queue, and an end to paths that swallow everything.
+/// Sets what a link needs on top: an end to paths that swallow everything.
 ///
 /// # Errors
 /// The kernel's, when the socket is gone already.
 pub fn tune_link(stream: &TcpStream) -> io::Result<()> {
     tune(stream)?;
     #[cfg(target_os = "linux")]
-    {
-        let socket = SockRef::from(stream);
-        socket.set_tcp_notsent_lowat(NOT_SENT_BYTES)?;
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    }
+    SockRef::from(stream).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(())
+}
+
+/// Bounds the unsent bytes that the kernel holds for a link: above it the socket is not writable (stack notes, 2.3).
+pub fn limit_queue(stream: &TcpStream, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        // A socket that is gone says so at the next read or write.
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        SockRef::from(stream).set_tcp_notsent_lowat(bytes).ok();
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, bytes);
 }

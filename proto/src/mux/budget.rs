@@ -112,11 +112,14 @@ impl Budget {
         self.pressure() == Pressure::Short
     }
 
-    /// Returns whether windows may grow: half of the budget is still free. The gap to [`Budget::is_short`] keeps
-    /// windows from swinging.
+    /// Returns whether a window of `window` bytes may double: as much as it has then stays free for the others. So the
+    /// first channel of a session gets half of its budget at most, the next a quarter, and there is always a rest.
     #[must_use]
-    pub fn is_roomy(&self) -> bool {
-        self.pressure() == Pressure::None
+    pub fn may_double(&self, window: u32) -> bool {
+        let wanted = u64::from(window).saturating_mul(3);
+        let free = |limit: u64, reserved: u64| limit.saturating_sub(reserved);
+        let own = free(self.limit_bytes, self.reserved_bytes) >= wanted;
+        own && self.replica.as_ref().is_none_or(|replica| free(replica.limit(), replica.reserved()) >= wanted)
     }
 
     fn pressure(&self) -> Pressure {

@@ -134,7 +134,7 @@ impl RecvCredit {
         self.last_grant = now;
         if budget.is_short() {
             self.shrink(budget);
-        } else if limited_by_window && budget.is_roomy() {
+        } else if limited_by_window && budget.may_double(self.window) {
             self.grow(budget);
         }
         let granted = std::mem::take(&mut self.owed);

@@ -6,7 +6,7 @@ use super::channel::{Channel, SendState};
 use super::{Event, Mux, State};
 use crate::frame::{Body, Frame, Grant};
 use crate::id::ChannelId;
-use crate::limit::GRANTS_PER_FRAME_MAX;
+use crate::limit::{GRANTS_PER_FRAME_MAX, INTERACTIVE_BYTES_MAX};
 
 impl Mux {
     /// Returns whether [`Mux::poll_transmit`] may have something to say. Cheap; asked after every command, so that the
@@ -25,6 +25,11 @@ impl Mux {
                     || self.numbering.is_overdue()
             }
         }
+    }
+
+    /// Bounds the payload of the next frames, so that on a slow link none takes long.
+    pub fn limit_frames(&mut self, bytes_max: usize) {
+        self.frame_max = bytes_max.max(INTERACTIVE_BYTES_MAX);
     }
 
     /// Returns the next frame to send, `None` when there is nothing to say.
@@ -108,7 +113,7 @@ impl Mux {
             let channel = turn.channel;
             let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { continue };
             live.send.place = super::schedule::Place::Idle;
-            let Some(payload) = live.send.take(turn.bytes_max) else { continue };
+            let Some(payload) = live.send.take(turn.bytes_max.min(self.frame_max)) else { continue };
             self.schedule.sent(turn, payload.len());
             self.queued_bytes -= payload.len();
             if std::mem::take(&mut live.send.blocked) {

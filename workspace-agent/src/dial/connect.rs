@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::socket;
 
 use super::DialFailure;
@@ -126,19 +127,19 @@ impl Gateway {
     /// Connects.
     ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, DialFailure> {
+    pub(super) async fn connect(&self) -> Result<Wire, DialFailure> {
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Err(_elapsed) => return Err(DialFailure::ConnectTimedOut),
             Ok(connected) => connected.map_err(DialFailure::Connect)?,
         };
         socket::tune_link(&stream).map_err(DialFailure::Connect)?;
-        let Some((connector, name)) = &self.tls else { return Ok(Box::new(stream)) };
+        let Some((connector, name)) = &self.tls else { return Ok(wire(stream, socket::limit_queue)) };
         let handshake = connector.connect(name.clone(), stream);
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
             Ok(Err(error)) => Err(DialFailure::Tls(error)),
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Ok(stream)) => Ok(wire(stream, |stream, bytes| socket::limit_queue(stream.get_ref().0, bytes))),
         }
     }
 }
@@ -160,6 +161,15 @@ impl fmt::Debug for Gateway {
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A connected stream and its pace.
+pub type Wire = (Box<dyn Stream>, Arc<Pace>);
+
+/// Makes a wire of a stream whose kernel queue `limit_queue` bounds.
+pub fn wire<S: Stream + 'static>(stream: S, limit_queue: fn(&S, usize)) -> Wire {
+    let (paced, pace) = Paced::new(stream, limit_queue);
+    (Box::new(paced), pace)
+}
 
 fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
     let mut roots = RootCertStore::empty();

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tunnel_proto::reason::Reason;
 
-use super::connect::{Gateway, Stream};
+use super::connect::{Gateway, Wire};
 use super::decide::DialFailure;
 use crate::ports::{self, Ports};
 
@@ -21,7 +21,7 @@ pub trait Network: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`DialFailure`] names the step that failed.
-    fn dial(&self) -> impl Future<Output = Result<Box<dyn Stream>, DialFailure>> + Send;
+    fn dial(&self) -> impl Future<Output = Result<Wire, DialFailure>> + Send;
 
     /// Returns what stands in the request's `:authority` and `:scheme`.
     fn origin(&self) -> (Authority, Scheme);
@@ -45,7 +45,7 @@ pub struct Machine {
 impl Network for Machine {
     type Socket = TcpStream;
 
-    async fn dial(&self) -> Result<Box<dyn Stream>, DialFailure> {
+    async fn dial(&self) -> Result<Wire, DialFailure> {
         self.gateway.connect().await
     }
 

@@ -6,6 +6,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{FrameReader, accept_response, server_builder};
+use tunnel_link::pace::Pace;
 use tunnel_proto::hello::Welcome;
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
@@ -52,7 +53,7 @@ async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, Se
                     .expect("the test listens");
             });
             driver.detach_all();
-            Ok::<_, Infallible>(accept_response(welcome(), session.link()))
+            Ok::<_, Infallible>(accept_response(welcome(), session.link(), Pace::unbounded()))
         }
     });
     let minute = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! The agent's end of the RPC.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
@@ -21,6 +22,7 @@ use super::decode::{FrameReader, ReadError};
 use super::encode::{Filler, Outgoing};
 use super::server::{Code, Refused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
+use crate::pace::Pace;
 use crate::session::Link;
 
 /// HTTP/2 pings under the tunnel's own, for links on which not even frames get through.
@@ -70,7 +72,7 @@ impl Dialed {
     }
 }
 
-/// Speaks HTTP/2 on a connected stream, sends the Hello, and waits for the Welcome. The first returned future drives
+/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the Hello, and waits for the Welcome. The first returned future drives
 /// the connection and has to be polled for as long as the link is used; it ends when everything that was said is
 /// written and the connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
@@ -78,6 +80,7 @@ impl Dialed {
 /// [`ConnectError`], each with its cause.
 pub async fn dial<S>(
     stream: S,
+    pace: Arc<Pace>,
     authority: Authority,
     scheme: Scheme,
     token: &str,
@@ -109,7 +112,7 @@ where
         .map_err(ConnectError::Http2)?;
     let (filler, slot) = Filler::new();
     let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
-    let request = request(authority, scheme, token, Outgoing::request(first, slot))?;
+    let request = request(authority, scheme, token, Outgoing::request(first, slot, pace))?;
     let answer = async move {
         let response = sender.send_request(request).await.map_err(ConnectError::Http2)?;
         if response.status() != http::StatusCode::OK || !is_grpc(response.headers()) {

@@ -11,6 +11,7 @@ use http_body::{Body, Frame as BodyFrame};
 use parking_lot::Mutex;
 use tunnel_proto::frame::{Body as FrameBody, Frame};
 
+use crate::pace::Pace;
 use crate::session::Link;
 
 /// Length of the gRPC message prefix: one flag byte and four of length.
@@ -93,6 +94,7 @@ pub(super) fn encode(frame: Frame, head: &mut BytesMut) -> Bytes {
 pub struct Outgoing {
     first: Option<Frame>,
     source: Source,
+    pace: Arc<Pace>,
     buffer: BytesMut,
     direction: Direction,
     /// The frame that ends the session was handed over.
@@ -174,17 +176,17 @@ impl Drop for Filler {
 impl Outgoing {
     /// Makes a response body: Welcome, then the session's frames.
     #[must_use]
-    pub fn response(welcome: Frame, link: Link) -> Self {
-        Self::new(welcome, Source::Link(link), Direction::Response)
+    pub fn response(welcome: Frame, link: Link, pace: Arc<Pace>) -> Self {
+        Self::new(welcome, Source::Link(link), pace, Direction::Response)
     }
 
     /// Makes a request body: Hello, then the session once the slot is filled.
-    pub(super) fn request(hello: Frame, slot: Arc<Mutex<Slot>>) -> Self {
-        Self::new(hello, Source::Later(slot), Direction::Request)
+    pub(super) fn request(hello: Frame, slot: Arc<Mutex<Slot>>, pace: Arc<Pace>) -> Self {
+        Self::new(hello, Source::Later(slot), pace, Direction::Request)
     }
 
-    fn new(first: Frame, source: Source, direction: Direction) -> Self {
-        Self { first: Some(first), source, buffer: BytesMut::new(), direction, closed: false, finished: false }
+    fn new(first: Frame, source: Source, pace: Arc<Pace>, direction: Direction) -> Self {
+        Self { first: Some(first), source, pace, buffer: BytesMut::new(), direction, closed: false, finished: false }
     }
 
     fn poll_chunk(&mut self, context: &Context<'_>) -> Poll<Option<Chunk>> {
@@ -208,9 +210,11 @@ impl Outgoing {
             Source::Said => return Poll::Pending,
             Source::Later(_) | Source::Ended => return Poll::Ready(None),
         };
+        let Poll::Ready(frame_max) = self.pace.poll_turn(context) else { return Poll::Pending };
         let (buffer, closed) = (&mut self.buffer, &mut self.closed);
+        let batch_max = BATCH_BYTES.min(frame_max);
         let mut payload = Bytes::new();
-        let batch = link.poll_transmit(context, |frame| {
+        let batch = link.poll_transmit_within(context, frame_max, |frame| {
             if buffer.capacity() - buffer.len() < HEAD_BYTES_MAX {
                 buffer.reserve(HEADS_BYTES);
             }
@@ -221,15 +225,19 @@ impl Outgoing {
             }
             buffer.extend_from_slice(&payload);
             payload = Bytes::new();
-            buffer.len() < BATCH_BYTES
+            buffer.len() < batch_max
         });
         match batch {
             Poll::Pending => {
                 // An idle link keeps no buffer.
                 self.buffer = BytesMut::new();
+                self.pace.rest();
                 Poll::Pending
             }
-            Poll::Ready(true) => Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload })),
+            Poll::Ready(true) => {
+                self.pace.hand_down();
+                Poll::Ready(Some(Chunk { head: buffer.split().freeze(), payload }))
+            }
             Poll::Ready(false) if self.closed && self.direction == Direction::Request => {
                 self.source = Source::Said;
                 Poll::Pending
@@ -340,7 +348,7 @@ mod tests {
     fn slot_that_is_dropped_unfilled_ends_its_body() {
         let hello = || Frame { sequence: 0, acknowledged: 0, body: FrameBody::Acknowledge };
         let (filler, slot) = Filler::new();
-        let mut body = Outgoing::request(hello(), slot);
+        let mut body = Outgoing::request(hello(), slot, Pace::unbounded());
         let (count, waker) = crate::shuttle::Count::new();
         let context = Context::from_waker(&waker);
         assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
@@ -355,7 +363,7 @@ mod tests {
         let (gateway, agent) = crate::shuttle::sessions();
         let (mut here, _there) = crate::shuttle::joined(&gateway, &agent);
         let welcome = Frame { sequence: 0, acknowledged: 0, body: FrameBody::Acknowledge };
-        let mut body = Outgoing::response(welcome, gateway.link());
+        let mut body = Outgoing::response(welcome, gateway.link(), Pace::unbounded());
         let context = Context::from_waker(Waker::noop());
         assert!(matches!(body.poll_chunk(&context), Poll::Ready(Some(_))));
         for _ in 0..10 {

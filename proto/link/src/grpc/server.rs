@@ -1,5 +1,6 @@
 //! The gateway's end of the RPC.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -11,6 +12,7 @@ use tunnel_proto::hello::Welcome;
 
 use super::encode::Outgoing;
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
+use crate::pace::Pace;
 use crate::session::Link;
 
 /// RPCs that one agent's connection may have open: its link, and reflection or health beside it.
@@ -129,11 +131,11 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Answers with a Welcome and then carries the session.
+/// Answers with a Welcome and then carries the session, as fast as the connection's `pace` has it.
 #[must_use]
-pub fn accept_response(welcome: Welcome, link: Link) -> Response<Outgoing> {
+pub fn accept_response(welcome: Welcome, link: Link, pace: Arc<Pace>) -> Response<Outgoing> {
     let frame = Frame { sequence: 0, acknowledged: 0, body: Body::Welcome(Box::new(welcome)) };
-    let mut response = Response::new(Outgoing::response(frame, link));
+    let mut response = Response::new(Outgoing::response(frame, link, pace));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }

@@ -181,13 +181,21 @@ impl Link {
     }
 
     /// Fills a batch of frames to send, or waits for something to say. `false` when there will be nothing more.
-    pub(crate) fn poll_transmit(&self, context: &Context<'_>, mut sink: impl FnMut(Frame) -> bool) -> Poll<bool> {
+    ///
+    /// No frame has more than `frame_max` bytes of payload.
+    pub(crate) fn poll_transmit_within(
+        &self,
+        context: &Context<'_>,
+        frame_max: usize,
+        mut sink: impl FnMut(Frame) -> bool,
+    ) -> Poll<bool> {
         let now = now();
         let mut over = false;
         let polled = self.session.with(|state| {
             if !self.holds(state) {
                 return Poll::Ready(false);
             }
+            state.mux.limit_frames(frame_max);
             let mut any = false;
             while let Some(frame) = state.mux.poll_transmit(now) {
                 any = true;
@@ -209,6 +217,11 @@ impl Link {
             self.session.shared.said.cancel();
         }
         polled
+    }
+
+    #[cfg(test)]
+    pub(crate) fn poll_transmit(&self, context: &Context<'_>, sink: impl FnMut(Frame) -> bool) -> Poll<bool> {
+        self.poll_transmit_within(context, usize::MAX, sink)
     }
 
     /// The link's outgoing half is gone: what the session still has to say about its end is never said.

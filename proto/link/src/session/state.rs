@@ -165,7 +165,7 @@ impl State {
 }
 
 /// Leaves a waker, unless the same one is there already.
-pub(super) fn register(slot: &mut Option<Waker>, context: &Context<'_>) {
+pub(crate) fn register(slot: &mut Option<Waker>, context: &Context<'_>) {
     match slot {
         Some(waker) => waker.clone_from(context.waker()),
         None => *slot = Some(context.waker().clone()),

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{Either, Empty};
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Refused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
+use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::frame::Body;
@@ -162,14 +164,14 @@ pub(crate) fn gateway(
     settings: Settings,
 ) -> mpsc::Receiver<(Session, FrameReader<RequestBody>)> {
     let (sender, receiver) = mpsc::channel(1);
-    serve_rpc(tasks, stream, move |mut reader| {
+    serve_rpc(tasks, stream, move |mut reader, pace| {
         let (sender, settings) = (sender.clone(), settings.clone());
         async move {
             let hello = reader.next().await.expect("readable").expect("a frame");
             assert!(matches!(hello.body, Body::Hello(_)), "{hello:?}");
             let session = Session::new(settings);
             sender.send((session.clone(), reader)).await.expect("somebody waits");
-            accept_response(welcome(), session.link()).map(Either::Left)
+            accept_response(welcome(), session.link(), pace).map(Either::Left)
         }
     });
     receiver
@@ -177,7 +179,7 @@ pub(crate) fn gateway(
 
 /// A gateway that turns everybody away.
 pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 'static, refused: Refused) {
-    serve_rpc(tasks, stream, move |_reader| {
+    serve_rpc(tasks, stream, move |_reader, _pace| {
         let answer: Answer = refuse_response::<Empty<Chunk>>(&refused).map(Either::Right);
         async move { answer }
     });
@@ -186,14 +188,15 @@ pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 's
 fn serve_rpc<F>(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
-    answer: impl Fn(FrameReader<RequestBody>) -> F + Send + 'static,
+    answer: impl Fn(FrameReader<RequestBody>, Arc<Pace>) -> F + Send + 'static,
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
+    let (stream, pace) = Paced::new(stream, |_, _| {});
     let service = service_fn(move |request: Request<RequestBody>| {
         assert!(is_tunnel_request(&request));
         assert_eq!(request.headers().get("authorization").unwrap(), "Bearer a-token");
-        let answer = answer(FrameReader::new(request.into_body()));
+        let answer = answer(FrameReader::new(request.into_body()), pace.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let minute = Duration::from_secs(60);
@@ -207,7 +210,8 @@ fn serve_rpc<F>(
 /// The agent's end, up to the welcome.
 pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
-    let dialing = dial(stream, authority, http::uri::Scheme::HTTP, "a-token", hello());
+    let (stream, pace) = Paced::new(stream, |_, _| {});
+    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, "a-token", hello());
     let (connection, answer) = soon(dialing).await?;
     tasks.spawn(async move {
         // How it ends is seen at the sessions.

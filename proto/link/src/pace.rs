@@ -1,0 +1,327 @@
+//! How much may lie below the scheduler: one chunk, and a kernel queue of a few milliseconds.
+//!
+//! What HTTP/2, TLS or the kernel hold cannot be overtaken any more. So nothing is handed down while something is still
+//! there, and on a slow link frames and the kernel's queue get smaller with its rate: a keystroke then waits behind
+//! milliseconds of somebody's download, not behind its buffers. The rate is measured where the socket says that it is
+//! full, and while it never does, everything stays as large as throughput wants it.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tunnel_proto::limit::{INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE};
+
+use crate::session::register;
+
+/// One frame takes at most this long on the link.
+const FRAME_TIME: Duration = Duration::from_micros(1_500);
+
+/// Unsent bytes in the kernel take at most this long: enough to bridge the time until this process runs again.
+const QUEUE_TIME: Duration = Duration::from_millis(2);
+
+/// Bounds of the kernel's queue of unsent bytes.
+const QUEUE_BYTES_MIN: usize = 4 * 1024;
+const QUEUE_BYTES_MAX: usize = 128 * 1024;
+
+/// A measurement takes at least this long, so that the clock's and the scheduler's grain do not matter.
+const WINDOW_MIN: Duration = Duration::from_millis(4);
+
+/// What the link's writer and the stream below it tell each other.
+#[derive(Debug)]
+pub struct Pace {
+    /// Largest payload of one frame now.
+    frame_max: AtomicUsize,
+    /// The writer had nothing to say: the time until it has is not the link's.
+    idle: AtomicBool,
+    /// Somebody says when what was handed down has left.
+    gated: bool,
+    gate: Mutex<Gate>,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// A chunk was handed down and is not in the kernel yet.
+    busy: bool,
+    waker: Option<Waker>,
+}
+
+impl Pace {
+    /// Makes the pace of a stream that is not [`Paced`]: nothing is bounded.
+    #[must_use]
+    pub fn unbounded() -> Arc<Self> {
+        Arc::new(Self::new(false))
+    }
+
+    fn new(gated: bool) -> Self {
+        Self {
+            frame_max: AtomicUsize::new(PAYLOAD_BYTES_ALONE),
+            idle: AtomicBool::new(false),
+            gated,
+            gate: Mutex::default(),
+        }
+    }
+
+    /// Waits until what was handed down before has left. Returns the largest payload of the next frame.
+    pub(crate) fn poll_turn(&self, context: &Context<'_>) -> Poll<usize> {
+        let mut gate = self.gate.lock();
+        if gate.busy {
+            register(&mut gate.waker, context);
+            return Poll::Pending;
+        }
+        Poll::Ready(self.frame_max.load(Ordering::Relaxed))
+    }
+
+    /// A chunk is handed down.
+    pub(crate) fn hand_down(&self) {
+        self.gate.lock().busy = self.gated;
+    }
+
+    /// There is nothing to hand down.
+    pub(crate) fn rest(&self) {
+        self.idle.store(true, Ordering::Relaxed);
+    }
+
+    /// Everything has left.
+    fn left(&self) {
+        let waker = {
+            let mut gate = self.gate.lock();
+            gate.busy = false;
+            gate.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A link's stream that knows how fast it drains. HTTP/2 flushes it whenever everything that it had is written.
+pub struct Paced<S> {
+    stream: S,
+    pace: Arc<Pace>,
+    rate: Rate,
+    limit_queue: fn(&S, usize),
+    queue_bytes: usize,
+}
+
+impl<S> Paced<S> {
+    /// Wraps a stream; `limit_queue` bounds the unsent bytes in its kernel queue, if it has one.
+    #[must_use]
+    pub fn new(stream: S, limit_queue: fn(&S, usize)) -> (Self, Arc<Pace>) {
+        let pace = Arc::new(Pace::new(true));
+        limit_queue(&stream, QUEUE_BYTES_MAX);
+        let paced =
+            Self { stream, pace: pace.clone(), rate: Rate::default(), limit_queue, queue_bytes: QUEUE_BYTES_MAX };
+        (paced, pace)
+    }
+
+    fn blocked(&mut self) {
+        if self.pace.idle.swap(false, Ordering::Relaxed) {
+            self.rate.restart();
+        }
+        self.rate.blocked(now());
+        self.apply();
+    }
+
+    fn flushed(&mut self) {
+        self.rate.flushed();
+        self.apply();
+        self.pace.left();
+    }
+
+    fn apply(&mut self) {
+        let frame_max = self.rate.bytes_in(FRAME_TIME).clamp(INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE);
+        self.pace.frame_max.store(frame_max, Ordering::Relaxed);
+        let queue = self.rate.bytes_in(QUEUE_TIME).clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
+        // The kernel is told of halves and doubles only, or of the end of all limits.
+        let differs = queue > 2 * self.queue_bytes || 2 * queue < self.queue_bytes;
+        if differs || (queue == QUEUE_BYTES_MAX && self.queue_bytes != queue) {
+            self.queue_bytes = queue;
+            (self.limit_queue)(&self.stream, queue);
+        }
+    }
+}
+
+/// The shell is where time comes from.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// How fast a stream takes bytes, as far as it has ever been full. Pure.
+#[derive(Debug, Default)]
+struct Rate {
+    /// Bytes a second; `None` while nothing bounds it.
+    estimate: Option<f64>,
+    /// When the stream was full, and what it has taken since.
+    window: Option<(Instant, usize)>,
+    /// It was full since it was last empty.
+    was_full: bool,
+}
+
+impl Rate {
+    fn written(&mut self, bytes: usize) {
+        if let Some((_, taken)) = &mut self.window {
+            *taken += bytes;
+        }
+    }
+
+    /// The stream is full: what it took since it was full before shows its rate.
+    fn blocked(&mut self, now: Instant) {
+        self.was_full = true;
+        let Some((since, taken)) = self.window else {
+            self.window = Some((now, 0));
+            return;
+        };
+        let elapsed = now.saturating_duration_since(since);
+        if elapsed < WINDOW_MIN || taken == 0 {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let sample = taken as f64 / elapsed.as_secs_f64();
+        self.estimate = Some(self.estimate.map_or(sample, |before| 0.5f64.mul_add(sample - before, before)));
+        self.window = Some((now, 0));
+    }
+
+    /// The stream took everything. One that was never full on the way is faster than was thought.
+    fn flushed(&mut self) {
+        if std::mem::take(&mut self.was_full) {
+            return;
+        }
+        self.window = None;
+        self.estimate = self.estimate.map(|rate| rate * 1.25).filter(|rate| *rate < RATE_UNBOUNDED);
+    }
+
+    /// The writer rested: the time since is not the stream's.
+    fn restart(&mut self) {
+        self.window = None;
+    }
+
+    /// Returns how many bytes the stream takes in some time.
+    fn bytes_in(&self, time: Duration) -> usize {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "rates are positive, casts saturate"
+        )]
+        self.estimate.map_or(usize::MAX, |rate| (rate * time.as_secs_f64()) as usize)
+    }
+}
+
+/// From here on nothing is bounded by the rate any more.
+const RATE_UNBOUNDED: f64 = 1e9;
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Paced<S> {
+    fn count(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &polled {
+            Poll::Ready(Ok(bytes)) => self.rate.written(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.blocked(),
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.count(polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.count(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(context);
+        match &polled {
+            Poll::Ready(Ok(())) => this.flushed(),
+            // Whoever waits for a turn hears of the end elsewhere.
+            Poll::Ready(Err(_)) => {}
+            // TLS takes more than its socket does.
+            Poll::Pending => this.blocked(),
+        }
+        polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Paced<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Paced").field("stream", &self.stream).field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Lets a stream of `rate` bytes a second be full, again and again, for a second.
+    fn saturated(rate: &mut Rate, bytes_per_second: usize, start: Instant) -> Instant {
+        let mut now = start;
+        for _ in 0..100 {
+            rate.blocked(now);
+            now += 10 * MS;
+            rate.written(bytes_per_second / 100);
+        }
+        rate.blocked(now);
+        now
+    }
+
+    #[test]
+    fn slow_link_gets_small_frames_and_a_fast_one_large_ones() {
+        let start = now();
+        let mut rate = Rate::default();
+        assert_eq!(rate.bytes_in(FRAME_TIME), usize::MAX, "nothing is known");
+        let later = saturated(&mut rate, 2_500_000, start);
+        let frame = rate.bytes_in(FRAME_TIME);
+        assert!((3_500..4_000).contains(&frame), "{frame}");
+        saturated(&mut rate, 125_000_000, later);
+        assert!(rate.bytes_in(FRAME_TIME) > PAYLOAD_BYTES_ALONE);
+    }
+
+    #[test]
+    fn rest_is_not_slowness_and_an_easy_flush_undoes_the_estimate() {
+        let start = now();
+        let mut rate = Rate::default();
+        rate.blocked(start);
+        rate.written(100_000);
+        rate.restart();
+        rate.blocked(start + Duration::from_secs(3600));
+        assert_eq!(rate.bytes_in(FRAME_TIME), usize::MAX);
+        saturated(&mut rate, 1_000_000, start + Duration::from_secs(3600));
+        rate.flushed();
+        let before = rate.bytes_in(FRAME_TIME);
+        for _ in 0..100 {
+            rate.flushed();
+        }
+        assert!(before < 2_000 && rate.bytes_in(FRAME_TIME) == usize::MAX);
+    }
+}
