@@ -64,7 +64,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut registry = MetricsRegistry::default();
     admin.metrics.register(&mut registry);
     let sessions = admin.registry.all();
-    let stats: Vec<_> = sessions.iter().map(|session| session.tunnel.stats()).collect();
+    let stats: Vec<_> = sessions.iter().map(|session| session.stats()).collect();
     let sum = |of: fn(&tunnel_proto::mux::Stats) -> u64| stats.iter().map(of).sum::<u64>();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let numbers = [
@@ -113,7 +113,7 @@ struct SessionRow {
 
 impl SessionRow {
     fn new(session: &LiveSession) -> Self {
-        let stats = session.tunnel.stats();
+        let stats = session.stats();
         Self {
             workspace: session.workspace.to_string(),
             session: session.id.to_string(),

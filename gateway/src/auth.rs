@@ -8,6 +8,7 @@ pub mod browser;
 pub mod cache;
 pub mod cookie;
 mod expiring;
+pub mod keys;
 pub mod policy;
 pub mod principal;
 pub mod request;

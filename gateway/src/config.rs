@@ -168,6 +168,8 @@ pub struct Tunnel {
     pub keepalive_timeout: Duration,
     /// How long a session without a link is kept; zero ends it with its link.
     pub resume_grace: Duration,
+    /// Links that one session may have at once.
+    pub lanes_max: u32,
 }
 
 /// Where a value came from.

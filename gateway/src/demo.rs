@@ -104,6 +104,7 @@ async fn agent(
     let token = gateway.store().create_agent_token(name, &owner, wall_clock()).await?;
     let scheme = if gateway.config().tls.agents.is_some() { "https" } else { "http" };
     Ok(Options {
+        lanes: 1,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         token: TokenSource::Value(token.token.reveal().into()),
         ports: Arc::new(Ports { exposed: Vec::new(), denied: denied.clone(), default: Some(app.port()) }),

@@ -1,7 +1,7 @@
 //! Live agent sessions of this replica: who is connected, and how they get in.
 
 pub mod admission;
-pub mod keys;
+pub mod lanes;
 pub mod registry;
 pub mod resume;
 pub mod service;

@@ -90,7 +90,7 @@ fn row(pages: Pages<'_>, workspace: &Workspace) -> String {
     } else {
         format!("<p class=\"links\">{default}{named}</p>")
     };
-    let stats = session.tunnel.stats();
+    let stats = session.stats();
     let round_trip = stats.round_trip.map(|time| format!(", round trip {time:.1?}")).unwrap_or_default();
     format!(
         "<li><h2>{name}</h2><p class=\"present\">Connected for {}{round_trip}</p>{ports}</li>",

@@ -60,6 +60,7 @@ mod tests {
             ports: Vec::new(),
             default_port: None,
             join: None,
+            lanes: 1,
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Hello {
     pub default_port: Option<u16>,
     /// Asks for one more lane of a session.
     pub join: Option<Join>,
+    /// Lanes that the agent wants for a new session, 1 for none but its first link.
+    pub lanes: u32,
 }
 
 /// Names the session that an agent wants another lane of.
@@ -159,6 +161,7 @@ impl Hello {
                 .join
                 .as_ref()
                 .map(|join| wire::Join { session: join.session.get(), secret: join.secret.clone() }),
+            lanes: self.lanes,
         }
     }
 
@@ -191,6 +194,7 @@ impl Hello {
                 number => Some(port(number)?),
             },
             join: hello.join.map(|join| Join { session: SessionId::new(join.session), secret: join.secret }),
+            lanes: hello.lanes.clamp(1, LANES_MAX),
         })
     }
 }

@@ -148,6 +148,26 @@ pub struct Stats {
     pub round_trip: Option<Duration>,
 }
 
+impl Stats {
+    /// Adds the counters of another lane of the same session. The round trip stays this one's.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let (sent, acknowledged, received) = self.frames;
+        Self {
+            channels_opened: self.channels_opened + other.channels_opened,
+            channels_live: self.channels_live + other.channels_live,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            frames: (sent + other.frames.0, acknowledged + other.frames.1, received + other.frames.2),
+            window_bytes: self.window_bytes + other.window_bytes,
+            queued_bytes: self.queued_bytes + other.queued_bytes,
+            replay_bytes: self.replay_bytes + other.replay_bytes,
+            links: self.links + other.links,
+            round_trip: self.round_trip,
+        }
+    }
+}
+
 /// One session's machine. See the module for the order of calls.
 #[derive(Debug)]
 pub struct Mux {

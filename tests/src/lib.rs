@@ -101,6 +101,7 @@ impl TestGateway {
     pub fn start_agent(&self, token: &str, exposed: Vec<Port>) -> TestAgent {
         let default = exposed.first().map(|port| port.number);
         let options = Options {
+            lanes: 1,
             gateway: Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address"),
             token: TokenSource::Value(token.into()),
             ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),

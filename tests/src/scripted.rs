@@ -34,6 +34,7 @@ pub fn hello() -> Hello {
         ports: Vec::new(),
         default_port: None,
         join: None,
+        lanes: 1,
     }
 }
 

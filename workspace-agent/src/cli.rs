@@ -60,6 +60,12 @@ pub struct RunArguments {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub default_port: Option<u16>,
 
+    /// Links to the gateway at once. More than one goes beyond a single TCP connection on long or lossy paths: downloads
+    /// and uploads are spread over them. The gateway bounds it by `tunnel.lanes_max`.
+    #[arg(long, value_name = "N", default_value_t = 1, env = "WORKSPACE_AGENT_LANES",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(tunnel_proto::limit::LANES_MAX)))]
+    pub lanes: u32,
+
     /// Port never to expose. Repeatable.
     #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub denied_ports: Vec<u16>,
@@ -79,6 +85,6 @@ impl RunArguments {
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
-        Ok(Options { gateway, token: TokenSource::File(self.token_file), ports: Arc::new(ports) })
+        Ok(Options { gateway, token: TokenSource::File(self.token_file), ports: Arc::new(ports), lanes: self.lanes })
     }
 }

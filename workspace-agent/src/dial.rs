@@ -6,6 +6,7 @@
 mod carried;
 mod connect;
 mod decide;
+mod lane;
 mod network;
 
 use std::fmt;
@@ -21,9 +22,9 @@ use tracing::{debug, info, warn};
 use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, dial as dial_rpc, drive};
 use tunnel_link::session::{LinkEnd, Session};
-use tunnel_proto::hello::{Hello, Role, Welcome};
+use tunnel_proto::hello::{Hello, Join, Role, Welcome};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
-use tunnel_proto::mux::SessionError;
+use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
@@ -112,6 +113,12 @@ pub struct Agent<N> {
     pub roll: Box<dyn FnMut() -> f64 + Send>,
     /// Tells a restart from a redial.
     pub instance: u64,
+    /// Links that its session should have.
+    pub lanes: u32,
+    /// The session of which this agent is one more lane, if it is one.
+    pub(crate) join: Option<Join>,
+    /// What its sessions may hold in memory, together.
+    pub(crate) budget: Arc<ReplicaBudget>,
     /// Whom it tells of its life.
     pub observer: Observer,
 }
@@ -233,7 +240,9 @@ impl<N: Network> Agent<N> {
             open_credit_bytes: OPEN_CREDIT_BYTES,
             ports: self.ports.exposed.clone(),
             default_port: self.ports.default,
-            join: None,
+            // Also beside a resume: a lane that cannot go on must not become a session of its own.
+            join: self.join.clone(),
+            lanes: if self.join.is_some() { 1 } else { self.lanes },
         }
     }
 
@@ -268,7 +277,7 @@ impl<N: Network> Agent<N> {
             None => None,
         };
         let goes_on = resumed.is_some();
-        let carried = carried.get_or_insert_with(|| Carried::new(welcome));
+        let carried = carried.get_or_insert_with(|| Carried::new(welcome, self.budget.clone()));
         let session = carried.session.clone();
         let link = resumed.unwrap_or_else(|| session.link());
         dialed.attach(link.clone());
@@ -277,6 +286,9 @@ impl<N: Network> Agent<N> {
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
             gateway = %self.network.origin().0, resumed = goes_on, "connected"
         );
+        if !goes_on {
+            self.add_lanes(carried, welcome, stop);
+        }
         let Dialed { reader, .. } = dialed;
         let mut driver = Box::pin(drive(&link, reader));
         // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.

@@ -9,9 +9,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
+use tunnel_proto::limit::LANES_MAX;
+use tunnel_proto::mux::ReplicaBudget;
 
 pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine};
 pub use self::ports::Ports;
+
+/// What an agent's session may hold in memory, all lanes together, in bytes.
+const SESSION_BUDGET: u64 = 64 * 1024 * 1024;
 
 /// What an agent needs to know.
 #[derive(Clone, Debug)]
@@ -22,13 +27,15 @@ pub struct Options {
     pub token: TokenSource,
     /// What it exposes.
     pub ports: Arc<Ports>,
+    /// Links that its session should have, 1 to [`LANES_MAX`].
+    pub lanes: u32,
 }
 
 impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<Machine> {
-        let Self { gateway, token, ports } = self;
+        let Self { gateway, token, ports, lanes } = self;
         Agent {
             network: Arc::new(Machine { gateway, ports: ports.clone() }),
             token,
@@ -36,6 +43,9 @@ impl Options {
             backoff: Backoff::default(),
             roll: Box::new(rand::random),
             instance: rand::random(),
+            lanes: lanes.clamp(1, LANES_MAX),
+            join: None,
+            budget: ReplicaBudget::new(SESSION_BUDGET),
             observer: Box::new(|_event| {}),
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::Level;
+use tunnel_proto::limit::LANES_MAX;
 
 use super::reader::Reader;
 use super::value::{
@@ -204,6 +205,7 @@ fn read_tunnel(reader: &mut Reader) -> Tunnel {
         keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
         keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),
         resume_grace: reader.take("tunnel.resume_grace", Duration::from_secs(30), &DURATION),
+        lanes_max: reader.take_within("tunnel.lanes_max", 8, 1..=LANES_MAX, &COUNT_32),
     }
 }
 

@@ -140,7 +140,7 @@ impl Upstreams {
     /// Makes a connection to a port over a new channel. Nothing is sent before the first request: it travels with the
     /// channel's open.
     pub(super) async fn connect(&self, session: &LiveSession, port: Port) -> Result<Http1, hyper::Error> {
-        let (channel, accepted) = session.tunnel.channel(port.get());
+        let (channel, accepted) = session.channel(port);
         let (sender, connection) = http1::Builder::new().handshake::<_, RequestBody>(TokioIo::new(channel)).await?;
         let connection = connection.with_upgrades();
         self.tasks.spawn(async move {
@@ -162,7 +162,7 @@ impl Upstreams {
         if let Some(sender) = self.shared(key) {
             return Ok((sender, None, lease));
         }
-        let (channel, accepted) = session.tunnel.channel(port.get());
+        let (channel, accepted) = session.channel(port);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(H2_WINDOW_BYTES)

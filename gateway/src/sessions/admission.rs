@@ -11,15 +11,16 @@ use tunnel_link::drain::Drain;
 use tunnel_link::grpc::{self, Code, FrameReader, Refused};
 use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::handshake::{self, Agreement};
-use tunnel_proto::hello::{self, Hello, Resume, Role, Welcome};
+use tunnel_proto::hello::{self, Hello, Join, Resume, Role, Welcome};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
 use tunnel_proto::reason::Reason;
-use tunnel_proto::version::FEATURE_RESUME;
+use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
-use super::keys::ResumeKeys;
+use super::lanes::{Lane, Lanes};
 use super::registry::{Full, LiveSession, NewSession, Registry};
-use super::resume::{self, Verdict};
+use super::resume::{self, Place, Verdict};
+use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
 use crate::model::WorkspaceName;
 use crate::store::TokenId;
@@ -67,11 +68,14 @@ pub struct Admitted {
     pub link: Link,
     /// Its session.
     pub session: Arc<LiveSession>,
+    /// The link's place in it.
+    pub place: Place,
 }
 
 /// A session that goes on.
 struct Resumed {
     session: Arc<LiveSession>,
+    place: Place,
     link: Link,
     received: u64,
     secret: Bytes,
@@ -88,14 +92,18 @@ impl Admission {
             .map_err(|refusal| refused(Code::FailedPrecondition, &refusal.to_string(), None))?;
         let resumes = self.resumes(&agreement);
         if let Some(resume) = hello.resume.as_ref().filter(|_| resumes)
-            && let Some(Resumed { session, link, received, secret }) = self.resume(&candidate, resume)?
+            && let Some(Resumed { session, place, link, received, secret }) = self.resume(&candidate, resume)?
         {
-            let welcome = self.welcome(&session, agreement, secret, Some(received));
-            return Ok(Admitted { welcome, link, session });
+            let welcome = self.welcome(&session, &place, agreement, secret, Some(received));
+            return Ok(Admitted { welcome, link, session, place });
+        }
+        if let Some(join) = &hello.join {
+            return self.join(&candidate, join, agreement, resumes);
         }
         let keys = ResumeKeys::default();
         let secret = if resumes { keys.next().map_err(|_| no_randomness())? } else { Bytes::new() };
-        let tunnel = Session::new(self.settings(hello, resumes));
+        let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
+        let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
         let Candidate { workspace, token, peer, hello } = candidate;
         let claimed = self.registry.claim(NewSession {
@@ -103,6 +111,7 @@ impl Admission {
             token,
             tunnel,
             keys,
+            lanes,
             instance: hello.instance,
             peer,
             agent_version: hello.agent_version,
@@ -120,8 +129,49 @@ impl Admission {
             workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
             agent_version = %session.agent_version, "session up"
         );
-        let welcome = self.welcome(&session, agreement, secret, None);
-        Ok(Admitted { welcome, link, session })
+        let mut welcome = self.welcome(&session, &Place::First, agreement, secret, None);
+        if !join_secret.is_empty() {
+            welcome.lanes = hello.lanes.min(self.tunnel.lanes_max);
+            welcome.join_secret = join_secret;
+        }
+        Ok(Admitted { welcome, link, session, place: Place::First })
+    }
+
+    /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the budget to share.
+    fn lanes(&self, hello: &Hello, agreement: &Agreement) -> Result<(Lanes, Bytes, Arc<ReplicaBudget>), Refused> {
+        let wanted = hello.lanes.min(self.tunnel.lanes_max);
+        if wanted < 2 || !agreement.features.iter().any(|name| name == FEATURE_LANES) {
+            return Ok((Lanes::default(), Bytes::new(), self.budget.clone()));
+        }
+        let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(self.budget.clone()));
+        let more = usize::try_from(wanted - 1).unwrap_or_default();
+        let (lanes, secret) = Lanes::new(more, budget.clone()).map_err(|_| no_randomness())?;
+        Ok((lanes, secret, budget))
+    }
+
+    /// Adds a lane to a session.
+    fn join(
+        &self,
+        candidate: &Candidate,
+        join: &Join,
+        agreement: Agreement,
+        resumes: bool,
+    ) -> Result<Admitted, Refused> {
+        let current = self.registry.current(&candidate.workspace);
+        let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
+        let (session, budget) =
+            resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
+        let tunnel = Session::new(self.settings(&candidate.hello, resumes, budget));
+        let link = tunnel.link();
+        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys: ResumeKeys::default() });
+        if !session.lanes.add(lane.clone()) {
+            return Err(foreign());
+        }
+        let place = Place::Lane(lane);
+        let secret = if resumes { place.next_secret(&session).map_err(|_| no_randomness())? } else { Bytes::new() };
+        info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
+        let welcome = self.welcome(&session, &place, agreement, secret, None);
+        Ok(Admitted { welcome, link, session, place })
     }
 
     /// Feeds an agent's session with what `reader` brings, on a task of its own.
@@ -130,8 +180,8 @@ impl Admission {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let Admitted { link, session, .. } = admitted;
-        self.drain.spawn(drive(self.registry.clone(), session, link, reader));
+        let Admitted { link, session, place, .. } = admitted;
+        self.drain.spawn(drive(self.registry.clone(), session, place, link, reader));
     }
 
     /// Returns whether a session may outlive its link.
@@ -144,8 +194,8 @@ impl Admission {
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, Refused> {
         let peer = candidate.peer;
         let current = self.registry.current(&candidate.workspace);
-        let session = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
-            Verdict::Resume(session) => session,
+        let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
+            Verdict::Resume(session, place) => (session, place),
             Verdict::New => return Ok(None),
             Verdict::Foreign => {
                 warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
@@ -155,8 +205,9 @@ impl Admission {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let secret = session.keys.next().map_err(|_| no_randomness())?;
-        let (link, received) = match session.tunnel.resume(resume.received) {
+        let secret = place.next_secret(&session).map_err(|_| no_randomness())?;
+        let tunnel = place.tunnel(&session);
+        let (link, received) = match tunnel.resume(resume.received) {
             Ok(resumed) => resumed,
             Err(error) => {
                 info!(workspace = %session.workspace, session = %session.id, %error, "session cannot go on");
@@ -164,15 +215,15 @@ impl Admission {
             }
         };
         session.moved(peer);
-        let stats = session.tunnel.stats();
+        let stats = tunnel.stats();
         info!(
             workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, "session resumed"
         );
-        Ok(Some(Resumed { session, link, received, secret }))
+        Ok(Some(Resumed { session, place, link, received, secret }))
     }
 
-    fn settings(&self, hello: &Hello, resumes: bool) -> Settings {
+    fn settings(&self, hello: &Hello, resumes: bool, budget: Arc<ReplicaBudget>) -> Settings {
         let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Settings {
             side: Side::Gateway,
@@ -180,7 +231,7 @@ impl Admission {
             window_initial: window(self.tunnel.window_initial),
             window_max: window(self.tunnel.window_max),
             session_budget: self.tunnel.session_budget,
-            replica_budget: Some(self.budget.clone()),
+            replica_budget: Some(budget),
             open_credit: hello.open_credit_bytes,
             keepalive_interval: self.tunnel.keepalive_interval,
             keepalive_timeout: self.tunnel.keepalive_timeout,
@@ -192,6 +243,7 @@ impl Admission {
     fn welcome(
         &self,
         session: &LiveSession,
+        place: &Place,
         agreement: Agreement,
         resume_secret: Bytes,
         received: Option<u64>,
@@ -200,7 +252,10 @@ impl Admission {
         Welcome {
             version: agreement.version,
             features: agreement.features,
-            session: session.id,
+            session: match place {
+                Place::First => session.id,
+                Place::Lane(lane) => lane.id,
+            },
             generation: session.generation,
             channels_max: self.tunnel.channels_per_session,
             payload_bytes_max: u32::try_from(PAYLOAD_BYTES_MAX).unwrap_or(u32::MAX),
@@ -218,12 +273,12 @@ impl Admission {
 
 /// Feeds a session over one link. When the link is lost, waits for the next one, which is served by a task of its own;
 /// when the session is over, gives its place back.
-async fn drive<B>(registry: Arc<Registry>, session: Arc<LiveSession>, link: Link, reader: FrameReader<B>)
+async fn drive<B>(registry: Arc<Registry>, session: Arc<LiveSession>, place: Place, link: Link, reader: FrameReader<B>)
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let mut claim = Claim { registry, session, link, passed_on: false };
+    let mut claim = Claim { registry, session, place, link, passed_on: false };
     let end = match grpc::drive(&claim.link, reader).await {
         LinkEnd::Lost => {
             info!(workspace = %claim.session.workspace, session = %claim.session.id, "link lost, waiting for the next");
@@ -235,32 +290,45 @@ where
         claim.passed_on = true;
         return;
     };
-    let session = &claim.session;
+    let (session, tunnel) = (&claim.session, claim.link.session());
     // Not current any more from here on, but the frame that says why is still to be sent.
-    claim.registry.release(session);
-    drop(tokio::time::timeout(CLOSE_TIMEOUT, session.tunnel.said()).await);
-    let stats = session.tunnel.stats();
-    let uptime = session.since.elapsed();
+    claim.release(end.reason());
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, tunnel.said()).await);
+    let (stats, uptime) = (tunnel.stats(), session.since.elapsed());
+    let what = claim.place.name();
     info!(
         workspace = %session.workspace, session = %session.id, reason = %end, ?uptime, links = stats.links,
-        sent = stats.bytes_sent, received = stats.bytes_received, "session ended"
+        sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
     );
 }
 
-/// Releases a session also when its task is cut, unless another link has it.
+/// Releases a session's place also when its task is cut, unless another link has it.
 struct Claim {
     registry: Arc<Registry>,
     session: Arc<LiveSession>,
+    place: Place,
     link: Link,
     passed_on: bool,
+}
+
+impl Claim {
+    fn release(&self, reason: Reason) {
+        match &self.place {
+            Place::First => {
+                self.registry.release(&self.session);
+                self.session.lanes.close(reason);
+            }
+            Place::Lane(lane) => self.session.lanes.remove(lane.id),
+        }
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.passed_on && self.link.lost() != LinkEnd::Replaced {
-            self.registry.release(&self.session);
+            self.release(Reason::SessionLost);
             // Nobody is left who would wait for another link.
-            self.session.tunnel.close(Reason::SessionLost, Reason::SessionLost.text());
+            self.link.session().close(Reason::SessionLost, Reason::SessionLost.text());
         }
     }
 }

@@ -7,13 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
+use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 use tunnel_proto::id::{Generation, SessionId};
+use tunnel_proto::mux::Stats;
+use tunnel_proto::reason::Reason;
 
-use super::keys::ResumeKeys;
+use super::lanes::Lanes;
+use crate::auth::keys::ResumeKeys;
 use crate::model::{Port, WorkspaceName};
 use crate::store::TokenId;
 
@@ -31,6 +35,8 @@ pub struct LiveSession {
     pub tunnel: Session,
     /// What it takes to go on over another link.
     pub keys: ResumeKeys,
+    /// More links beside the first.
+    pub lanes: Lanes,
     /// The agent's process.
     pub instance: u64,
     /// Where the agent came from, last.
@@ -66,6 +72,8 @@ pub struct NewSession {
     pub tunnel: Session,
     /// What it takes to go on over another link.
     pub keys: ResumeKeys,
+    /// Room for more links.
+    pub lanes: Lanes,
     /// The agent's process, as it said.
     pub instance: u64,
     /// Where the agent came from.
@@ -85,6 +93,18 @@ impl LiveSession {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests_max.saturating_sub(self.requests.available_permits())
+    }
+
+    /// Makes a channel to a port, on the lane whose turn it is. See [`Session::channel`].
+    #[must_use]
+    pub fn channel(&self, port: Port) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
+        self.lanes.pick(&self.tunnel).channel(port.get())
+    }
+
+    /// Returns the counters of all its lanes together; the round trip is the first one's.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.lanes.all().iter().fold(self.tunnel.stats(), |sum, lane| sum.and(lane.tunnel.stats()))
     }
 
     /// Returns where the agent came from, last.
@@ -210,6 +230,7 @@ impl Registry {
             token: new.token,
             tunnel: new.tunnel,
             keys: new.keys,
+            lanes: new.lanes,
             instance: new.instance,
             peer: Mutex::new(new.peer),
             agent_version: new.agent_version,
@@ -221,6 +242,12 @@ impl Registry {
         });
         let displaced = sessions.insert(new.workspace, session.clone());
         Ok((session, displaced))
+    }
+
+    /// Returns the id of a new lane.
+    #[must_use]
+    pub fn lane_id(&self) -> SessionId {
+        SessionId::new(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Removes a session's entry if it is still the one in place.
@@ -246,6 +273,7 @@ mod tests {
             token: "t-1".parse().expect("an id"),
             tunnel: Session::new(Settings::new(Side::Gateway)),
             keys: ResumeKeys::default(),
+            lanes: Lanes::default(),
             instance: 1,
             peer: ([127, 0, 0, 1], 1).into(),
             agent_version: "0".into(),

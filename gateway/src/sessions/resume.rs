@@ -1,16 +1,66 @@
-//! Which session an agent may go on with: one pure decision.
+//! Which session an agent may go on with, or add a lane to: pure decisions.
 
 use std::sync::Arc;
 
-use tunnel_proto::hello::Resume;
+use bytes::Bytes;
+use tunnel_link::session::Session;
+use tunnel_proto::hello::{Join, Resume};
+use tunnel_proto::mux::ReplicaBudget;
 
+use super::lanes::Lane;
 use super::registry::LiveSession;
+use crate::auth::keys::ResumeKeys;
+use crate::auth::token::NoRandomness;
+
+/// One link's place in a session: the first, or a lane.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The link that every session has.
+    First,
+    /// One more.
+    Lane(Arc<Lane>),
+}
+
+impl Place {
+    /// Returns the tunnel of this place.
+    #[must_use]
+    pub fn tunnel<'a>(&'a self, session: &'a LiveSession) -> &'a Session {
+        match self {
+            Self::First => &session.tunnel,
+            Self::Lane(lane) => &lane.tunnel,
+        }
+    }
+
+    /// Makes the secret of the place's next welcome.
+    ///
+    /// # Errors
+    /// [`NoRandomness`] when the system's generator fails.
+    pub fn next_secret(&self, session: &LiveSession) -> Result<Bytes, NoRandomness> {
+        self.keys(session).next()
+    }
+
+    /// Returns what it is called in logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::First => "session",
+            Self::Lane(_) => "lane",
+        }
+    }
+
+    fn keys<'a>(&'a self, session: &'a LiveSession) -> &'a ResumeKeys {
+        match self {
+            Self::First => &session.keys,
+            Self::Lane(lane) => &lane.keys,
+        }
+    }
+}
 
 /// What an agent that asks to resume gets.
 #[derive(Debug)]
 pub enum Verdict {
     /// Its session.
-    Resume(Arc<LiveSession>),
+    Resume(Arc<LiveSession>, Place),
     /// A new session: the one that it names is over.
     New,
     /// Nothing: the secret is not the session's.
@@ -19,20 +69,37 @@ pub enum Verdict {
     Displaced,
 }
 
-/// Decides for an agent that names a session, when `current` is the one of its workspace.
+/// Decides for an agent that names a session or a lane, when `current` is the session of its workspace.
 #[must_use]
 pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
     let Some(current) = current else { return Verdict::New };
-    if current.id == resume.session {
-        let heard = current.tunnel.was_heard();
-        return if !current.keys.accepts(&resume.secret, heard) {
+    let place = if current.id == resume.session {
+        Some(Place::First)
+    } else {
+        current.lanes.get(resume.session).map(Place::Lane)
+    };
+    if let Some(place) = place {
+        let tunnel = place.tunnel(current);
+        return if !place.keys(current).accepts(&resume.secret, tunnel.was_heard()) {
             Verdict::Foreign
-        } else if current.tunnel.is_ended() {
+        } else if tunnel.is_ended() {
             Verdict::New
         } else {
-            Verdict::Resume(current.clone())
+            Verdict::Resume(current.clone(), place)
         };
     }
     // The same process may have got a session whose welcome was lost on the way.
     if current.id > resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
+}
+
+/// Decides for an agent that wants one more lane. Returns the session, and the budget that its lanes share.
+#[must_use]
+pub fn judge_join(
+    current: Option<&Arc<LiveSession>>,
+    instance: u64,
+    join: &Join,
+) -> Option<(Arc<LiveSession>, Arc<ReplicaBudget>)> {
+    let current = current.filter(|current| current.id == join.session && current.instance == instance)?;
+    let budget = current.lanes.admit(&join.secret).filter(|_| !current.tunnel.is_ended())?;
+    Some((current.clone(), budget))
 }

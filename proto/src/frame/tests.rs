@@ -27,6 +27,7 @@ fn hello() -> Hello {
         ports: vec![Port { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost }],
         default_port: Some(5173),
         join: Some(Join { session: SessionId::new(3), secret: Bytes::from_static(b"join") }),
+        lanes: 1,
     }
 }
 

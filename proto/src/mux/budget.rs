@@ -7,18 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::WINDOW_BYTES_MIN;
 
-/// The budget of one process, shared by its sessions.
+/// The budget of one process, shared by its sessions; or, inside that, the budget of one session, shared by its lanes.
 #[derive(Debug)]
 pub struct ReplicaBudget {
     limit_bytes: u64,
     reserved_bytes: AtomicU64,
+    outer: Option<Arc<ReplicaBudget>>,
 }
 
 impl ReplicaBudget {
     /// Makes a budget of so many bytes.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { limit_bytes, reserved_bytes: AtomicU64::new(0) })
+        Arc::new(Self { limit_bytes, reserved_bytes: AtomicU64::new(0), outer: None })
+    }
+
+    /// Makes a budget inside another one: what it reserves counts in both.
+    #[must_use]
+    pub fn within(limit_bytes: u64, outer: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, reserved_bytes: AtomicU64::new(0), outer })
     }
 
     /// Returns the bytes promised by all sessions.
@@ -36,11 +43,30 @@ impl ReplicaBudget {
     // Relaxed is enough: the number guards nothing but itself.
     fn reserve(&self, bytes: u64) -> bool {
         let fits = |reserved: u64| reserved.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
-        self.reserved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+        let reserved = self.reserved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        if reserved && self.outer.as_ref().is_some_and(|outer| !outer.reserve(bytes)) {
+            self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        reserved
+    }
+
+    fn pressure(&self) -> Pressure {
+        let own = Pressure::of(self.reserved(), self.limit_bytes);
+        self.outer.as_ref().map_or(own, |outer| own.max(outer.pressure()))
+    }
+
+    /// Returns how much can still be reserved, in bytes.
+    fn free(&self) -> u64 {
+        let own = self.limit_bytes.saturating_sub(self.reserved());
+        self.outer.as_ref().map_or(own, |outer| own.min(outer.free()))
     }
 
     fn release(&self, bytes: u64) {
         self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(outer) = &self.outer {
+            outer.release(bytes);
+        }
     }
 }
 
@@ -81,7 +107,7 @@ impl Budget {
     #[must_use]
     pub fn fits(&self, bytes: u64) -> bool {
         let own = self.reserved_bytes.checked_add(bytes).is_some_and(|sum| sum <= self.limit_bytes);
-        own && self.replica.as_ref().is_none_or(|replica| replica.reserved().saturating_add(bytes) <= replica.limit())
+        own && self.replica.as_ref().is_none_or(|replica| replica.free() >= bytes)
     }
 
     /// Reserves the window of a new channel: `wanted` while there is plenty, a quarter of it past half of the budget,
@@ -117,16 +143,13 @@ impl Budget {
     #[must_use]
     pub fn may_double(&self, window: u32) -> bool {
         let wanted = u64::from(window).saturating_mul(3);
-        let free = |limit: u64, reserved: u64| limit.saturating_sub(reserved);
-        let own = free(self.limit_bytes, self.reserved_bytes) >= wanted;
-        own && self.replica.as_ref().is_none_or(|replica| free(replica.limit(), replica.reserved()) >= wanted)
+        let own = self.limit_bytes.saturating_sub(self.reserved_bytes) >= wanted;
+        own && self.replica.as_ref().is_none_or(|replica| replica.free() >= wanted)
     }
 
     fn pressure(&self) -> Pressure {
         let own = Pressure::of(self.reserved_bytes, self.limit_bytes);
-        let replica =
-            self.replica.as_ref().map_or(Pressure::None, |replica| Pressure::of(replica.reserved(), replica.limit()));
-        own.max(replica)
+        self.replica.as_ref().map_or(own, |replica| own.max(replica.pressure()))
     }
 }
 

@@ -279,6 +279,7 @@ fn broken_session_rules_end_the_session_by_name() {
         ports: Vec::new(),
         default_port: None,
         join: None,
+        lanes: 1,
     };
     let again = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     check_fatal(Side::Gateway, again, &SessionError::Unexpected { frame: "hello" });

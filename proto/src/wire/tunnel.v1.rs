@@ -74,6 +74,8 @@ pub struct Hello {
     pub default_port: u32,
     #[prost(message, optional, tag = "11")]
     pub join: ::core::option::Option<Join>,
+    #[prost(uint32, tag = "12")]
+    pub lanes: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {

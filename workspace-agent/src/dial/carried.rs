@@ -9,7 +9,7 @@ use tunnel_link::session::{Incoming, Link, LinkEnd, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::hello::{Resume, Welcome};
 use tunnel_proto::id::SessionId;
-use tunnel_proto::mux::{SessionError, Settings, Side};
+use tunnel_proto::mux::{ReplicaBudget, SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use super::network::Network;
@@ -20,18 +20,19 @@ pub(super) struct Carried {
     pub(super) session: Session,
     id: SessionId,
     secret: Bytes,
-    tasks: JoinSet<()>,
+    pub(super) tasks: JoinSet<()>,
 }
 
 impl Carried {
     /// Starts the session that a gateway's welcome announces.
-    pub(super) fn new(welcome: &Welcome) -> Self {
+    pub(super) fn new(welcome: &Welcome, budget: Arc<ReplicaBudget>) -> Self {
         let resumes = !welcome.resume_secret.is_empty() && !welcome.resume_grace.is_zero();
         let session = Session::new(Settings {
             channels_max: welcome.channels_max,
             keepalive_interval: welcome.keepalive_interval,
             keepalive_timeout: welcome.keepalive_timeout,
             resume_grace: resumes.then_some(welcome.resume_grace),
+            replica_budget: Some(budget),
             ..Settings::new(Side::Agent)
         });
         Self { session, id: welcome.session, secret: welcome.resume_secret.clone(), tasks: JoinSet::new() }

@@ -68,6 +68,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let options = crate::Options {
+            lanes: 1,
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
             token: TokenSource::Value("a-token".into()),
             ports: Ports::default().into(),

@@ -255,6 +255,7 @@ pub(crate) fn hello() -> Hello {
         ports: Vec::new(),
         default_port: None,
         join: None,
+        lanes: 1,
     }
 }
 
