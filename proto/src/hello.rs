@@ -36,7 +36,7 @@ pub struct Hello {
     pub default_port: Option<u16>,
     /// Asks for one more lane of a session.
     pub join: Option<Join>,
-    /// Lanes that the agent wants for a new session, 1 for none but its first link.
+    /// Lanes that the agent wants for a new session; 0 or 1 for none but its first link.
     pub lanes: u32,
 }
 
@@ -194,7 +194,7 @@ impl Hello {
                 number => Some(port(number)?),
             },
             join: hello.join.map(|join| Join { session: SessionId::new(join.session), secret: join.secret }),
-            lanes: hello.lanes.clamp(1, LANES_MAX),
+            lanes: hello.lanes.min(LANES_MAX),
         })
     }
 }

@@ -59,9 +59,8 @@ pub const GRANTS_PER_FRAME_MAX: usize = 64;
 pub const ACKNOWLEDGE_FRAMES_MAX: u64 = 64;
 
 /// Payload bytes that may be received before an acknowledgement goes out on its own: the sender keeps what is not
-/// acknowledged, so this is memory at the other end. Below what a sender short of memory still keeps, so that it never
-/// waits for the delay.
-pub const ACKNOWLEDGE_BYTES_MAX: u64 = 64 * 1024;
+/// acknowledged, so this is memory at the other end. A sender that is short of memory asks with a ping instead.
+pub const ACKNOWLEDGE_BYTES_MAX: u64 = 256 * 1024;
 
 /// How long a received frame may stay unacknowledged when nothing else is sent.
 pub const ACKNOWLEDGE_DELAY: Duration = Duration::from_millis(500);
@@ -108,5 +107,4 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= FRAME_BYTE
 const _: () = assert!(WINDOW_BYTES_MIN <= OPEN_CREDIT_BYTES);
 const _: () = assert!(OPEN_CREDIT_BYTES <= WINDOW_BYTES_INITIAL);
 const _: () = assert!(WINDOW_BYTES_INITIAL <= WINDOW_BYTES_MAX);
-const _: () = assert!(ACKNOWLEDGE_BYTES_MAX < REPLAY_BYTES_FREE as u64);
 const _: () = assert!(INTERACTIVE_BYTES_MAX < PAYLOAD_BYTES_SHARED);

@@ -58,6 +58,13 @@ impl Keepalive {
         self.round_trips.iter().flatten().min().copied()
     }
 
+    /// Asks the peer now, because its answer carries an acknowledgement that is waited for. One question at a time.
+    pub(super) fn probe(&mut self, now: Instant) {
+        if let State::Quiet { .. } = self.state {
+            self.state = State::Due { since: now };
+        }
+    }
+
     pub(super) fn heard(&mut self, now: Instant) {
         self.last_heard = now;
     }

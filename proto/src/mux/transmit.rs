@@ -51,6 +51,9 @@ impl Mux {
         let sequence = if body.is_numbered() { self.numbering.number() } else { 0 };
         if sequence > 0 && self.settings.resume_grace.is_some() {
             self.replay.keep(body.clone());
+            if !self.could_send_data() {
+                self.keepalive.probe(now);
+            }
         }
         Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body })
     }
