@@ -26,12 +26,13 @@ use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
 use crate::edge::forward::Forwarder;
 use crate::edge::guard::ShapeLimits;
-use crate::edge::host::{HostRules, HostTarget};
+use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::service::{Edge, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::model::{Scheme, UserName};
-use crate::net::listen::{BindError, Kind, Listener, ListenerOptions};
+use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
+use crate::net::workers::Workers;
 use crate::sessions::admission::Admission;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
@@ -190,19 +191,27 @@ impl App {
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets what runs finish up to
     /// `timeouts.drain`, and cuts the rest.
     pub async fn run(self, stop: CancellationToken) -> Drained {
+        self.run_on(&Workers::none(), stop).await
+    }
+
+    /// Like [`App::run`], with connections served by `workers`.
+    pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
+        let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config.limits, &self.config.timeouts, &self.config.tunnel);
         let background = Drain::default();
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
-        background.spawn(self.listeners.public.run(self.drain.clone(), move |connection| server.serve(connection)));
+        let (public, drain) = (self.listeners.public, self.drain.clone());
+        background.spawn(public.run(drain, for_users, move |connection| server.serve(connection)));
         let agents = self.agents.clone();
-        background.spawn(self.listeners.agents.run(self.drain.clone(), move |connection| agents.serve(connection)));
+        let drain = self.drain.clone();
+        background.spawn(self.listeners.agents.run(drain, for_agents, move |connection| agents.serve(connection)));
         if let Some(listener) = self.listeners.admin {
             let router = admin::router(self.admin.clone());
-            background
-                .spawn(listener.run(background.clone(), move |connection| admin::serve(router.clone(), connection)));
+            let serve = move |connection| admin::serve(router.clone(), connection);
+            background.spawn(listener.run(background.clone(), Placing::Here, serve));
         }
         stop.cancelled().await;
         info!(tasks = self.drain.live(), "draining");
@@ -225,6 +234,27 @@ impl App {
         background.run(std::time::Duration::ZERO).await;
         self.store.close().await;
         drained
+    }
+}
+
+impl App {
+    /// Decides which worker serves whom: users go where the agent is that they ask for.
+    fn placing(&self, workers: &Workers) -> (Placing, Placing) {
+        if !workers.are_several() {
+            return (Placing::Here, Placing::Here);
+        }
+        let (edge, registry, of) = (self.edge.clone(), self.registry.clone(), workers.clone());
+        let place = move |first: First<'_>| {
+            let host = match first {
+                First::ServerName(name) => name,
+                First::Bytes(head) => host_in(head)?,
+            };
+            match edge.rules.parse(host) {
+                Ok(HostTarget::Workspace { name, .. }) => of.of(registry.current(&name)?.peer()),
+                Ok(HostTarget::Public) | Err(_) => None,
+            }
+        };
+        (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
     }
 }
 

@@ -22,6 +22,7 @@
 //!
 //! The modules listed first are pure: functions on heads, without clock, sockets or tasks.
 
+pub(crate) mod address;
 /// Finds and removes the gateway's own cookies, and keeps apps from setting them or tossing others to their neighbours.
 pub mod cookies;
 /// Recognises `Expect: 100-continue`.

@@ -3,3 +3,4 @@
 pub mod listen;
 pub mod stream;
 pub mod tls;
+pub mod workers;

@@ -12,6 +12,10 @@ use workspace_agent::cli::{Cli, Command};
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
 
+/// An agent's work is small messages, and each is an allocation or two.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let Command::Run(arguments) = Cli::parse().command;
     let filter = EnvFilter::try_from_env("WORKSPACE_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

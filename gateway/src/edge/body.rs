@@ -168,12 +168,14 @@ pub struct Download {
     incoming: Incoming,
     /// Goes back to the pool when the body has come to its end.
     lease: Option<Lease>,
+    /// Why there is no more.
+    broken: Option<hyper::Error>,
     _slot: OwnedSemaphorePermit,
 }
 
 impl ResponseBody {
     pub(super) fn app(incoming: Incoming, lease: Lease, slot: OwnedSemaphorePermit) -> Self {
-        Self::App(Box::new(Download { incoming, lease: Some(lease), _slot: slot }))
+        Self::App(Box::new(Download { incoming, lease: Some(lease), broken: None, _slot: slot }))
     }
 }
 
@@ -192,10 +194,23 @@ impl Body for ResponseBody {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::App(download) => {
-                let frame = std::task::ready!(Pin::new(&mut download.incoming).poll_frame(context));
-                let is_over = frame.is_none() || download.incoming.is_end_stream();
-                if is_over && let Some(lease) = download.lease.take() {
+                let Download { incoming, lease, broken, .. } = &mut **download;
+                if let Some(error) = broken.take() {
+                    return Poll::Ready(Some(Err(error)));
+                }
+                let frame = std::task::ready!(match lease {
+                    Some(lease) => lease.poll(context, |context| Pin::new(&mut *incoming).poll_frame(context)),
+                    None => Pin::new(&mut *incoming).poll_frame(context),
+                });
+                let is_over = frame.is_none() || incoming.is_end_stream();
+                if is_over && let Some(lease) = lease.take() {
                     lease.give_back();
+                }
+                if let Some(Err(error)) = frame {
+                    // The user's connection is about to break for it. What came before goes out first.
+                    *broken = Some(error);
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
             }

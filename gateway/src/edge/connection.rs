@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tracing::debug;
 
 use super::raw_head::answer::to_bytes;
@@ -79,7 +81,7 @@ impl Server {
         async move {
             let Connection { stream, peer, permit } = connection;
             let negotiated = stream.negotiated();
-            let origin = Arc::new(Origin { peer: peer.ip(), negotiated });
+            let origin = Arc::new(Origin { peer: peer.ip(), negotiated, address: Mutex::default() });
             let draining = edge.drain.draining().clone();
             let flight = Arc::new(Flight::default());
             let watcher = if origin.negotiated.http2 { Watcher::off() } else { Watcher::new(header_bytes) };
@@ -91,25 +93,36 @@ impl Server {
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
             // The library's limit on the time of a head begins when it knows the version.
-            let mut version_due = std::pin::pin!(tokio::time::sleep(header_timeout));
-            let mut is_version_due = true;
+            let mut version_due = Some(Box::pin(tokio::time::sleep(header_timeout)));
+            let mut drained = std::pin::pin!(draining.cancelled());
+            let mut is_drain_awaited = false;
             let mut is_draining = false;
-            let result = loop {
-                tokio::select! {
-                    result = connection.as_mut() => break result,
-                    () = draining.cancelled(), if !is_draining => {
+            // By hand, because this is polled several times for each request: what has nothing to say is not asked.
+            let result = std::future::poll_fn(|context| {
+                if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                    return Poll::Ready(result);
+                }
+                // A task keeps its waker, so the signal has to be waited for only once; after that, it wakes.
+                if !is_draining && (!is_drain_awaited || edge.drain.is_draining()) {
+                    is_drain_awaited = true;
+                    if drained.as_mut().poll(context).is_ready() {
                         is_draining = true;
                         connection.as_mut().graceful_shutdown();
-                    }
-                    () = version_due.as_mut(), if is_version_due => {
-                        is_version_due = false;
-                        if !flight.is_version_known() {
-                            debug!(%peer, "a user's connection stayed silent");
-                            break Ok(());
+                        if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                            return Poll::Ready(result);
                         }
                     }
                 }
-            };
+                if flight.is_version_known() {
+                    version_due = None;
+                }
+                let Some(due) = &mut version_due else { return Poll::Pending };
+                due.as_mut().poll(context).map(|()| {
+                    debug!(%peer, "a user's connection stayed silent");
+                    Ok(())
+                })
+            })
+            .await;
             if let Err(error) = result {
                 debug!(%peer, %error, "connection of a user ended");
             }

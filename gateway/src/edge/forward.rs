@@ -1,7 +1,9 @@
 //! One request to one app: the head as the app should see it, the wait for an answer, and the answer on its way back.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
+use futures_util::TryFutureExt;
 use http::header::{EXPECT, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
@@ -9,19 +11,21 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::hello::{AppProtocol, HostMode as WireHostMode};
 use tunnel_proto::mux::OpenError;
 use tunnel_proto::reason::Reason;
 
+use super::address::Address;
 use super::body::{Gate, Progress, RequestBody, ResponseBody};
+use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
 use super::respond::Failure;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::{Accepted, Http1, Lease, Upstreams};
-use super::{cookies, forwarded};
 use crate::auth::policy::Grant;
 use crate::config::Timeouts;
 use crate::model::{Scheme, Zone};
@@ -44,12 +48,8 @@ pub(super) struct Route {
     pub(super) grant: Grant,
     /// The session it goes through.
     pub(super) session: Arc<LiveSession>,
-    /// The user's address.
-    pub(super) peer: std::net::IpAddr,
-    /// The scheme that the user's browser sees.
-    pub(super) scheme: Scheme,
-    /// The authority that the user asked for.
-    pub(super) authority: Box<str>,
+    /// The address that the user asked for.
+    pub(super) address: Arc<Address>,
     /// Held until the response has ended.
     pub(super) slot: OwnedSemaphorePermit,
 }
@@ -101,12 +101,12 @@ impl Forwarder {
             AppHttp::Http1 => self.send_http1(outgoing, progress.as_deref(), &route).await?,
             AppHttp::Http2 => self.send_http2(outgoing, progress.as_deref(), &route, mode).await?,
         };
-        let Answer { response, mut lease } = answer;
+        let Answer { response, lease } = answer;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // Nobody asked for it; what follows is no answer to anything.
             return Err(Failure::AppClosed);
         }
-        lease.watch(progress, over);
+        let lease = lease.watch(progress.as_deref(), over);
         let (mut head, incoming) = response.into_parts();
         self.finish(&mut head, None, &route, mode);
         Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot)))
@@ -116,7 +116,7 @@ impl Forwarder {
     pub(super) fn prepare(&self, parts: &mut Parts, app: &AppRequest<'_>, route: &Route, mode: PortMode) {
         cookies::remove_own(&mut parts.headers, &self.cookies);
         headers::to_app(&mut parts.headers, app);
-        forwarded::apply(&mut parts.headers, route.peer, route.scheme, &route.authority);
+        route.address.forwarded.apply(&mut parts.headers);
         rewrite::request(&mut parts.headers, host_mode(mode), route.origin(), route.grant.port());
         parts.extensions.clear();
         match app.http {
@@ -187,8 +187,11 @@ impl Forwarder {
         request: Request<RequestBody>,
         route: &Route,
     ) -> Result<(Response<Incoming>, Lease), Failure> {
-        let mut connection = self.connect(&route.session, route).await?;
-        match self.exchange_http1(&mut connection, request, None).await {
+        let connected = self.upstreams.connect_upgradable(&route.session, route.grant.port()).await;
+        let mut connection = connected.map_err(|error| failure_of(&error))?;
+        let response = connection.sender.try_send_request(request);
+        let response = async { response.await.map_err(Sent::from) };
+        match self.wait(response, connection.accepted.take(), None).await {
             Ok(response) => Ok((response, connection.lease(&self.upstreams))),
             Err(Sent { failure, .. }) => Err(failure),
         }
@@ -201,9 +204,11 @@ impl Forwarder {
         progress: Option<&Progress>,
     ) -> Result<Response<Incoming>, Sent> {
         let accepted = connection.accepted.take();
-        let response = connection.sender.try_send_request(request);
-        let response = async { response.await.map_err(Sent::from) };
-        self.wait(response, accepted, progress).await
+        let driven = &mut *connection.driven;
+        // What it waits for comes of driving the connection, so a budget of its own would only be in the way.
+        let mut response = std::pin::pin!(unconstrained(driven.sender.try_send_request(request)));
+        let response = poll_fn(|context| driven.poll(context, |context| response.as_mut().poll(context)));
+        self.wait(response.map_err(Sent::from), accepted, progress).await
     }
 
     async fn send_http2(
@@ -215,7 +220,7 @@ impl Forwarder {
     ) -> Result<Answer, Failure> {
         let port = route.grant.port();
         let authority = match host_mode(mode) {
-            HostMode::Original => route.authority.to_string(),
+            HostMode::Original => route.address.authority.to_string(),
             HostMode::Localhost => format!("localhost:{port}"),
         };
         // HTTP/2 has the host in `:authority` (RFC 9113, section 8.3.1).
@@ -284,7 +289,7 @@ impl Forwarder {
 
 impl Route {
     pub(super) fn origin(&self) -> OwnOrigin<'_> {
-        OwnOrigin { scheme: self.scheme, authority: &self.authority }
+        self.address.origin()
     }
 
     /// Reads scheme facts of the connection.

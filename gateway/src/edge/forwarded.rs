@@ -19,18 +19,52 @@ const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port")
 /// Says whether a field name claims to tell where a request came from, in any spelling with `-` or `_`.
 #[must_use]
 pub fn is_forwarding_field(name: &str) -> bool {
+    // Almost every name is settled by its first letter.
+    if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b't')) {
+        return false;
+    }
     let exact = ["forwarded", "forwarded-for", "x-real-ip", "x-client-ip", "true-client-ip"];
     spelled(name, "x-forwarded") || exact.iter().any(|known| known.len() == name.len() && spelled(name, known))
 }
 
-/// Replaces every forwarding field by what the gateway knows: the user's address, scheme, and the authority asked for.
-///
-/// Runs after hop-by-hop fields are out, so that a Connection field cannot take these away. `host` is an authority that
-/// the host parser accepted.
-pub fn apply(headers: &mut HeaderMap, peer: IpAddr, scheme: Scheme, host: &str) {
-    while let Some(name) = headers.keys().find(|name| is_forwarding_field(name.as_str())).cloned() {
-        headers.remove(name);
+/// What the gateway knows of a user: the address, the scheme, and the authority asked for.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    /// Names and values. Text that is no field value cannot come from an accepted authority, and is left out.
+    values: [(HeaderName, Option<HeaderValue>); 5],
+}
+
+impl Fields {
+    /// Writes the fields. `host` is an authority that the host parser accepted.
+    #[must_use]
+    pub fn new(peer: IpAddr, scheme: Scheme, host: &str) -> Self {
+        let [proto, port, peer, host, forwarded] = values(peer, scheme, host);
+        let values = [
+            (X_FORWARDED_PROTO, proto),
+            (X_FORWARDED_PORT, port),
+            (X_FORWARDED_FOR, peer),
+            (X_FORWARDED_HOST, host),
+            (FORWARDED, forwarded),
+        ];
+        Self { values }
     }
+
+    /// Replaces every forwarding field of a request by these.
+    ///
+    /// Runs after hop-by-hop fields are out, so that a Connection field cannot take these away.
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        while let Some(name) = headers.keys().find(|name| is_forwarding_field(name.as_str())).cloned() {
+            headers.remove(name);
+        }
+        for (name, value) in &self.values {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+    }
+}
+
+fn values(peer: IpAddr, scheme: Scheme, host: &str) -> [Option<HeaderValue>; 5] {
     let peer = peer.to_canonical();
     let port =
         host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or_else(|| scheme.default_port());
@@ -39,21 +73,16 @@ pub fn apply(headers: &mut HeaderMap, peer: IpAddr, scheme: Scheme, host: &str) 
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
     };
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme.as_str()));
-    headers.insert(X_FORWARDED_PORT, HeaderValue::from(port));
-    put(headers, X_FORWARDED_FOR, peer.to_string());
-    put(headers, X_FORWARDED_HOST, host.to_owned());
     // A host with a port would have to be quoted, and widely used apps (code-server among them) take the quotes for a
     // part of it, so that it never equals `Origin` and every WebSocket is refused. The parameter is optional.
-    let host = if host.contains(':') { String::new() } else { format!("host={host};") };
-    put(headers, FORWARDED, format!("for={node};{host}proto={}", scheme.as_str()));
-}
-
-/// Sets a field; text that is no field value cannot come from an accepted authority, and is left out.
-fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
-    if let Ok(value) = HeaderValue::try_from(value) {
-        headers.insert(name, value);
-    }
+    let named = if host.contains(':') { String::new() } else { format!("host={host};") };
+    [
+        Some(HeaderValue::from_static(scheme.as_str())),
+        Some(HeaderValue::from(port)),
+        HeaderValue::try_from(peer.to_string()).ok(),
+        HeaderValue::from_str(host).ok(),
+        HeaderValue::try_from(format!("for={node};{named}proto={}", scheme.as_str())).ok(),
+    ]
 }
 
 #[cfg(test)]
@@ -63,7 +92,7 @@ mod tests {
     #[track_caller]
     fn check(peer: &str, scheme: Scheme, host: &str, expected: [&str; 5]) {
         let mut headers = HeaderMap::new();
-        apply(&mut headers, peer.parse().unwrap(), scheme, host);
+        Fields::new(peer.parse().unwrap(), scheme, host).apply(&mut headers);
         let names = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_FORWARDED_PORT, FORWARDED];
         let found: Vec<_> = names.iter().map(|name| headers.get(name).unwrap().to_str().unwrap()).collect();
         assert_eq!(found, expected);
@@ -118,7 +147,7 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("evil too"));
         }
         headers.insert("x-forward", HeaderValue::from_static("app's own"));
-        apply(&mut headers, "192.0.2.7".parse().unwrap(), Scheme::Http, "a.b");
+        Fields::new("192.0.2.7".parse().unwrap(), Scheme::Http, "a.b").apply(&mut headers);
         assert!(headers.values().all(|value| !value.as_bytes().starts_with(b"evil")), "{headers:?}");
         assert_eq!(headers.len(), 6);
         assert_eq!(headers.get("x-forward").unwrap(), "app's own");

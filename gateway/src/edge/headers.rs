@@ -21,7 +21,7 @@ pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
 
 /// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     HeaderName::from_static("http2-settings"),
@@ -34,11 +34,11 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Fields meant for the far end, which a Connection field must not name (RFC 9110, section 7.6.1): it names them only to
 /// hide from an app what the app's own checks need.
-const NEVER_HOP_BY_HOP: [HeaderName; 9] =
+static NEVER_HOP_BY_HOP: [HeaderName; 9] =
     [HOST, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, SET_COOKIE, AUTHORIZATION, ORIGIN, CACHE_CONTROL, CONNECTION];
 
 /// Fields that mean nothing, or harm, in a trailer section (RFC 9110, section 6.5.1): framing, routing, credentials.
-const NEVER_IN_TRAILERS: [HeaderName; 11] = [
+static NEVER_IN_TRAILERS: [HeaderName; 11] = [
     CONTENT_LENGTH,
     CONTENT_TYPE,
     CONTENT_ENCODING,
@@ -78,9 +78,9 @@ pub struct AppRequest<'a> {
 /// token of the gateway. Cookie fields become one towards HTTP/1.1 (RFC 9113, section 8.2.3). In: what the gateway
 /// itself asks of the app's connection. Allocates only if there are several Cookie fields.
 pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
-    let asks_trailers = request.trailers && has_token(headers, &TE, "trailers");
-    remove_hop_by_hop(headers);
-    remove_gateway_fields(headers);
+    let kinds = Kinds::of(headers);
+    let asks_trailers = kinds.hop_by_hop && request.trailers && has_token(headers, &TE, "trailers");
+    kinds.remove_from(headers);
     if headers.get_all(AUTHORIZATION).iter().any(is_gateway_bearer) {
         headers.remove(AUTHORIZATION);
     }
@@ -109,8 +109,7 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
 ///
 /// An app cannot speak for the gateway: `gateway-error` and its kin are dropped.
 pub fn to_user(headers: &mut HeaderMap, switched: Option<&HeaderValue>) {
-    remove_hop_by_hop(headers);
-    remove_gateway_fields(headers);
+    Kinds::of(headers).remove_from(headers);
     if let Some(protocol) = switched {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
@@ -119,8 +118,7 @@ pub fn to_user(headers: &mut HeaderMap, switched: Option<&HeaderValue>) {
 
 /// Cleans a trailer section, in either direction: the HTTP library passes on any field a peer puts there.
 pub fn trailers(trailers: &mut HeaderMap) {
-    remove_hop_by_hop(trailers);
-    remove_gateway_fields(trailers);
+    Kinds::of(trailers).remove_from(trailers);
     for name in &NEVER_IN_TRAILERS {
         trailers.remove(name);
     }
@@ -133,7 +131,8 @@ pub fn trailers(trailers: &mut HeaderMap) {
 /// Says whether a field belongs to the gateway: `gateway-*` or `x-gateway-*`, `_` counting as `-`.
 #[must_use]
 pub fn is_gateway_field(name: &str) -> bool {
-    spelled(name, "gateway-") || spelled(name, "x-gateway-")
+    // Almost every name is settled by its first letter.
+    matches!(name.as_bytes().first(), Some(b'g' | b'x')) && (spelled(name, "gateway-") || spelled(name, "x-gateway-"))
 }
 
 /// Says whether a comma-separated list field holds a token, in any case (RFC 9110, section 5.6.1).
@@ -157,7 +156,47 @@ pub(crate) fn spelled(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(same)
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// Which kinds of fields are there that have to go. One look at the names costs less than one search for each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    connection: bool,
+    /// One of [`HOP_BY_HOP`].
+    hop_by_hop: bool,
+    gateway: bool,
+}
+
+impl Kinds {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut kinds = Self::default();
+        for name in headers.keys().map(HeaderName::as_str) {
+            kinds.connection |= name == "connection";
+            kinds.hop_by_hop |= is_hop_by_hop(name);
+            kinds.gateway |= is_gateway_field(name);
+        }
+        kinds
+    }
+
+    fn remove_from(self, headers: &mut HeaderMap) {
+        if self.connection {
+            remove_named_by_connection(headers);
+        }
+        if self.hop_by_hop {
+            for name in &HOP_BY_HOP {
+                headers.remove(name);
+            }
+        }
+        if self.gateway {
+            remove_gateway_fields(headers);
+        }
+    }
+}
+
+fn is_hop_by_hop(name: &str) -> bool {
+    HOP_BY_HOP.iter().any(|known| known.as_str() == name)
+}
+
+/// Takes out Connection, and what it names.
+fn remove_named_by_connection(headers: &mut HeaderMap) {
     let mut line = 0;
     // The lines are visited by number because removing a field ends every borrow; a clone of a value is a count up.
     while let Some(value) = headers.get_all(CONNECTION).iter().nth(line).cloned() {
@@ -172,9 +211,6 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         }
     }
     headers.remove(CONNECTION);
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
 }
 
 fn remove_gateway_fields(headers: &mut HeaderMap) {

@@ -168,6 +168,18 @@ pub fn authority_of(parts: &Parts) -> Result<&str, BadHost> {
     }
 }
 
+/// Finds the Host field in the beginning of a connection, for a guess and nothing else: the head is not checked, and may
+/// be cut anywhere.
+#[must_use]
+pub fn host_in(head: &[u8]) -> Option<&str> {
+    // The first piece is the request line; a line without its end may be half a name.
+    head.split_inclusive(|byte| *byte == b'\n').skip(1).find_map(|line| {
+        let (name, value) = line.strip_suffix(b"\n")?.split_at_checked(b"host:".len())?;
+        let value = name.eq_ignore_ascii_case(b"host:").then_some(value)?;
+        std::str::from_utf8(value.trim_ascii()).ok()
+    })
+}
+
 fn host_text(value: &HeaderValue) -> Result<&str, BadHost> {
     value.to_str().map_err(|_| BadHost::NotText)
 }

@@ -31,6 +31,8 @@ pub struct OwnOrigin<'a> {
 /// Sets the Host that the app gets, and in [`HostMode::Localhost`] rewrites Origin and Referer of the same host.
 pub fn request(headers: &mut HeaderMap, mode: HostMode, own: OwnOrigin<'_>, port: Port) {
     match mode {
+        // What the client wrote, where that is the only thing it wrote, is right already.
+        HostMode::Original if headers.get(HOST).is_some_and(|host| host == own.authority) => {}
         HostMode::Original => put(headers, HOST, own.authority.as_bytes().to_vec()),
         HostMode::Localhost => {
             put(headers, HOST, format!("localhost:{port}").into_bytes());

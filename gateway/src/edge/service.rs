@@ -9,15 +9,17 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
+use super::address::Address;
 use super::body::ResponseBody;
 use super::expect::{UnknownExpectation, expectation};
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
-use super::host::{HostRules, HostTarget, server_name_agrees};
+use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::websocket::{BadUpgrade, upgrade_asked};
@@ -63,6 +65,8 @@ pub struct Origin {
     pub peer: IpAddr,
     /// What its handshake settled.
     pub negotiated: Negotiated,
+    /// What the authority of its latest request means.
+    pub(crate) address: Mutex<Option<Arc<Address>>>,
 }
 
 /// Makes ids that a user can quote and an operator can find. They are no secrets: a random start and a count.
@@ -133,56 +137,68 @@ impl Edge {
     async fn route(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
         guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
-        let (target, authority) = self.rules.locate(&parts)?;
+        let Some(address) = self.address(&parts, origin)? else {
+            return self.public(&parts).await;
+        };
+        let now = Instant::now();
+        if path::is_reserved(parts.uri.path()) {
+            let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
+            return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
+        }
+        if let Some(answer) = self.preflight(&parts, &address) {
+            return Ok(answer);
+        }
+        let session = self.registry.current(&address.name);
+        let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
+        let grant = self.authorise(&parts, &address, wanted, now).await?;
+        // Sessions are closed first in a drain: without one, that is the reason.
+        let is_draining = self.drain.is_draining();
+        let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
+        let session = session.ok_or(absent)?;
+        if session.tunnel.is_detached() && !session.tunnel.attached(LINK_PATIENCE).await {
+            return Err(absent.into());
+        }
+        // The address without a port is nobody's while the agent names no default.
+        let port = wanted.ok_or(Failure::NoSuchHost)?;
+        let request = Request::from_parts(parts, body);
+        self.to_app(request, Asked { grant, session, port, address }).await.map_err(Refusal::from)
+    }
+
+    /// Finds what the authority of a request means; `None` for the public host.
+    fn address(&self, parts: &Parts, origin: &Origin) -> Result<Option<Arc<Address>>, Failure> {
+        let authority = authority_of(parts).map_err(BadHost::failure)?;
+        let mut known = origin.address.lock();
+        if let Some(known) = known.as_ref().filter(|known| *known.authority == *authority) {
+            return Ok(Some(known.clone()));
+        }
+        let target = self.rules.parse(authority).map_err(|NoSuchHost| Failure::NoSuchHost)?;
         if origin.negotiated.tls && !server_name_agrees(origin.negotiated.server_name.as_deref(), authority) {
-            return Err(Failure::Misdirected.into());
+            return Err(Failure::Misdirected);
         }
-        match target {
-            HostTarget::Public => self.public(&parts).await,
-            HostTarget::Workspace { name, port } => {
-                let authority: Box<str> = authority.into();
-                let now = Instant::now();
-                let host = self.rules.format(&name, port);
-                if path::is_reserved(parts.uri.path()) {
-                    let answer = self.sign_in.answer_workspace(Visit::from(&parts), &host, now);
-                    return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
-                }
-                if let Some(answer) = self.preflight(&parts, &authority, &name) {
-                    return Ok(answer);
-                }
-                let session = self.registry.current(&name);
-                let wanted = port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
-                let grant = self.authorise(&parts, &authority, &host, &name, wanted).await?;
-                // Sessions are closed first in a drain: without one, that is the reason.
-                let is_draining = self.drain.is_draining();
-                let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
-                let session = session.ok_or(absent)?;
-                if session.tunnel.is_detached() && !session.tunnel.attached(LINK_PATIENCE).await {
-                    return Err(absent.into());
-                }
-                // The address without a port is nobody's while the agent names no default.
-                let port = wanted.ok_or(Failure::NoSuchHost)?;
-                let request = Request::from_parts(parts, body);
-                self.to_app(request, Asked { grant, session, port, authority }, origin).await.map_err(Refusal::from)
-            }
-        }
+        let HostTarget::Workspace { name, port } = target else { return Ok(None) };
+        let host = self.rules.format(&name, port);
+        let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
+        let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
+        let address = Arc::new(Address::new(authority, (name, port), host, scheme, origin.peer));
+        *known = Some(address.clone());
+        Ok(Some(address))
     }
 
     /// Who is it, and may they: the one step before anything is sent to an agent.
     async fn authorise(
         &self,
         parts: &Parts,
-        authority: &str,
-        host: &str,
-        name: &WorkspaceName,
+        address: &Address,
         port: Option<Port>,
+        now: Instant,
     ) -> Result<Grant, Refusal> {
+        let (host, name) = (&*address.host, &address.name);
         let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Workspace(host)).await?;
-        let shape = self.shape(parts, authority, name, &offered);
+        let principal = self.principal(&offered, At::Workspace(host), now).await?;
+        let shape = self.shape(parts, address, &offered);
         // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
         let record = match &principal {
-            Some(_) => self.workspace(name).await?,
+            Some(_) => self.workspace(name, now).await?,
             None => None,
         };
         let exposure = record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None });
@@ -205,7 +221,8 @@ impl Edge {
         }
     }
 
-    fn shape(&self, parts: &Parts, authority: &str, name: &WorkspaceName, offered: &Offered) -> RequestShape {
+    fn shape(&self, parts: &Parts, address: &Address, offered: &Offered) -> RequestShape {
+        let Address { authority, name, .. } = address;
         let workspace_of = |host: &str| match self.rules.parse(host) {
             Ok(HostTarget::Workspace { name, .. }) => Some(name),
             Ok(HostTarget::Public) | Err(_) => None,
@@ -216,15 +233,15 @@ impl Edge {
 
     /// Answers a preflight between ports of one workspace. It comes before the decision because it carries nothing that
     /// could be decided on, and it opens nothing: see [`preflight`].
-    fn preflight(&self, parts: &Parts, authority: &str, name: &WorkspaceName) -> Option<Response<ResponseBody>> {
+    fn preflight(&self, parts: &Parts, address: &Address) -> Option<Response<ResponseBody>> {
         if parts.method != Method::OPTIONS {
             return None;
         }
-        let source = self.shape(parts, authority, name, &Offered::Nothing).source;
+        let source = self.shape(parts, address, &Offered::Nothing).source;
         preflight::answer(&parts.method, &parts.headers, source).map(|answer| answer.map(ResponseBody::from))
     }
 
-    pub(crate) async fn principal(&self, offered: &Offered, at: At<'_>) -> Result<Option<Principal>, Failure> {
+    async fn principal(&self, offered: &Offered, at: At<'_>, now: Instant) -> Result<Option<Principal>, Failure> {
         let load = async |hash: [u8; 32]| {
             let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
             Ok::<Option<UserName>, StoreError>(record.and_then(|record| match record.subject {
@@ -232,22 +249,17 @@ impl Edge {
                 TokenSubject::Agent { .. } => None,
             }))
         };
-        let found = self.identities.principal(offered, at, Instant::now(), load).await;
+        let found = self.identities.principal(offered, at, now, load).await;
         found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
     }
 
-    async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, Failure> {
-        let found = self.workspaces.get(name, Instant::now(), || self.store.workspace(name)).await;
+    async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
+        let found = self.workspaces.get(name, now, || self.store.workspace(name)).await;
         found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
     }
 
-    async fn to_app(
-        &self,
-        request: Request<Incoming>,
-        asked: Asked,
-        origin: &Origin,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, authority } = asked;
+    async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
+        let Asked { grant, session, port, address } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -260,9 +272,7 @@ impl Edge {
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
-        let public_scheme = if self.site.is_https() { Scheme::Https } else { Scheme::Http };
-        let scheme = Route::scheme_of(&origin.negotiated, public_scheme);
-        let route = Route { grant, session, peer: origin.peer, scheme, authority, slot };
+        let route = Route { grant, session, address, slot };
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
             Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
@@ -280,7 +290,7 @@ impl Edge {
             return Ok(response.map(ResponseBody::from));
         }
         let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Public).await?;
+        let principal = self.principal(&offered, At::Public, now).await?;
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
         let page = ui::answer(pages, parts, principal.as_ref()).await;
         Ok(page?.map(ResponseBody::from))
@@ -292,5 +302,5 @@ struct Asked {
     grant: Grant,
     session: Arc<LiveSession>,
     port: Port,
-    authority: Box<str>,
+    address: Arc<Address>,
 }

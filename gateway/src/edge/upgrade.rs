@@ -53,8 +53,8 @@ impl Forwarder {
         };
         // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
         let (body, upload) = if over_http2 { (RequestBody::Empty, None) } else { RequestBody::new(body, None) };
-        let (mut response, mut lease) = self.exchange_alone(Request::from_parts(parts, body), &route).await?;
-        lease.watch(upload, None);
+        let (mut response, lease) = self.exchange_alone(Request::from_parts(parts, body), &route).await?;
+        let lease = lease.watch(upload.as_deref(), None);
         if over_http2 && response.status().is_success() {
             // There it would mean "switched" (RFC 8441, section 5), and the app did not switch.
             return Err(Failure::AppClosed);

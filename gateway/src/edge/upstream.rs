@@ -1,21 +1,24 @@
 //! Connections to apps over channels: HTTP/1.1 ones pooled per session and port, one HTTP/2 connection where an app
 //! speaks that.
 
+mod driven;
+
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
 use tunnel_link::drain::Drain;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::reason::Reason;
 
+pub(super) use self::driven::Driven;
 use super::body::{Progress, RequestBody};
 use crate::model::Port;
 use crate::sessions::registry::LiveSession;
@@ -25,6 +28,10 @@ const IDLE_PER_PORT_MAX: usize = 256;
 
 /// How often idle connections are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How soon after something happened to an idle connection, most often its end, the pool looks at it; not at once,
+/// because apps end connections in batches.
+const SWEEP_DELAY: Duration = Duration::from_millis(20);
 
 /// Windows of the HTTP/2 connection to an app, in bytes. The channel's credit is what bounds memory.
 const H2_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
@@ -39,7 +46,9 @@ type Key = (SessionId, Port);
 pub struct Upstreams {
     pools: Mutex<HashMap<Key, Pool>>,
     idle_max: Duration,
-    /// Drives the connections; cut when the gateway stops.
+    /// Something happened to a connection that nobody uses.
+    disturbed: Arc<Notify>,
+    /// Drives the connections that no request drives; cut when the gateway stops.
     tasks: Drain,
 }
 
@@ -60,7 +69,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Idle {
-    sender: http1::SendRequest<RequestBody>,
+    driven: Box<Driven>,
     since: Instant,
 }
 
@@ -69,33 +78,61 @@ struct Idle {
 pub(super) struct Lease {
     upstreams: Arc<Upstreams>,
     key: Key,
-    /// `None` for HTTP/2, which needs no giving back.
-    sender: Option<http1::SendRequest<RequestBody>>,
-    /// The request's body, if it has one.
-    upload: Option<Arc<Progress>>,
+    link: Link,
     /// Tells a body that is held back that nobody will ask for it any more.
     _over: Option<oneshot::Sender<()>>,
 }
 
+/// Who moves the bytes of a request and its answer.
+#[derive(Debug)]
+enum Link {
+    /// Whoever waits for them.
+    Own(Box<Driven>),
+    /// A task. The connection ends when it has nothing to do any more and this is dropped.
+    Task { _sender: Option<http1::SendRequest<RequestBody>> },
+}
+
 impl Lease {
     /// Ties the lease to the body that is being sent; `over` goes when the lease does.
-    pub(super) fn watch(&mut self, upload: Option<Arc<Progress>>, over: Option<oneshot::Sender<()>>) {
-        self.upload = upload;
+    pub(super) fn watch(mut self, upload: Option<&Progress>, over: Option<oneshot::Sender<()>>) -> Self {
         self._over = over;
+        match self.link {
+            // An answer that came before the upload's end. A user who reads it slowly must not hold the upload back.
+            Link::Own(driven) if upload.is_some_and(|upload| !upload.is_finished()) => {
+                self.upstreams.tasks.spawn(driven.run());
+                self.link = Link::Task { _sender: None };
+            }
+            link @ (Link::Own(_) | Link::Task { .. }) => self.link = link,
+        }
+        self
+    }
+
+    /// Polls for a part of the answer, and moves the connection's bytes if that is this lease's business.
+    pub(super) fn poll<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut step: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        match &mut self.link {
+            Link::Own(driven) => driven.poll(context, step),
+            Link::Task { .. } => step(context),
+        }
     }
 
     /// Returns the connection to the pool after its response came to an end.
     pub(super) fn give_back(self) {
-        let Some(sender) = self.sender else { return };
-        // An answer that came before the upload's end leaves a connection that nothing else can be sent on.
-        let is_uploading = self.upload.is_some_and(|upload| !upload.is_finished());
-        if is_uploading || sender.is_closed() {
+        let Link::Own(mut driven) = self.link else { return };
+        if !driven.rest() {
+            if !driven.is_over() {
+                // The app has the whole answer out, and not yet all of the request in.
+                self.upstreams.tasks.spawn(driven.run());
+            }
             return;
         }
         let mut pools = self.upstreams.pools.lock();
         let pool = pools.entry(self.key).or_default();
         if pool.idle.len() < IDLE_PER_PORT_MAX {
-            pool.idle.push(Idle { sender, since: Instant::now() });
+            pool.idle.push(Idle { driven, since: Instant::now() });
         }
     }
 }
@@ -103,17 +140,35 @@ impl Lease {
 /// A connection that a request can be sent on.
 #[derive(Debug)]
 pub(super) struct Http1 {
-    /// Sends.
-    pub(super) sender: http1::SendRequest<RequestBody>,
+    /// Sends, and moves the bytes.
+    pub(super) driven: Box<Driven>,
     /// For a new connection only.
     pub(super) accepted: Option<Accepted>,
     key: Key,
 }
 
 impl Http1 {
-    /// Splits into what the response is awaited with and what gives the connection back.
+    /// Turns into what gives the connection back after the response.
     pub(super) fn lease(self, upstreams: &Arc<Upstreams>) -> Lease {
-        Lease { upstreams: upstreams.clone(), key: self.key, sender: Some(self.sender), upload: None, _over: None }
+        Lease { upstreams: upstreams.clone(), key: self.key, link: Link::Own(self.driven), _over: None }
+    }
+}
+
+/// A connection for one request that may turn it into something else. A task drives it.
+#[derive(Debug)]
+pub(super) struct Upgradable {
+    /// Sends.
+    pub(super) sender: http1::SendRequest<RequestBody>,
+    /// Hears when the port answered.
+    pub(super) accepted: Option<Accepted>,
+    key: Key,
+}
+
+impl Upgradable {
+    /// Turns into what ends the connection after its response, unless that was an upgrade.
+    pub(super) fn lease(self, upstreams: &Arc<Upstreams>) -> Lease {
+        let link = Link::Task { _sender: Some(self.sender) };
+        Lease { upstreams: upstreams.clone(), key: self.key, link, _over: None }
     }
 }
 
@@ -121,25 +176,35 @@ impl Upstreams {
     /// Makes an empty pool that keeps idle connections for `idle_max`.
     #[must_use]
     pub fn new(idle_max: Duration) -> Arc<Self> {
-        Arc::new(Self { pools: Mutex::default(), idle_max, tasks: Drain::default() })
+        Arc::new(Self { pools: Mutex::default(), idle_max, disturbed: Arc::default(), tasks: Drain::default() })
     }
 
     /// Returns an idle connection to a port, if there is a live one.
     pub(super) fn reuse(&self, session: &LiveSession, port: Port) -> Option<Http1> {
         let key = (session.id, port);
-        let mut pools = self.pools.lock();
-        let pool = pools.get_mut(&key)?;
-        while let Some(idle) = pool.idle.pop() {
-            if idle.sender.is_ready() {
-                return Some(Http1 { sender: idle.sender, accepted: None, key });
+        loop {
+            // Looked at outside of the lock: it may have ended, and that wakes others.
+            let mut driven = self.pools.lock().get_mut(&key)?.idle.pop()?.driven;
+            if driven.awake() {
+                return Some(Http1 { driven, accepted: None, key });
             }
         }
-        None
     }
 
     /// Makes a connection to a port over a new channel. Nothing is sent before the first request: it travels with the
     /// channel's open.
     pub(super) async fn connect(&self, session: &LiveSession, port: Port) -> Result<Http1, hyper::Error> {
+        let (channel, accepted) = session.channel(port);
+        let driven = Driven::new(channel, self.disturbed.clone()).await?;
+        Ok(Http1 { driven, accepted: Some(accepted), key: (session.id, port) })
+    }
+
+    /// Like [`Upstreams::connect`], for a request that asks for another protocol.
+    pub(super) async fn connect_upgradable(
+        &self,
+        session: &LiveSession,
+        port: Port,
+    ) -> Result<Upgradable, hyper::Error> {
         let (channel, accepted) = session.channel(port);
         let (sender, connection) = http1::Builder::new().handshake::<_, RequestBody>(TokioIo::new(channel)).await?;
         let connection = connection.with_upgrades();
@@ -148,7 +213,7 @@ impl Upstreams {
                 debug!(%error, "connection to an app ended");
             }
         });
-        Ok(Http1 { sender, accepted: Some(accepted), key: (session.id, port) })
+        Ok(Upgradable { sender, accepted: Some(accepted), key: (session.id, port) })
     }
 
     /// Returns the HTTP/2 connection to a port, made anew if there is none.
@@ -158,7 +223,7 @@ impl Upstreams {
         port: Port,
     ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>, Lease), hyper::Error> {
         let key = (session.id, port);
-        let lease = Lease { upstreams: self.clone(), key, sender: None, upload: None, _over: None };
+        let lease = Lease { upstreams: self.clone(), key, link: Link::Task { _sender: None }, _over: None };
         if let Some(sender) = self.shared(key) {
             return Ok((sender, None, lease));
         }
@@ -198,30 +263,40 @@ impl Upstreams {
         loop {
             tokio::select! {
                 () = drain.draining().cancelled() => break,
-                () = tokio::time::sleep(SWEEP_INTERVAL.min(self.idle_max)) => self.sweep_once(Instant::now()),
+                () = self.disturbed.notified() => tokio::time::sleep(SWEEP_DELAY).await,
+                () = tokio::time::sleep(SWEEP_INTERVAL.min(self.idle_max)) => {}
             }
+            self.sweep_once(Instant::now());
         }
-        self.pools.lock().clear();
+        self.clear();
     }
 
     fn sweep_once(&self, now: Instant) {
-        let mut pools = self.pools.lock();
-        let keys: Vec<_> = pools.keys().copied().collect();
-        for key in keys {
-            let Entry::Occupied(mut entry) = pools.entry(key) else { continue };
-            let pool = entry.get_mut();
-            let is_idle = |since| now.duration_since(since) >= self.idle_max;
-            pool.idle.retain(|idle| !idle.sender.is_closed() && !is_idle(idle.since));
-            pool.http2.take_if(|shared| shared.sender.is_closed() || is_idle(shared.since));
-            if pool.idle.is_empty() && pool.http2.is_none() {
-                entry.remove();
+        let is_too_old = |since| now.duration_since(since) >= self.idle_max;
+        // What ends here wakes others, so it ends when the lock is released.
+        let (mut disturbed, mut old, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+        self.pools.lock().retain(|key, pool| {
+            old.extend(pool.idle.extract_if(.., |idle| is_too_old(idle.since)));
+            let looked_at = pool.idle.extract_if(.., |idle| idle.driven.is_disturbed());
+            disturbed.extend(looked_at.map(|idle| (*key, idle)));
+            calls.extend(pool.http2.take_if(|shared| shared.sender.is_closed() || is_too_old(shared.since)));
+            !pool.idle.is_empty() || pool.http2.is_some()
+        });
+        for (key, mut idle) in disturbed {
+            if idle.driven.is_usable() {
+                self.pools.lock().entry(key).or_default().idle.push(idle);
             }
         }
     }
 
     /// Cuts every connection to an app.
     pub async fn close(&self) {
-        self.pools.lock().clear();
+        self.clear();
         self.tasks.run(Duration::ZERO).await;
+    }
+
+    fn clear(&self) {
+        let pools = std::mem::take(&mut *self.pools.lock());
+        drop(pools);
     }
 }

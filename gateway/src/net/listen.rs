@@ -1,29 +1,39 @@
 //! The accept loop that survives everything, and handshakes that keep nobody waiting.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustls::server::Acceptor;
 use thiserror::Error;
+use tokio::io::ReadBuf;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
 
 use super::stream::Stream;
 use super::tls::Tls;
+use super::workers::{Worker, Workers};
 
 /// Connections that the kernel keeps for us while we are busy.
 const BACKLOG: u32 = 1024;
 
 /// Pause after an accept error that another accept would meet again at once, such as no free file descriptor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+/// How much of the first bytes of a connection is looked at to find out where it belongs; enough for a request line and
+/// the fields that come early.
+const FIRST_BYTES: usize = 1024;
+
+/// How long a connection's first bytes are waited for before it is served anywhere.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An address cannot be listened on. The text says which, why, and what to change.
 #[derive(Debug, Error)]
@@ -127,10 +137,11 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until the drain begins; each connection is served by `serve` in a task of its own, handshake included.
+    /// Accepts until the drain begins; each connection is served by `serve` in a task of its own, handshake included,
+    /// on the thread that `placing` says.
     ///
     /// At the bound on connections, new ones wait in the kernel's backlog.
-    pub async fn run<F, S>(self, drain: Drain, serve: S)
+    pub async fn run<F, S>(self, drain: Drain, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
         S: Fn(Connection) -> F + Clone + Send + Sync + 'static,
@@ -149,16 +160,37 @@ impl Listener {
                     continue;
                 }
             };
-            let serve = serve.clone();
-            let tls = self.tls.clone();
-            let handshakes = self.handshakes.clone();
-            let (what, limit) = (self.what, self.handshake_timeout);
-            drain.spawn(async move {
-                match secure(stream, tls, handshakes, limit).await {
-                    Ok(stream) => serve(Connection { stream, peer, permit }).await,
-                    Err(error) => debug!(listener = what, %peer, %error, "TLS handshake failed"),
+            let host = Host {
+                what: self.what,
+                tls: self.tls.clone(),
+                handshakes: self.handshakes.clone(),
+                limit: self.handshake_timeout,
+                peer,
+                permit,
+                serve: serve.clone(),
+            };
+            match &placing {
+                Placing::Here => drain.spawn(async move {
+                    if let Some(hello) = host.hello(stream).await {
+                        host.welcome(hello).await;
+                    }
+                }),
+                Placing::ByPeer(workers) => {
+                    let worker = workers.of(peer);
+                    host.place(Hello::Unread(stream), worker, &drain);
                 }
-            });
+                Placing::ByRequest(workers, place) => {
+                    let (workers, place, drain_of_task) = (workers.clone(), place.clone(), drain.clone());
+                    drain.spawn(async move {
+                        let Some(hello) = host.hello(stream).await else { return };
+                        let worker = hello.ask(&*place).await.or_else(|| workers.next());
+                        match worker {
+                            Some(worker) if !worker.is_here() => host.place(hello, Some(worker), &drain_of_task),
+                            Some(_) | None => host.welcome(hello).await,
+                        }
+                    });
+                }
+            }
         }
     }
 
@@ -174,17 +206,138 @@ impl Listener {
     }
 }
 
-/// Shakes hands. Each wait for the other end has the limit; the wait for a turn has none, because every turn ends.
-async fn secure(
-    stream: TcpStream,
+/// Which thread serves a connection.
+#[derive(Clone)]
+pub enum Placing {
+    /// The one that accepts.
+    Here,
+    /// A fixed one for each address.
+    ByPeer(Workers),
+    /// The one that the function finds for what the client asks for; else each in turn.
+    ByRequest(Workers, Arc<Place>),
+}
+
+/// Finds the thread for a connection from the first that a client says.
+pub type Place = dyn Fn(First<'_>) -> Option<Worker> + Send + Sync;
+
+/// The first that a client says.
+#[derive(Clone, Copy, Debug)]
+pub enum First<'a> {
+    /// The name that it asks for in a TLS handshake.
+    ServerName(&'a str),
+    /// What it sends, without TLS. May be cut anywhere.
+    Bytes(&'a [u8]),
+}
+
+/// Whoever receives one connection.
+struct Host<S> {
+    what: &'static str,
     tls: Option<Arc<Tls>>,
     handshakes: Arc<Semaphore>,
     limit: Duration,
-) -> io::Result<Stream> {
-    let Some(tls) = tls else { return Ok(Stream::Plain(stream)) };
-    // Who has not even said hello takes nobody's turn. The work begins with the answer to it.
-    let hello = timeout(limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await??;
-    let _permit = handshakes.acquire_owned().await.map_err(io::Error::other)?;
-    let stream = timeout(limit, hello.into_stream(tls.current())).await??;
-    Ok(Stream::Tls(Box::new(stream)))
+    peer: SocketAddr,
+    permit: OwnedSemaphorePermit,
+    serve: S,
+}
+
+/// A connection before its handshake is answered.
+enum Hello {
+    /// Nothing was read.
+    Unread(TcpStream),
+    /// There will be no handshake.
+    Plain(TcpStream),
+    /// The client said its hello.
+    Tls(StartHandshake<TcpStream>),
+}
+
+impl Hello {
+    /// Asks where the connection belongs.
+    async fn ask(&self, place: &Place) -> Option<Worker> {
+        match self {
+            Self::Unread(_) => None,
+            Self::Tls(start) => place(First::ServerName(start.client_hello().server_name()?)),
+            // A timer of its own only for clients that connect ahead of time; others have sent something by now.
+            Self::Plain(stream) => timeout(
+                FIRST_BYTES_TIMEOUT,
+                poll_fn(|context| {
+                    // On the stack, so that no connection keeps it.
+                    let mut bytes = [0; FIRST_BYTES];
+                    let mut buffer = ReadBuf::new(&mut bytes);
+                    let peeked = ready!(stream.poll_peek(context, &mut buffer));
+                    Poll::Ready(peeked.ok().and_then(|_| place(First::Bytes(buffer.filled()))))
+                }),
+            )
+            .await
+            .ok()?,
+        }
+    }
+
+    fn moved(self, worker: &Worker) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unread(stream) => Self::Unread(worker.adopt(stream)?),
+            Self::Plain(stream) => Self::Plain(worker.adopt(stream)?),
+            Self::Tls(StartHandshake { accepted, io, .. }) => {
+                Self::Tls(StartHandshake::from_parts(accepted, worker.adopt(io)?))
+            }
+        })
+    }
+}
+
+impl<F, S> Host<S>
+where
+    F: Future<Output = ()> + Send + 'static,
+    S: Fn(Connection) -> F + Send + Sync + 'static,
+{
+    /// Waits for the client's hello, if there is to be one. Who has not even said that takes nobody's turn.
+    async fn hello(&self, stream: TcpStream) -> Option<Hello> {
+        if self.tls.is_none() {
+            return Some(Hello::Plain(stream));
+        }
+        let hello = timeout(self.limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
+        let hello = hello.map_err(io::Error::from).flatten();
+        hello.map_err(|error| self.complain(&error)).ok().map(Hello::Tls)
+    }
+
+    /// Serves the connection on another thread, or here if there is none.
+    fn place(self, hello: Hello, worker: Option<Worker>, drain: &Drain) {
+        let Some(worker) = worker else {
+            drain.spawn(self.welcome(hello));
+            return;
+        };
+        match hello.moved(&worker) {
+            Ok(hello) => worker.spawn(drain, self.welcome(hello)),
+            Err(error) => warn!(listener = self.what, %error, "a connection could not be handed on"),
+        }
+    }
+
+    /// Shakes hands and serves.
+    async fn welcome(self, hello: Hello) {
+        let hello = match hello {
+            Hello::Unread(stream) => self.hello(stream).await,
+            hello @ (Hello::Plain(_) | Hello::Tls(_)) => Some(hello),
+        };
+        let stream = match hello {
+            None => return,
+            Some(Hello::Plain(stream) | Hello::Unread(stream)) => Stream::Plain(stream),
+            Some(Hello::Tls(start)) => match self.shake(start).await {
+                Ok(stream) => stream,
+                Err(error) => return self.complain(&error),
+            },
+        };
+        let Self { peer, permit, serve, .. } = self;
+        serve(Connection { stream, peer, permit }).await;
+    }
+
+    /// Does the work of a handshake. The wait for the other end has the limit; the wait for a turn has none, because
+    /// every turn ends.
+    async fn shake(&self, start: StartHandshake<TcpStream>) -> io::Result<Stream> {
+        let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+        let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let stream = timeout(self.limit, start.into_stream(tls.current())).await??;
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+
+    fn complain(&self, error: &io::Error) {
+        debug!(listener = self.what, peer = %self.peer, %error, "TLS handshake failed");
+    }
 }
