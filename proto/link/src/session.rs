@@ -21,6 +21,7 @@ use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
 
+pub(crate) use self::link::Taken;
 pub use self::link::{Link, LinkEnd};
 
 use self::state::{State, Waiting, Wakes, register};

@@ -31,6 +31,17 @@ pub enum LinkEnd {
     Over(SessionError),
 }
 
+/// What became of frames that arrived together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All were handled.
+    All,
+    /// There are more: call again.
+    Some,
+    /// Another link carries the session now; what is left is of no interest.
+    Ignored,
+}
+
 impl LinkEnd {
     /// Returns why the session is over, if it is.
     #[must_use]
@@ -231,23 +242,22 @@ impl Link {
         }
     }
 
-    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too. Returns
-    /// whether it is to be called again for the rest.
+    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too.
     pub(crate) fn handle_frames(
         &self,
         mut next: impl FnMut() -> Option<Result<Frame, SessionError>>,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<Taken, SessionError> {
         let now = now();
         self.session.with(|state| {
             if !self.holds(state) {
-                return Ok(false);
+                return Ok(Taken::Ignored);
             }
             for _ in 0..FRAMES_PER_LOCK {
-                let Some(frame) = next() else { return Ok(false) };
+                let Some(frame) = next() else { return Ok(Taken::All) };
                 frame.and_then(|frame| state.mux.handle_frame(now, frame))?;
                 state.link.heard = true;
             }
-            Ok(true)
+            Ok(Taken::Some)
         })
     }
 

@@ -71,9 +71,9 @@ fn stale_link_carries_nothing_in_either_direction() {
     mend(&gateway, &agent);
 
     let mut late = frames.into_iter();
-    assert_eq!(stale.handle_frames(|| late.next().map(Ok)), Ok(false));
+    assert_eq!(stale.handle_frames(|| late.next().map(Ok)), Ok(Taken::Ignored));
     let mut wrong = [Err(SessionError::Exhausted)].into_iter();
-    assert_eq!(stale.handle_frames(|| wrong.next()), Ok(false), "its faults are nobody's");
+    assert_eq!(stale.handle_frames(|| wrong.next()), Ok(Taken::Ignored), "its faults are nobody's");
     assert!(there.poll_bytes(&idle()).is_pending(), "it arrives with the new link");
     assert_eq!(stale.poll_timeout(), None);
     assert_eq!(stale.handle_timeout(), Ok(()));
