@@ -101,7 +101,7 @@ impl Admission {
             return self.join(&candidate, join, agreement, resumes);
         }
         let keys = ResumeKeys::default();
-        let secret = if resumes { keys.next().map_err(|_| no_randomness())? } else { Bytes::new() };
+        let secret = if resumes { keys.next(&[]).map_err(|_| no_randomness())? } else { Bytes::new() };
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
@@ -168,7 +168,8 @@ impl Admission {
             return Err(foreign());
         }
         let place = Place::Lane(lane);
-        let secret = if resumes { place.next_secret(&session).map_err(|_| no_randomness())? } else { Bytes::new() };
+        let secret =
+            if resumes { place.next_secret(&session, &[]).map_err(|_| no_randomness())? } else { Bytes::new() };
         info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
         let welcome = self.welcome(&session, &place, agreement, secret, None);
         Ok(Admitted { welcome, link, session, place })
@@ -205,7 +206,7 @@ impl Admission {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let secret = place.next_secret(&session).map_err(|_| no_randomness())?;
+        let secret = place.next_secret(&session, &resume.secret).map_err(|_| no_randomness())?;
         let tunnel = place.tunnel(&session);
         let (link, received) = match tunnel.resume(resume.received) {
             Ok(resumed) => resumed,

@@ -31,12 +31,12 @@ impl Place {
         }
     }
 
-    /// Makes the secret of the place's next welcome.
+    /// Makes the secret of the place's next welcome, for an agent that has `shown` one, or none yet.
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails.
-    pub fn next_secret(&self, session: &LiveSession) -> Result<Bytes, NoRandomness> {
-        self.keys(session).next()
+    pub fn next_secret(&self, session: &LiveSession, shown: &[u8]) -> Result<Bytes, NoRandomness> {
+        self.keys(session).next(shown)
     }
 
     /// Returns what it is called in logs.

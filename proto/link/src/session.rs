@@ -21,6 +21,7 @@ use tunnel_proto::id::ChannelId;
 use tunnel_proto::mux::{Mux, OpenError, Read, Room, SessionError, Settings, Stats};
 use tunnel_proto::reason::Reason;
 
+pub(crate) use self::link::Taken;
 pub use self::link::{Link, LinkEnd};
 
 pub(crate) use self::state::register;
@@ -142,16 +143,14 @@ impl Session {
 
     /// Ends the session: every channel is reset and the peer is told why.
     pub fn close(&self, reason: Reason, detail: &str) {
-        self.end_with(reason, detail, SessionError::Closed { reason, detail: detail.to_owned() });
+        let error = SessionError::Closed { reason, detail: detail.to_owned() };
+        let is_said = self.with(|state| state.close(reason, detail, error));
+        self.tell_end(is_said);
     }
 
-    fn end_with(&self, reason: Reason, detail: &str, error: SessionError) {
-        let unsaid = self.with(|state| {
-            state.mux.close(reason, detail);
-            state.end.get_or_insert(error);
-            !state.link.mute && !state.mux.is_ended()
-        });
-        if !unsaid {
+    /// Tells everybody that the session is over, and that no frame about it is still to be sent if `is_said`.
+    fn tell_end(&self, is_said: bool) {
+        if is_said {
             self.shared.said.cancel();
         }
         self.shared.ended.cancel();
@@ -250,11 +249,6 @@ impl Session {
             state.mux.release(channel);
             state.channels.remove(&channel)
         }));
-    }
-
-    /// Records why the session is over and wakes everybody. A frame that says so to the peer may still be sent.
-    pub(crate) fn fail(&self, error: SessionError) {
-        self.end_with(error.reason(), error.reason().text(), error);
     }
 
     /// Runs one call under the lock, then wakes whom it concerns.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tunnel_proto::mux::{Settings, Side};
 
 use crate::channel_io::ChannelIo;
-use crate::session::Session;
+use crate::session::{Session, Taken};
 
 /// A gateway's and an agent's session.
 pub(crate) fn sessions() -> (Session, Session) {
@@ -25,7 +25,7 @@ pub(crate) fn carry(from: &Session, to: &Session) -> usize {
     }) {}
     let count = frames.len();
     // A session that is over says so by an error.
-    while to.link().handle_frames(|| frames.pop_front().map(Ok)).is_ok_and(|more| more) {}
+    while to.link().handle_frames(|| frames.pop_front().map(Ok)) == Ok(Taken::Some) {}
     count
 }
 

@@ -6,7 +6,7 @@ use super::channel::{Channel, Live};
 use super::{Event, Mux, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
 use crate::id::ChannelId;
-use crate::limit::CONTROL_QUEUED_MAX;
+use crate::limit::{CONTROL_QUEUED_MAX, REPLAY_FRAME_BYTES};
 use crate::reason::Reason;
 
 impl Mux {
@@ -31,7 +31,7 @@ impl Mux {
             self.replay.acknowledge(sent, acknowledged, &mut self.budget);
         }
         // Answers that the peer does not collect must not pile up here by its word.
-        if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > 2 * self.settings.replay_max {
+        if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > self.replay_bound() {
             return Err(SessionError::Exhausted);
         }
         match frame.body {
@@ -93,6 +93,11 @@ impl Mux {
             },
             Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
         }
+    }
+
+    /// What may be kept altogether: payload stops at `replay_max`, and as much again is for what is no payload.
+    fn replay_bound(&self) -> u64 {
+        2 * self.settings.replay_max.max((CONTROL_QUEUED_MAX * REPLAY_FRAME_BYTES) as u64)
     }
 
     fn handle_open(&mut self, now: Instant, open: Open) -> Result<(), SessionError> {

@@ -150,6 +150,24 @@ fn full_replay_is_backpressure_and_never_loss() {
 }
 
 #[test]
+fn bound_smaller_than_what_is_always_free_ends_no_honest_session() {
+    let mut pair = Pair::new(|settings| settings.replay_max = 1024);
+    let (now, channel) = (pair.now, pair.channel);
+    let mut sent = Vec::new();
+    let mut written = 0;
+    while let Room::Bytes(taken) = pair.gateway.write(channel, &mut Bytes::from(vec![7; 10_000])) {
+        written += taken;
+        sent.extend(frames(&mut pair.gateway, now));
+    }
+    assert!(pair.gateway.stats().replay_bytes > 8 * 1024, "{:?}", pair.gateway.stats());
+    // It speaks before it has heard any of that.
+    pair.agent.reset(channel, Reason::Cancelled);
+    carry(now, &mut pair.agent, &mut pair.gateway);
+    assert_eq!(pair.gateway.read(channel), Read::Reset(Reason::Cancelled));
+    assert!(pair.gateway.is_up() && written > 0);
+}
+
+#[test]
 fn grace_ends_every_channel_by_its_name_and_gives_the_budget_back() {
     let mut pair = Pair::new(|_| {});
     pair.gateway.write(pair.channel, &mut Bytes::from_static(b"lost"));

@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 use tunnel_proto::mux::SessionError;
 
 use super::decode::FrameReader;
-use crate::session::{Link, LinkEnd};
+use crate::session::{Link, LinkEnd, Taken};
 
 /// A timer that fires later than this shows that this process stood still: it was frozen, or starved of its processor.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
@@ -50,14 +50,17 @@ where
     let mut replaced = pin!(link.replaced());
     let mut timer = pin!(Timer::new());
     // Who read the handshake may hold frames that came with it.
-    take_buffered(link, reader).await?;
+    if !take_buffered(link, reader).await? {
+        return Ok(Fed::Replaced);
+    }
     loop {
         timer.as_mut().arm(link.poll_timeout());
         tokio::select! {
             () = &mut ended => return Err(session.end().unwrap_or(SessionError::Ended)),
             () = &mut replaced => return Ok(Fed::Replaced),
             more = reader.fill() => match more {
-                Ok(true) => take_buffered(link, reader).await?,
+                Ok(true) if take_buffered(link, reader).await? => {}
+                Ok(true) => return Ok(Fed::Replaced),
                 Ok(false) => return Ok(Fed::LinkGone),
                 Err(error) => {
                     tracing::debug!(%error, "the link broke");
@@ -69,19 +72,23 @@ where
     }
 }
 
-/// Hands over every whole frame that the reader holds.
-async fn take_buffered<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<(), SessionError>
+/// Hands over every whole frame that the reader holds. Returns whether the link still carries the session.
+async fn take_buffered<B>(link: &Link, reader: &mut FrameReader<B>) -> Result<bool, SessionError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    while link.handle_frames(|| reader.next_buffered())? {
-        // Those whom the frames woke may wait for this very thread.
-        tokio::task::yield_now().await;
+    loop {
+        match link.handle_frames(|| reader.next_buffered())? {
+            Taken::All => break,
+            Taken::Ignored => return Ok(false),
+            // Those whom the frames woke may wait for this very thread.
+            Taken::Some => tokio::task::yield_now().await,
+        }
     }
     // A link that always has more would never let go of the thread either.
     tokio::task::coop::consume_budget().await;
-    Ok(())
+    Ok(true)
 }
 
 pin_project_lite::pin_project! {
@@ -190,6 +197,24 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         let end = tokio::time::timeout(2 * STALL_GRACE, driving).await.expect("missed");
         assert_eq!(end, LinkEnd::Over(SessionError::KeepaliveTimedOut));
+    }
+
+    #[tokio::test]
+    async fn what_still_comes_on_a_link_that_was_replaced_is_left_alone() {
+        for _ in 0..100 {
+            let settings = Settings { resume_grace: Some(Duration::from_secs(30)), ..Settings::new(Side::Gateway) };
+            let session = Session::new(settings);
+            let link = session.link();
+            let (sender, pieces) = tokio::sync::mpsc::channel(4);
+            let mut driving = pin!(drive(&link, reader(pieces)));
+            assert!(futures_util::poll!(driving.as_mut()).is_pending());
+            for _ in 0..4 {
+                sender.send(ping()).await.expect("read");
+            }
+            drop(session.resume(0).expect("nothing was sent"));
+            assert_eq!(driving.await, LinkEnd::Replaced);
+            assert!(!session.was_heard());
+        }
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tunnel_proto::frame::Frame;
 use tunnel_proto::mux::SessionError;
 
-use super::state::{State, register};
+use super::state::{Current, State, register};
 use super::{FRAMES_PER_LOCK, Session, now};
 
 /// One link's hold on a session. What a link says or does after another one took over is ignored, so that a byte which
@@ -29,6 +29,17 @@ pub enum LinkEnd {
     Replaced,
     /// The session is over.
     Over(SessionError),
+}
+
+/// What became of frames that arrived together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All were handled.
+    All,
+    /// There are more: call again.
+    Some,
+    /// Another link carries the session now; what is left is of no interest.
+    Ignored,
 }
 
 impl LinkEnd {
@@ -60,11 +71,18 @@ impl Session {
             state.mux.link_lost(now());
             let received = state.mux.received();
             state.mux.resume(now(), peer_received)?;
-            Ok(state.next_link(received))
+            // Of the link before, which has nothing to say any more. It has to hear that, or its stream never ends.
+            let stale = state.transmit.take();
+            let number = state.link.number + 1;
+            let before = std::mem::replace(&mut state.link, Current::new(number));
+            Ok((number, received, state.link.replaced.clone(), before.replaced, stale))
         });
         match resumed {
-            Ok((number, received, before, replaced)) => {
+            Ok((number, received, replaced, before, stale)) => {
                 before.cancel();
+                if let Some(stale) = stale {
+                    stale.wake();
+                }
                 Ok((Link { session: self.clone(), number, replaced }, received))
             }
             Err(error) => {
@@ -118,8 +136,7 @@ impl Session {
             ended
         });
         if ended {
-            self.shared.said.cancel();
-            self.shared.ended.cancel();
+            self.tell_end(true);
         }
     }
 }
@@ -172,7 +189,7 @@ impl Link {
                 () = self.replaced.cancelled() => return LinkEnd::Replaced,
                 () = self.session.ended() => {}
                 () = tokio::time::sleep_until(deadline.into()) => {
-                    if let Err(error) = self.session.with(|state| state.mux.handle_timeout(now())) {
+                    if let Err(error) = self.handle_timeout() {
                         self.session.record_end(&error);
                     }
                 }
@@ -226,34 +243,34 @@ impl Link {
 
     /// The link's outgoing half is gone: what the session still has to say about its end is never said.
     pub(crate) fn transmit_gone(&self) {
-        let (waker, holds) = self.session.with(|state| {
+        let (waker, is_said) = self.session.with(|state| {
             let holds = self.holds(state);
             state.link.mute |= holds;
-            (if holds { state.transmit.take() } else { None }, holds && !state.mux.is_up())
+            let is_over = !state.mux.is_up() && !state.mux.is_detached();
+            (if holds { state.transmit.take() } else { None }, holds && is_over)
         });
         drop(waker);
-        if holds {
+        if is_said {
             self.session.shared.said.cancel();
         }
     }
 
-    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too. Returns
-    /// whether it is to be called again for the rest.
+    /// Takes frames that arrived together. `next` gives one after the other; its error ends the session too.
     pub(crate) fn handle_frames(
         &self,
         mut next: impl FnMut() -> Option<Result<Frame, SessionError>>,
-    ) -> Result<bool, SessionError> {
+    ) -> Result<Taken, SessionError> {
         let now = now();
         self.session.with(|state| {
             if !self.holds(state) {
-                return Ok(false);
+                return Ok(Taken::Ignored);
             }
             for _ in 0..FRAMES_PER_LOCK {
-                let Some(frame) = next() else { return Ok(false) };
+                let Some(frame) = next() else { return Ok(Taken::All) };
                 frame.and_then(|frame| state.mux.handle_frame(now, frame))?;
                 state.link.heard = true;
             }
-            Ok(true)
+            Ok(Taken::Some)
         })
     }
 
@@ -270,20 +287,27 @@ impl Link {
     /// The peer broke a rule on this link, or it timed out. Ends the session, unless another link has it by now or it
     /// waits for one.
     pub(crate) fn fail(&self, error: SessionError) -> LinkEnd {
-        {
-            let state = self.session.shared.state.lock();
-            if !self.holds(&state) {
-                return LinkEnd::Replaced;
+        // Under one hold of the lock: another link may be about to take over, and that one broke no rule.
+        let (end, is_said) = self.session.with(|state| {
+            if !self.holds(state) {
+                return (LinkEnd::Replaced, None);
             }
             if state.mux.is_detached() {
-                return LinkEnd::Lost;
+                return (LinkEnd::Lost, None);
             }
+            let is_said = state.close(error.reason(), error.reason().text(), error);
+            (LinkEnd::Over(state.end.clone().unwrap_or(SessionError::Ended)), Some(is_said))
+        });
+        if let Some(is_said) = is_said {
+            self.session.tell_end(is_said);
         }
-        self.session.fail(error);
-        LinkEnd::Over(self.session.end().unwrap_or(SessionError::Ended))
+        end
     }
 
     fn holds(&self, state: &State) -> bool {
         state.link.number == self.number
     }
 }
+
+#[cfg(test)]
+mod tests;

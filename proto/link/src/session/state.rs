@@ -39,7 +39,7 @@ pub(super) struct Current {
 }
 
 impl Current {
-    fn new(number: u64) -> Self {
+    pub(super) fn new(number: u64) -> Self {
         Self { number, replaced: CancellationToken::new(), heard: false, mute: false }
     }
 }
@@ -99,13 +99,11 @@ impl State {
         }
     }
 
-    /// Makes room for the next link. Returns its number, `received` as it came, the signal for the link before, and
-    /// the new one's.
-    pub(super) fn next_link(&mut self, received: u64) -> (u64, u64, CancellationToken, CancellationToken) {
-        let next = Current::new(self.link.number + 1);
-        let (number, replaced) = (next.number, next.replaced.clone());
-        let before = std::mem::replace(&mut self.link, next);
-        (number, received, before.replaced, replaced)
+    /// Ends the session; the first reason counts. Returns whether nothing is left to be said about it.
+    pub(super) fn close(&mut self, reason: Reason, detail: &str, error: SessionError) -> bool {
+        self.mux.close(reason, detail);
+        self.end.get_or_insert(error);
+        self.link.mute || self.mux.is_ended()
     }
 
     pub(super) fn or_wait_to_write(&mut self, channel: ChannelId, context: &Context<'_>, room: Room) -> Poll<Room> {

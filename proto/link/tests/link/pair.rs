@@ -185,7 +185,8 @@ pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 's
     });
 }
 
-fn serve_rpc<F>(
+/// Answers the RPC on a stream.
+pub(crate) fn serve_rpc<F>(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
     answer: impl Fn(FrameReader<RequestBody>, Arc<Pace>) -> F + Send + 'static,
@@ -220,7 +221,8 @@ pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'stati
     soon(answer).await
 }
 
-async fn serve(session: &Session) {
+/// The agent's end of every channel: a loopback port.
+pub(crate) async fn serve(session: &Session) {
     let mut channels = JoinSet::new();
     while let Some(incoming) = session.accept().await {
         channels.spawn(serve_channel(incoming));
