@@ -131,7 +131,10 @@ impl<N: Network> Agent<N> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;
         if let Some(carried) = carried {
+            let session = carried.session.clone();
             carried.end(Reason::Shutdown).await;
+            let error = session.end().unwrap_or(SessionError::Ended);
+            (self.observer)(AgentEvent::SessionEnded { error: &error });
         }
         result
     }
