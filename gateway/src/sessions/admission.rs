@@ -94,7 +94,7 @@ impl Admission {
             return Ok(Admitted { welcome, link, session });
         }
         let keys = ResumeKeys::default();
-        let secret = if resumes { keys.next().map_err(|_| no_randomness())? } else { Bytes::new() };
+        let secret = if resumes { keys.first().map_err(|_| no_randomness())? } else { Bytes::new() };
         let tunnel = Session::new(self.settings(hello, resumes));
         let link = tunnel.link();
         let Candidate { workspace, token, peer, hello } = candidate;
@@ -155,7 +155,7 @@ impl Admission {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let secret = session.keys.next().map_err(|_| no_randomness())?;
+        let secret = session.keys.next(&resume.secret).map_err(|_| no_randomness())?;
         let (link, received) = match session.tunnel.resume(resume.received) {
             Ok(resumed) => resumed,
             Err(error) => {
