@@ -14,7 +14,8 @@
 //! tokio's own choice and is seeded only under `--cfg tokio_unstable`; the tests hold with and without it. h2 reads
 //! the real clock to forget reset streams; nothing here depends on that.
 //!
-//! To repeat one seed: `SIMULATION_SEED=7 cargo test -p e2e --test simulation`.
+//! To repeat one seed: `SIMULATION_SEED=7 cargo test -p e2e --test simulation`. For a long search:
+//! `SIMULATION_TIMES=50`.
 
 #![allow(
     clippy::unwrap_used,

@@ -148,11 +148,11 @@ impl<N: Network> Agent<N> {
             let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            match decide(failure, up, failures, (self.roll)(), &self.backoff) {
+            // While somebody's connections wait, patience has another price.
+            let backoff = if carried.is_some() { self.backoff.resuming() } else { self.backoff };
+            match decide(failure, up, failures, (self.roll)(), &backoff) {
                 Next::Stop(ended) => return Err(ended),
                 Next::Redial { after, cause } => {
-                    // While somebody's connections wait, patience has another price.
-                    let after = if carried.is_some() { after.min(self.backoff.resume_max) } else { after };
                     let lasted = started.elapsed();
                     warn!(
                         cause,

@@ -46,11 +46,12 @@ pub(crate) const GIVEN_UP: Duration = NOTICED.saturating_add(GRACE).saturating_a
 /// Steps between two looks at the machines' invariants.
 const LOOK_EVERY: u32 = 8;
 
-/// Runs a scenario once per seed.
+/// Runs a scenario once per seed; over `SIMULATION_TIMES` times as many seeds, if that is set.
 pub(crate) fn for_seeds(seeds: std::ops::Range<u64>, scenario: impl Fn(u64)) {
-    match std::env::var("SIMULATION_SEED") {
-        Ok(seed) => scenario(seed.parse().expect("SIMULATION_SEED is a number")),
-        Err(_) => seeds.for_each(scenario),
+    let set = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match set("SIMULATION_SEED") {
+        Some(seed) => scenario(seed),
+        None => (seeds.start..seeds.end * set("SIMULATION_TIMES").unwrap_or(1)).for_each(scenario),
     }
 }
 

@@ -132,7 +132,7 @@ impl Fault {
 fn storm(seed: u64) -> Vec<String> {
     let (mut net, generation) = behind_middle(seed);
     let mut work: Vec<Outcome<Moved>> = Vec::new();
-    let time = Duration::from_secs(8);
+    let time = Duration::from_secs(6);
     for _ in 0..2 {
         let rolls = net.rolls.fork();
         work.push(net.user("well", move |session| user::busy(session, rolls, time)));
@@ -164,7 +164,7 @@ fn storm(seed: u64) -> Vec<String> {
 
 #[test]
 fn whatever_happens_to_links_loses_repeats_and_moves_no_byte() {
-    for_seeds(0..24, |seed| {
+    for_seeds(0..8, |seed| {
         storm(seed);
     });
 }
@@ -362,6 +362,26 @@ fn drain_while_a_session_waits_for_its_link_ends_it_by_name_and_leaves_nothing()
         net.bounce(GATEWAY);
         net.up("well", before);
         assert_eq!(net.ends_of(before, Side::Agent), Some(SessionError::LinkLost), "nobody knows it any more");
+        net.finish();
+    });
+}
+
+#[test]
+fn gateway_that_ends_right_after_its_drain_has_said_why_over_a_second_link_too() {
+    for_seeds(0..4, |seed| {
+        let (mut net, before) = behind_middle(seed);
+        net.shared.middle.cut(Cut::Both);
+        up_again(&mut net, [1, 1], BACK);
+        let more = net.rolls.millis(100, 2_000);
+        net.run(more);
+        let drained = net.on_gateway(drain);
+        net.wait("the drain", SOON, &drained);
+        net.crash(GATEWAY);
+        net.until("the agent hears of it", Duration::from_secs(1), |shared| is_down(shared, Side::Agent));
+        let ended = net.shared.newest("well", Side::Agent).expect("a session").session.end();
+        assert!(matches!(ended, Some(SessionError::Closed { reason: Reason::Shutdown, .. })), "{ended:?}");
+        net.bounce(GATEWAY);
+        net.up("well", before);
         net.finish();
     });
 }

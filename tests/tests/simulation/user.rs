@@ -127,7 +127,7 @@ pub(crate) async fn busy(session: Session, mut rolls: Rolls, time: Duration) -> 
         let start = Instant::now();
         let mut total = 0;
         while start.elapsed() < time {
-            let bytes = usize::try_from(rolls.next() % 1_000_000).expect("small");
+            let bytes = usize::try_from(rolls.next() % 400_000).expect("small");
             let moved = match rolls.next() % 3 {
                 0 => echo(session.clone(), bytes).await,
                 1 => upload(session.clone(), bytes).await,
@@ -136,6 +136,7 @@ pub(crate) async fn busy(session: Session, mut rolls: Rolls, time: Duration) -> 
             let (moved, _) = moved?;
             assert_eq!(moved, bytes);
             total += bytes;
+            tokio::time::sleep(rolls.millis(0, 50)).await;
         }
         Ok(total)
     })

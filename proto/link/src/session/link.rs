@@ -211,15 +211,17 @@ impl Link {
         polled
     }
 
-    /// The link's outgoing half is gone: what the session still has to say about its end is never said.
+    /// The link's outgoing half is gone: what the session still has to say about its end is never said, unless another
+    /// link comes before the end.
     pub(crate) fn transmit_gone(&self) {
-        let (waker, holds) = self.session.with(|state| {
+        let (waker, never) = self.session.with(|state| {
             let holds = self.holds(state);
             state.link.mute |= holds;
-            (if holds { state.transmit.take() } else { None }, holds && !state.mux.is_up())
+            let is_over = !state.mux.is_up() && !state.mux.is_detached();
+            (if holds { state.transmit.take() } else { None }, holds && is_over)
         });
         drop(waker);
-        if holds {
+        if never {
             self.session.shared.said.cancel();
         }
     }
