@@ -50,6 +50,10 @@ struct Pipe {
     gateway: CancellationToken,
     up_deaf: AtomicBool,
     down_deaf: AtomicBool,
+    late: AtomicBool,
+    /// What it has taken from the agent and does not hand on yet.
+    kept: Mutex<Vec<u8>>,
+    hand_on: CancellationToken,
 }
 
 impl Middle {
@@ -79,6 +83,21 @@ impl Middle {
                 pipe.down_deaf.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Takes what comes from agents and keeps it for later.
+    pub(crate) fn keep(&self) {
+        for pipe in self.pipes().iter() {
+            pipe.late.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands on what it [kept](Self::keep), of connections too of which the agent's side is gone. Returns how many bytes
+    /// that are.
+    pub(crate) fn hand_on(&self) -> usize {
+        let pipes = self.pipes();
+        pipes.iter().for_each(|pipe| pipe.hand_on.cancel());
+        pipes.iter().map(|pipe| pipe.kept.lock().unwrap().len()).sum()
     }
 
     /// Forgets connections, as a process that ends does.
@@ -119,7 +138,10 @@ async fn carry(mut agent: TcpStream, pipe: Arc<Pipe>) {
         () = both(&pipe.agent, &pipe.gateway) => {}
         () = pipe.agent.cancelled() => {
             drop(agent);
-            pipe.gateway.cancelled().await;
+            tokio::select! {
+                () = pipe.gateway.cancelled() => {}
+                () = hand_on(&mut gateway, &pipe) => {}
+            }
         }
         () = pipe.gateway.cancelled() => {
             drop(gateway);
@@ -136,24 +158,39 @@ async fn both(one: &CancellationToken, other: &CancellationToken) {
     other.cancelled().await;
 }
 
+/// Says late what an agent said that is gone by now.
+async fn hand_on(gateway: &mut TcpStream, pipe: &Pipe) {
+    pipe.hand_on.cancelled().await;
+    let kept = std::mem::take(&mut *pipe.kept.lock().unwrap());
+    gateway.write_all(&kept).await.ok();
+    std::future::pending().await
+}
+
 async fn copy_both(agent: &mut TcpStream, gateway: &mut TcpStream, pipe: &Pipe) {
     let (mut from_agent, mut to_agent) = tokio::io::split(agent);
     let (mut from_gateway, mut to_gateway) = tokio::io::split(gateway);
     tokio::join!(
-        copy(&mut from_agent, &mut to_gateway, &pipe.up_deaf),
-        copy(&mut from_gateway, &mut to_agent, &pipe.down_deaf),
+        copy(&mut from_agent, &mut to_gateway, &pipe.up_deaf, Some(pipe)),
+        copy(&mut from_gateway, &mut to_agent, &pipe.down_deaf, None),
     );
 }
 
 /// Carries one direction. Its end, and that it broke, are swallowed too.
-async fn copy(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin), deaf: &AtomicBool) {
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    deaf: &AtomicBool,
+    keeper: Option<&Pipe>,
+) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let read = from.read(&mut buffer).await.unwrap_or(0);
-        if deaf.load(Ordering::Relaxed) {
+        let keeper = keeper.filter(|pipe| pipe.late.load(Ordering::Relaxed));
+        if keeper.is_some() || deaf.load(Ordering::Relaxed) {
             if read == 0 {
                 return std::future::pending().await;
             }
+            keeper.inspect(|pipe| pipe.kept.lock().unwrap().extend_from_slice(&buffer[..read]));
             continue;
         }
         if read == 0 {

@@ -258,6 +258,31 @@ fn cut_that_only_the_gateway_noticed_waits_for_the_agent_to_notice() {
     for_seeds(0..8, |seed| one_side(seed, Cut::Gateway));
 }
 
+#[test]
+fn bytes_of_an_old_link_that_arrive_after_the_next_one_took_over_do_not_count_twice() {
+    for_seeds(0..8, |seed| {
+        let (mut net, generation) = behind_middle(seed);
+        let work = net.user("well", |session| user::slowly(session, Duration::from_secs(2)));
+        let into = net.rolls.millis(100, 500);
+        net.run(into);
+        net.shared.middle.keep();
+        net.run(Duration::from_millis(50));
+        net.shared.middle.cut(Cut::Agent);
+        net.note("the agent's side is cut");
+        up_again(&mut net, [1, 1], BACK);
+        let more = net.rolls.millis(0, 300);
+        net.run(more);
+        let late = net.shared.middle.hand_on();
+        net.note("the old link says the rest");
+        assert!(late > 10_000, "{late}");
+        let moved = net.wait("the work ends", SOON, &work);
+        assert!(moved.is_ok_and(|(bytes, _)| bytes > 50_000), "{moved:?}");
+        goes_on(&mut net, generation);
+        assert_eq!(net.links("well"), [2, 2]);
+        net.finish();
+    });
+}
+
 /// Cuts the link and keeps the agent away until something was done; returns what that gave.
 fn while_detached<T>(net: &mut Net, work: impl FnOnce(&mut Net) -> T) -> T {
     net.sim.partition(MIDDLE, "agent");
@@ -281,8 +306,9 @@ fn channels_opened_and_halves_ended_while_there_is_no_link_go_on_over_the_next()
         let halved = net.user("well", |session| user::upload_ending_detached(session, 300_000));
         net.run(Duration::from_millis(500));
         let (uploads, knock) = while_detached(&mut net, |net| {
-            let uploads: Vec<_> =
-                (0..20).map(|number| net.user("well", move |session| user::upload(session, 1 + number * 7_919))).collect();
+            let uploads: Vec<_> = (0..20)
+                .map(|number| net.user("well", move |session| user::upload(session, 1 + number * 7_919)))
+                .collect();
             let knock = net.user("well", user::knock);
             net.run(Duration::from_millis(200));
             assert!(!knock.is_there() && uploads.iter().all(|upload| !upload.is_there()));
@@ -367,7 +393,7 @@ fn drain_while_a_session_waits_for_its_link_ends_it_by_name_and_leaves_nothing()
 }
 
 #[test]
-fn gateway_that_ends_right_after_its_drain_has_said_why_over_a_second_link_too() {
+fn gateway_that_drains_says_why_over_a_second_link_too() {
     for_seeds(0..4, |seed| {
         let (mut net, before) = behind_middle(seed);
         net.shared.middle.cut(Cut::Both);
