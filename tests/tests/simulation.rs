@@ -2,19 +2,20 @@
 //! chosen moments, and each scenario over several seeds.
 //!
 //! What is real: HTTP/2 and the RPC (`tunnel_link::grpc`), the session and its machine, `splice`, the gateway's
-//! registry, the agent's redial decision and back-off. What is simulated: TCP, and around it the accept loop, the
-//! authentication (the bearer is the workspace's name) and the dial loop, which are small.
+//! admission and registry, and the whole agent but its sockets. What is simulated: TCP, and around it the gateway's
+//! accept loop and authentication (the bearer is the workspace's name), which are small.
 //!
 //! What the simulated TCP does not do, so that nobody expects it: it never sends a lost segment again. What falls into
-//! a partition is a hole for ever, so a session that said anything meanwhile cannot live on, even if the partition is
-//! short. `hold` and `release` are what a kernel's repeats look like from above: late, and nothing lost.
+//! a partition is a hole for ever, so a link on which anything was said meanwhile is dead, even if the partition is
+//! short, and the session needs another one. `hold` and `release` are what a kernel's repeats look like from above: late, and nothing lost.
 //! It has no bandwidth either; delay and windows are what bounds a transfer.
 //!
 //! The seed chooses latencies, moments and the rolls of the back-off. Which branch of a `select!` is looked at first is
 //! tokio's own choice and is seeded only under `--cfg tokio_unstable`; the tests hold with and without it. h2 reads
 //! the real clock to forget reset streams; nothing here depends on that.
 //!
-//! To repeat one seed: `SIMULATION_SEED=7 cargo test -p e2e --test simulation`.
+//! To repeat one seed: `SIMULATION_SEED=7 cargo test -p e2e --test simulation`. For a long search:
+//! `SIMULATION_TIMES=50`.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,10 +44,14 @@ mod gateway_host;
 mod herd;
 #[path = "simulation/latency.rs"]
 mod latency;
+#[path = "simulation/middle.rs"]
+mod middle;
 #[path = "simulation/net.rs"]
 mod net;
 #[path = "simulation/partition.rs"]
 mod partition;
+#[path = "simulation/resume.rs"]
+mod resume;
 #[path = "simulation/shared.rs"]
 mod shared;
 #[path = "simulation/takeover.rs"]

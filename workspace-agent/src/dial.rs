@@ -41,6 +41,9 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a closing session may take to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What an agent's session may hold in memory, all lanes together, in bytes.
+const SESSION_BUDGET: u64 = 64 * 1024 * 1024;
+
 /// Why an agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
 pub enum Ended {
@@ -130,6 +133,23 @@ impl<N: fmt::Debug> fmt::Debug for Agent<N> {
 }
 
 impl<N: Network> Agent<N> {
+    /// Makes an agent with one link, the default backoff, chance from the system, and nobody to tell.
+    #[must_use]
+    pub fn new(network: N, token: TokenSource, ports: Arc<Ports>) -> Self {
+        Self {
+            network: Arc::new(network),
+            token,
+            ports,
+            backoff: Backoff::default(),
+            roll: Box::new(rand::random),
+            instance: rand::random(),
+            lanes: 1,
+            join: None,
+            budget: ReplicaBudget::new(SESSION_BUDGET),
+            observer: Box::new(|_event| {}),
+        }
+    }
+
     /// Runs until `stop` or until only a person can help.
     ///
     /// # Errors
@@ -138,7 +158,10 @@ impl<N: Network> Agent<N> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;
         if let Some(carried) = carried {
+            let session = carried.session.clone();
             carried.end(Reason::Shutdown).await;
+            let error = session.end().unwrap_or(SessionError::Ended);
+            (self.observer)(AgentEvent::SessionEnded { error: &error });
         }
         result
     }
@@ -152,11 +175,11 @@ impl<N: Network> Agent<N> {
             let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            match decide(failure, up, failures, (self.roll)(), &self.backoff) {
+            // While somebody's connections wait, patience has another price.
+            let backoff = if carried.is_some() { self.backoff.resuming() } else { self.backoff };
+            match decide(failure, up, failures, (self.roll)(), &backoff) {
                 Next::Stop(ended) => return Err(ended),
                 Next::Redial { after, cause } => {
-                    // While somebody's connections wait, patience has another price.
-                    let after = if carried.is_some() { after.min(self.backoff.resume_max) } else { after };
                     let lasted = started.elapsed();
                     warn!(
                         cause,

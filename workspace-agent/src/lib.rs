@@ -8,15 +8,10 @@ pub mod ports;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tunnel_link::backoff::Backoff;
 use tunnel_proto::limit::LANES_MAX;
-use tunnel_proto::mux::ReplicaBudget;
 
 pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine};
 pub use self::ports::Ports;
-
-/// What an agent's session may hold in memory, all lanes together, in bytes.
-const SESSION_BUDGET: u64 = 64 * 1024 * 1024;
 
 /// What an agent needs to know.
 #[derive(Clone, Debug)]
@@ -36,18 +31,8 @@ impl Options {
     #[must_use]
     pub fn agent(self) -> Agent<Machine> {
         let Self { gateway, token, ports, lanes } = self;
-        Agent {
-            network: Arc::new(Machine { gateway, ports: ports.clone() }),
-            token,
-            ports,
-            backoff: Backoff::default(),
-            roll: Box::new(rand::random),
-            instance: rand::random(),
-            lanes: lanes.clamp(1, LANES_MAX),
-            join: None,
-            budget: ReplicaBudget::new(SESSION_BUDGET),
-            observer: Box::new(|_event| {}),
-        }
+        let network = Machine { gateway, ports: ports.clone() };
+        Agent { lanes: lanes.clamp(1, LANES_MAX), ..Agent::new(network, token, ports) }
     }
 }
 

@@ -36,6 +36,13 @@ impl Backoff {
         ceiling.mul_f64(roll.clamp(0.0, 1.0))
     }
 
+    /// Returns the bounds while a session waits for a link. Lower ceilings and not cut waits: those would be the same for
+    /// everybody, and a herd would come in step.
+    #[must_use]
+    pub fn resuming(&self) -> Self {
+        Self { max: self.max.min(self.resume_max), ..*self }
+    }
+
     /// Returns the failures to count from after a link that held for `up`.
     #[must_use]
     pub fn failures_after(&self, failures: u32, up: Duration) -> u32 {
@@ -63,6 +70,14 @@ mod tests {
         let spread: Vec<_> = (0..10_000_u32).map(|agent| backoff.delay(7, f64::from(agent) / 10_000.0)).collect();
         let in_first_second = spread.iter().filter(|delay| **delay < Duration::from_secs(1)).count();
         assert!(in_first_second < 400, "{in_first_second} redial within a second");
+    }
+
+    #[test]
+    fn lower_ceiling_while_a_session_waits_spreads_a_herd_over_all_of_it() {
+        let backoff = Backoff::default().resuming();
+        assert_eq!(backoff.delay(20, 1.0), Backoff::default().resume_max);
+        assert_eq!(backoff.delay(20, 0.25), Backoff::default().resume_max / 4);
+        assert_eq!(backoff.delay(1, 1.0), Backoff::default().first, "it begins as low");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) const SINK: u16 = 9;
 pub(crate) const SOURCE: u16 = 19;
 /// Reads a little, seldom.
 pub(crate) const SLOW: u16 = 29;
+/// Is told how many milliseconds to wait, and goes away then, whatever comes.
+pub(crate) const FICKLE: u16 = 39;
 /// Nothing listens there.
 pub(crate) const CLOSED: u16 = 1;
 
@@ -80,7 +82,7 @@ pub(crate) fn check_at(mut position: usize, mut bytes: &[u8]) {
 
 /// Starts every app of a host.
 pub(crate) async fn start(tasks: &mut JoinSet<()>, shared: &Arc<Shared>) -> std::io::Result<()> {
-    for port in [ECHO, SINK, SOURCE, SLOW] {
+    for port in [ECHO, SINK, SOURCE, SLOW, FICKLE] {
         let listener = TcpListener::bind(("0.0.0.0", port)).await?;
         tasks.spawn(serve(listener, port, shared.clone()));
     }
@@ -101,6 +103,7 @@ async fn serve(listener: TcpListener, port: u16, shared: Arc<Shared>) {
                         ECHO => echo(stream).await,
                         SINK => sink(stream, &shared).await,
                         SOURCE => source(stream, &shared).await,
+                        FICKLE => fickle(stream).await,
                         _ => slow(stream).await,
                     };
                     // A client that goes away in the middle is not an app's fault.
@@ -129,6 +132,13 @@ async fn source(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     write_pattern(&mut stream, total).await?;
     stream.shutdown().await?;
     shared.took(check_pattern(&mut stream).await?);
+    Ok(())
+}
+
+async fn fickle(mut stream: TcpStream) -> std::io::Result<()> {
+    let wait = Duration::from_millis(stream.read_u64().await?);
+    tokio::time::sleep(wait).await;
+    // What nobody read makes its kernel say that bytes were lost.
     Ok(())
 }
 

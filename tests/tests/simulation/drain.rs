@@ -13,10 +13,11 @@ use crate::gateway_host::{Gateway, RETRY_AFTER};
 use crate::net::{GATEWAY, Net, SOON, for_seeds};
 use crate::user;
 
-const REQUEST: DrainRequest = DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
+pub(crate) const REQUEST: DrainRequest =
+    DrainRequest { deadline: Duration::from_secs(5), redial_after: Duration::from_secs(1) };
 
 /// What `gateway::app` does at its end: tell agents, wait for channels, close sessions, cut the rest.
-async fn drain(gateway: Arc<Gateway>) -> Drained {
+pub(crate) async fn drain(gateway: Arc<Gateway>) -> Drained {
     let deadline = tokio::time::Instant::now() + REQUEST.deadline;
     for session in gateway.registry.all() {
         session.tunnel.drain(REQUEST.deadline, REQUEST.redial_after);

@@ -17,6 +17,7 @@ use turmoil::{Builder, Sim};
 
 use crate::agent::{self, AgentPlan};
 use crate::gateway_host::{self, Gateway};
+use crate::middle::{self, MIDDLE};
 use crate::shared::{Job, Shared, Witness};
 
 /// The only gateway's host.
@@ -34,14 +35,23 @@ pub(crate) const NOTICED: Duration = INTERVAL.saturating_add(TIMEOUT).saturating
 /// Bound on what should happen soon on a healthy network.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
+/// How long a session lives on without a link, where a test says nothing else. Longer than an agent waits for a welcome
+/// that never comes.
+pub(crate) const GRACE: Duration = Duration::from_secs(20);
+
+/// Bound on what it takes both sides to give a session up that lost its link at any moment: one more round of redials
+/// until the agent looks.
+pub(crate) const GIVEN_UP: Duration = NOTICED.saturating_add(GRACE).saturating_add(Duration::from_secs(4));
+
 /// Steps between two looks at the machines' invariants.
 const LOOK_EVERY: u32 = 8;
 
-/// Runs a scenario once per seed.
+/// Runs a scenario once per seed; over `SIMULATION_TIMES` times as many seeds, if that is set.
 pub(crate) fn for_seeds(seeds: std::ops::Range<u64>, scenario: impl Fn(u64)) {
-    match std::env::var("SIMULATION_SEED") {
-        Ok(seed) => scenario(seed.parse().expect("SIMULATION_SEED is a number")),
-        Err(_) => seeds.for_each(scenario),
+    let set = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match set("SIMULATION_SEED") {
+        Some(seed) => scenario(seed),
+        None => (seeds.start..seeds.end * set("SIMULATION_TIMES").unwrap_or(1)).for_each(scenario),
     }
 }
 
@@ -59,6 +69,11 @@ impl Rolls {
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+
+    /// Makes choices for somebody who makes them at another time.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self::new(self.next())
     }
 
     /// Uniform in `0.0..1.0`.
@@ -83,6 +98,8 @@ pub(crate) struct Shape {
     /// What time moves by; each one costs some microseconds for each host.
     pub(crate) tick: Duration,
     pub(crate) backoff: Backoff,
+    /// Zero ends a session with its link.
+    pub(crate) resume_grace: Duration,
 }
 
 impl Default for Shape {
@@ -95,7 +112,9 @@ impl Default for Shape {
                 first: Duration::from_millis(200),
                 max: Duration::from_secs(2),
                 healthy_after: Duration::from_secs(5),
+                resume_max: Duration::from_secs(1),
             },
+            resume_grace: GRACE,
         }
     }
 }
@@ -132,7 +151,7 @@ impl Net {
             .tcp_capacity(shape.tcp_capacity)
             .simulation_duration(Duration::from_secs(86_400))
             .build();
-        let shared = Shared::new(shape.backoff);
+        let shared = Shared::new(shape.clone());
         let for_gateway = shared.clone();
         sim.host(GATEWAY, move || gateway_host::run(for_gateway.clone()));
         Self { sim, shared, rolls: Rolls::new(seed), seed, steps: 0 }
@@ -140,8 +159,13 @@ impl Net {
 
     /// Starts a host with an agent for each workspace, and with the apps behind them.
     pub(crate) fn agent(&mut self, host: &str, workspaces: &[&str]) {
+        self.agent_via(GATEWAY, host, workspaces);
+    }
+
+    fn agent_via(&mut self, via: &'static str, host: &str, workspaces: &[&str]) {
         let plan = AgentPlan {
             host: host.to_owned(),
+            via,
             workspaces: workspaces.iter().map(|&name| name.to_owned()).collect(),
             seed: self.rolls.next(),
         };
@@ -151,10 +175,25 @@ impl Net {
 
     /// The usual world: the gateway and one agent, connected.
     pub(crate) fn with_agent(seed: u64) -> Self {
-        let mut net = Self::new(seed);
+        Self::with_agent_shaped(seed, &Shape::default())
+    }
+
+    pub(crate) fn with_agent_shaped(seed: u64, shape: &Shape) -> Self {
+        let mut net = Self::shaped(seed, shape);
         net.agent("agent", &["well"]);
         net.up("well", 0);
         net
+    }
+
+    /// Puts a box before the gateway. Call it once, before [`Net::agent_behind_middle`].
+    pub(crate) fn middle(&mut self) {
+        let middle = self.shared.middle.clone();
+        self.sim.host(MIDDLE, move || middle::run(middle.clone()));
+    }
+
+    /// Starts a host like [`Net::agent`], whose agents reach the gateway only through the box.
+    pub(crate) fn agent_behind_middle(&mut self, host: &str, workspaces: &[&str]) {
+        self.agent_via(MIDDLE, host, workspaces);
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -193,18 +232,36 @@ impl Net {
         }
     }
 
-    /// Waits until both sides have a session of the workspace that is newer than `after`; returns its generation.
+    /// Waits until both sides have a session of the workspace that is newer than `after`, on a link; returns its
+    /// generation.
     pub(crate) fn up(&mut self, workspace: &str, after: u64) -> u64 {
         let current = |shared: &Shared| {
             let name = workspace.parse().expect("a name");
-            let current = shared.gateway().registry.current(&name)?.generation.get();
+            let session = shared.gateway().registry.current(&name)?;
+            let current = session.generation.get();
             let agent = shared.newest(workspace, Side::Agent)?;
-            (current > after && agent.generation == current && agent.end.is_none()).then_some(current)
+            let up = !agent.is_down() && !session.tunnel.is_detached() && !session.tunnel.is_ended();
+            (up && current > after && agent.generation == current && agent.end.is_none()).then_some(current)
         };
         // The gateway itself may only be starting.
         self.run(Duration::from_millis(10));
         self.until("the agent is connected", 2 * SOON, |shared| current(shared).is_some());
         current(&self.shared).expect("it was there just now")
+    }
+
+    /// Returns how many links the workspace's newest session had, as the gateway and as the agent counts.
+    pub(crate) fn links(&self, workspace: &str) -> [u64; 2] {
+        [Side::Gateway, Side::Agent].map(|side| {
+            let newest = self.shared.newest(workspace, side).expect("a session");
+            newest.session.stats().links
+        })
+    }
+
+    /// Returns why one side's end of a session ended, if it did.
+    pub(crate) fn ends_of(&self, generation: u64, side: Side) -> Option<SessionError> {
+        let sessions = self.shared.sessions();
+        let witness = sessions.into_iter().find(|end| end.generation == generation && end.side == side);
+        witness.expect("there was such a session").end.map(|(_, error)| error)
     }
 
     /// Lets somebody on the gateway's host do something with the workspace's current session.
@@ -258,7 +315,7 @@ impl Net {
         // The memory of a process goes with it; here it is still there to be looked at.
         for witness in self.shared.sessions() {
             if witness.host == host {
-                witness.session.link_lost();
+                witness.session.close(Reason::SessionLost, "the process is gone");
             }
         }
     }
@@ -273,12 +330,16 @@ impl Net {
     pub(crate) fn finish(mut self) {
         self.note("the end");
         let began = self.now();
-        // An agent that still waits for its welcome has no session to say goodbye in.
-        let sessions = self.shared.sessions();
-        let known: BTreeSet<_> =
-            sessions.iter().filter(|end| end.side == Side::Agent).map(|end| end.generation).collect();
+        // An agent that still waits for its welcome, or for another link, has nobody to say goodbye to.
+        let up = |side| {
+            let sessions = self.shared.sessions().into_iter();
+            let up = sessions.filter(|end| end.side == side && !end.is_down());
+            up.map(|end| end.generation).collect::<BTreeSet<_>>()
+        };
+        let known: BTreeSet<_> = up(Side::Agent).intersection(&up(Side::Gateway)).copied().collect();
         self.shared.stop.cancel();
-        self.until("every session ended", SOON, |shared| {
+        let grace = self.shared.world.resume_grace;
+        self.until("every session ended", SOON + grace, |shared| {
             shared.sessions().iter().all(|witness| witness.session.is_ended())
         });
         self.until("every user is through", SOON, |shared| shared.jobs.load(Ordering::Relaxed) == 0);
@@ -306,7 +367,8 @@ fn check_empty(witness: &Witness) {
         drop(incoming);
     }
     let stats = witness.session.stats();
-    assert_eq!((stats.channels_live, stats.window_bytes, stats.queued_bytes), (0, 0, 0), "{witness:?}");
+    let left = (stats.channels_live, stats.window_bytes, stats.queued_bytes, stats.replay_bytes);
+    assert_eq!(left, (0, 0, 0, 0), "{witness:?}");
     assert_eq!(witness.session.broken_invariant(), None, "{witness:?}");
 }
 

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use gateway::sessions::registry::Registry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tunnel_link::backoff::Backoff;
 use tunnel_link::session::Session;
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Side};
 
 use crate::gateway_host::Gateway;
+use crate::middle::Middle;
+use crate::net::Shape;
 
 /// Something to do on the gateway's host.
 pub(crate) type Job = Box<dyn FnOnce(Arc<Gateway>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
@@ -28,8 +29,15 @@ pub(crate) struct Witness {
     pub(crate) side: Side,
     pub(crate) generation: u64,
     pub(crate) session: Session,
-    /// When it ended, and what its loop said why.
+    /// When it ended, and why.
     pub(crate) end: Option<(Duration, SessionError)>,
+}
+
+impl Witness {
+    /// Returns whether no link carries the session.
+    pub(crate) fn is_down(&self) -> bool {
+        self.session.is_ended() || self.session.is_detached()
+    }
 }
 
 /// An attempt of an agent to connect.
@@ -54,7 +62,10 @@ pub(crate) struct Shared {
     pub(crate) jobs: AtomicUsize,
     /// Bytes that apps read to their end, in order of these ends.
     pub(crate) taken: Mutex<Vec<usize>>,
-    pub(crate) backoff: Backoff,
+    /// Processes of agents that were started.
+    pub(crate) instances: AtomicU64,
+    pub(crate) middle: Arc<Middle>,
+    pub(crate) world: Shape,
 }
 
 /// How to reach a running gateway from outside.
@@ -76,8 +87,8 @@ pub(crate) fn now() -> Duration {
 }
 
 impl Shared {
-    pub(crate) fn new(backoff: Backoff) -> Arc<Self> {
-        Arc::new(Self { backoff, ..Self::default() })
+    pub(crate) fn new(world: Shape) -> Arc<Self> {
+        Arc::new(Self { world, ..Self::default() })
     }
 
     /// Writes a line of the log, from inside a host.

@@ -1,10 +1,12 @@
 //! Two agents with the token of one workspace. The newest wins.
 
+use std::time::Duration;
+
 use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::mux::{SessionError, Side};
 use tunnel_proto::reason::Reason;
 
-use crate::net::{GATEWAY, NOTICED, Net, SOON, for_seeds};
+use crate::net::{GATEWAY, GIVEN_UP, NOTICED, Net, SOON, for_seeds};
 use crate::user;
 
 fn current(net: &Net) -> Option<u64> {
@@ -43,21 +45,44 @@ fn second_agent_displaces_the_first_which_stops_and_takes_nothing_with_it() {
     });
 }
 
+/// Lets a newer agent take over behind the back of the first one, whose link is gone, and repairs the network after
+/// both could notice and `more` went by.
+fn displaced_behind_a_partition(seed: u64, more: Duration) -> (Net, u64) {
+    let mut net = Net::with_agent(seed);
+    let before = net.up("well", 0);
+    let phase = net.rolls.millis(0, 4_000);
+    net.run(phase);
+    net.sim.partition(GATEWAY, "agent");
+    net.agent("newer", &["well"]);
+    let after = net.up("well", before);
+    // The gateway's farewell to the first one is never heard, and its release comes late.
+    net.run(NOTICED + more);
+    assert_eq!(current(&net), Some(after));
+    echoes(&mut net);
+    net.sim.repair(GATEWAY, "agent");
+    (net, after)
+}
+
 #[test]
-fn agent_that_is_displaced_behind_a_partition_comes_back_as_the_newest_and_it_ends_there() {
+fn agent_that_comes_back_for_a_session_that_a_newer_agent_took_over_stops() {
     for_seeds(0..8, |seed| {
-        let mut net = Net::with_agent(seed);
-        let before = net.up("well", 0);
-        let phase = net.rolls.millis(0, 4_000);
-        net.run(phase);
-        net.sim.partition(GATEWAY, "agent");
-        net.agent("newer", &["well"]);
-        let after = net.up("well", before);
-        // The gateway's farewell to the first one is never heard, and its release comes late.
-        net.run(NOTICED);
+        let (mut net, after) = displaced_behind_a_partition(seed, Duration::ZERO);
+        net.until("the first agent stops", SOON, |shared| shared.why_stopped("agent").is_some());
+        let why = net.shared.why_stopped("agent").expect("it did");
+        assert!(why.contains("a newer agent with the same token took over"), "{why}");
+        net.run(2 * NOTICED);
         assert_eq!(current(&net), Some(after));
+        assert_eq!(net.shared.why_stopped("newer"), None);
+        assert_eq!(net.links("well"), [1, 1], "the newer one noticed nothing");
         echoes(&mut net);
-        net.sim.repair(GATEWAY, "agent");
+        net.finish();
+    });
+}
+
+#[test]
+fn agent_that_gave_its_session_up_behind_a_partition_comes_back_as_the_newest_and_it_ends_there() {
+    for_seeds(0..8, |seed| {
+        let (mut net, after) = displaced_behind_a_partition(seed, GIVEN_UP - NOTICED);
         let last = net.up("well", after);
         net.until("the other agent stops", SOON, |shared| shared.why_stopped("newer").is_some());
         // One stops for good, so the two never take turns.

@@ -9,6 +9,7 @@ use tunnel_link::channel_io::ChannelError;
 use tunnel_link::session::Session;
 
 use crate::apps::{self, check_pattern, write_pattern};
+use crate::net::Rolls;
 
 /// How a user's work ended: bytes moved and the time it took, or the channel's fault.
 pub(crate) type Moved = Result<(usize, Duration), ChannelError>;
@@ -118,4 +119,58 @@ pub(crate) async fn knock(session: Session) -> Result<(), tunnel_proto::reason::
     let answer = accepted.await.expect("an answer");
     drop(channel);
     answer
+}
+
+/// Uploads, downloads and echoes, one after the other, until the time is over. Returns how many bytes that were.
+pub(crate) async fn busy(session: Session, mut rolls: Rolls, time: Duration) -> Moved {
+    timed(async {
+        let start = Instant::now();
+        let mut total = 0;
+        while start.elapsed() < time {
+            let bytes = usize::try_from(rolls.next() % 400_000).expect("small");
+            let moved = match rolls.next() % 3 {
+                0 => echo(session.clone(), bytes).await,
+                1 => upload(session.clone(), bytes).await,
+                _ => download(session.clone(), bytes, bytes / 2).await,
+            };
+            let (moved, _) = moved?;
+            assert_eq!(moved, bytes);
+            total += bytes;
+            tokio::time::sleep(rolls.millis(0, 50)).await;
+        }
+        Ok(total)
+    })
+    .await
+}
+
+/// Waits until no link carries the session.
+pub(crate) async fn detached(session: &Session) {
+    while !session.is_detached() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Sends bytes, finishes only when no link carries the session, and then hears how many arrived.
+pub(crate) async fn upload_ending_detached(session: Session, total: usize) -> Moved {
+    timed(async {
+        let (mut channel, _accepted) = session.channel(apps::SINK);
+        write_pattern(&mut channel, total).await?;
+        detached(&session).await;
+        channel.shutdown().await?;
+        let count = channel.read_u64().await?;
+        assert_eq!(channel.read(&mut [0]).await?, 0, "nothing after the count");
+        Ok(usize::try_from(count).expect("64 bits"))
+    })
+    .await
+}
+
+/// Chats with an app that goes away after a while; returns how that looks.
+pub(crate) async fn fickle(session: Session, wait: Duration) -> ChannelError {
+    let (mut channel, _accepted) = session.channel(apps::FICKLE);
+    let chatting = async {
+        channel.write_u64(u64::try_from(wait.as_millis()).expect("short")).await?;
+        channel.write_all(apps::piece(0, 10_000)).await?;
+        channel.read_u8().await
+    };
+    fault(&chatting.await.expect_err("it says nothing"))
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use bytes::Bytes;
+use tunnel_proto::mux::Side;
 
 use super::*;
 use crate::shuttle::{Count, carry, incoming, joined, sessions, settle};
@@ -191,4 +192,53 @@ fn last_word_that_nobody_will_ever_send_is_not_waited_for() {
     gateway.link().transmit_gone();
     assert_eq!(count.get(), 1);
     assert!(said.as_mut().poll(&mut context).is_ready());
+}
+
+fn that_outlives_its_link() -> Session {
+    Session::new(Settings { resume_grace: Some(Duration::from_secs(30)), ..Settings::new(Side::Gateway) })
+}
+
+/// Takes all that a link has to say; returns whether that was all for ever.
+fn exhaust(link: &Link, context: &Context<'_>) -> bool {
+    loop {
+        match link.poll_transmit(context, |_frame| true) {
+            Poll::Ready(true) => {}
+            Poll::Ready(false) => return true,
+            Poll::Pending => return false,
+        }
+    }
+}
+
+fn has_said(session: &Session) -> bool {
+    std::pin::pin!(session.said()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[test]
+fn link_that_is_replaced_is_woken_and_has_nothing_more_to_say() {
+    let session = that_outlives_its_link();
+    let (count, waker) = Count::new();
+    let context = Context::from_waker(&waker);
+    let old = session.link();
+    assert!(!exhaust(&old, &context));
+    let (new, _received) = session.resume(0).expect("it lives");
+    assert_eq!(count.get(), 1);
+    assert!(exhaust(&old, &context));
+    assert!(!exhaust(&new, &context));
+    session.close(Reason::Shutdown, "");
+    assert_eq!(count.get(), 2, "the new one's waker was not taken away");
+}
+
+#[test]
+fn last_word_of_a_session_that_was_resumed_is_waited_for() {
+    let session = that_outlives_its_link();
+    let context = Context::from_waker(Waker::noop());
+    let old = session.link();
+    assert_eq!(old.lost(), LinkEnd::Lost);
+    old.transmit_gone();
+    assert!(!has_said(&session), "another link may come");
+    let (new, _received) = session.resume(0).expect("it lives");
+    session.close(Reason::Shutdown, "");
+    assert!(!has_said(&session));
+    assert!(exhaust(&new, &context));
+    assert!(has_said(&session));
 }
