@@ -4,6 +4,7 @@
 //! * [`channel_io`]: one channel as an async byte stream
 //! * [`splice`]: a channel joined with a socket
 //! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
+//! * [`websocket`]: the same inside a WebSocket, for networks that HTTP/2 cannot pass
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
 
 pub mod backoff;
@@ -15,3 +16,4 @@ pub mod session;
 mod shuttle;
 pub mod socket;
 pub mod splice;
+pub mod websocket;

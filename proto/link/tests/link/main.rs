@@ -16,4 +16,5 @@ mod halves;
 mod handshake;
 mod keepalive;
 mod pair;
+mod websocket;
 mod wire;

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Refused};
+use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Received, Refused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
@@ -68,11 +68,13 @@ pub(crate) struct Plan {
     pub(crate) agent: Settings,
     /// The agent connects channels to loopback ports; otherwise the test accepts them itself.
     pub(crate) serves: bool,
+    /// The link is inside a WebSocket.
+    pub(crate) websocket: bool,
 }
 
 impl Plan {
     pub(crate) fn new(wire: Wire) -> Self {
-        Self { wire, gateway: Settings::new(Side::Gateway), agent: Settings::new(Side::Agent), serves: true }
+        Self { wire, gateway: Settings::new(Side::Gateway), agent: Settings::new(Side::Agent), serves: true, websocket: false }
     }
 }
 
@@ -94,9 +96,15 @@ impl Pair {
         let mut tasks = JoinSet::new();
         let switch = Switch::new();
         let (here, there) = plan.wire.connect().await;
-        let mut attached = gateway(&mut tasks, there, plan.gateway);
         let stream = Switched { stream: here, switch: switch.clone() };
-        let dialed = dialed(&mut tasks, stream).await.expect("welcome");
+        let (mut attached, dialed) = if plan.websocket {
+            let attached = crate::websocket::gateway(&mut tasks, there, plan.gateway);
+            (attached, crate::websocket::dialed(&mut tasks, stream).await)
+        } else {
+            let attached = gateway(&mut tasks, there, plan.gateway);
+            (attached, dialed(&mut tasks, stream).await)
+        };
+        let dialed = dialed.expect("welcome");
         let (gateway, reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(plan.agent);
         dialed.attach(agent.clone());
@@ -134,7 +142,7 @@ impl Pair {
 fn driven(
     tasks: &mut JoinSet<()>,
     session: &Session,
-    reader: FrameReader<RequestBody>,
+    reader: FrameReader<Received>,
 ) -> oneshot::Receiver<SessionError> {
     let (sender, receiver) = oneshot::channel();
     let session = session.clone();
@@ -151,7 +159,7 @@ pub(crate) fn gateway(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
     settings: Settings,
-) -> mpsc::Receiver<(Session, FrameReader<RequestBody>)> {
+) -> mpsc::Receiver<(Session, FrameReader<Received>)> {
     let (sender, receiver) = mpsc::channel(1);
     serve_rpc(tasks, stream, move |mut reader| {
         let (sender, settings) = (sender.clone(), settings.clone());
@@ -177,14 +185,14 @@ pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 's
 fn serve_rpc<F>(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
-    answer: impl Fn(FrameReader<RequestBody>) -> F + Send + 'static,
+    answer: impl Fn(FrameReader<Received>) -> F + Send + 'static,
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
     let service = service_fn(move |request: Request<RequestBody>| {
         assert!(is_tunnel_request(&request));
         assert_eq!(request.headers().get("authorization").unwrap(), "Bearer a-token");
-        let answer = answer(FrameReader::new(request.into_body()));
+        let answer = answer(FrameReader::new(request.into_body().into()));
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let minute = Duration::from_secs(60);
