@@ -38,9 +38,6 @@ const MESSAGES_MAX: usize = 4;
 /// How long a WebSocket may go on after its link is over: to write what was said and to hear that it is closed.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bound on the headers of the request and of its answer.
-const HEAD_BYTES: usize = 16 * 1024;
-
 fn config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)

@@ -1,7 +1,6 @@
 //! The agent's end: asks for the WebSocket, says Hello, waits for the Welcome.
 
 use std::future::Future;
-use std::pin::pin;
 
 use bytes::Bytes;
 use http::header::{
@@ -9,10 +8,8 @@ use http::header::{
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, USER_AGENT,
 };
 use http::uri::Authority;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Uri, response};
 use http_body_util::Empty;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -20,8 +17,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tunnel_proto::hello::Hello;
 
 use super::carry::{CarryError, carry};
-use super::{HEAD_BYTES, PROTOCOL};
+use super::PROTOCOL;
 use crate::grpc::{AGENT, ConnectError, Dialed, PATH, bearer, is_grpc, refusal, request_body, welcomed};
+use crate::switch::{Answer, ask};
 
 /// Asks for a WebSocket on a connected stream and says Hello. The first returned future carries the WebSocket and has
 /// to be polled for as long as the link is used; it ends when the WebSocket is closed, and dropping it cuts the
@@ -46,26 +44,15 @@ where
 {
     let key = generate_key();
     let request = request(&authority, token, &key)?;
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES)
-        .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
-        .await
-        .map_err(ConnectError::Http1)?;
-    let mut connection = pin!(connection.with_upgrades());
-    let answer = sender.send_request(request);
-    let response = tokio::select! {
-        biased;
-        response = answer => response.map_err(ConnectError::Http1)?,
-        result = connection.as_mut() => {
-            result.map_err(ConnectError::Http1)?;
-            return Err(ConnectError::NoWelcome);
+    let stream = match ask(stream, request).await.map_err(ConnectError::Http1)? {
+        Answer::Switched(answer, stream) => {
+            check(&answer.headers, &key)?;
+            stream
         }
+        Answer::Refused(answer) => return Err(refused(&answer)),
     };
-    check(response.status(), response.headers(), &key)?;
-    let switched = hyper::upgrade::on(response);
-    let (switched, ()) = tokio::try_join!(switched, connection).map_err(ConnectError::Http1)?;
     let (filler, body) = request_body(hello);
-    let (carrier, reader) = carry(TokioIo::new(switched), Role::Client, body).await;
+    let (carrier, reader) = carry(stream, Role::Client, body).await;
     Ok((carrier, welcomed(reader, filler)))
 }
 
@@ -85,14 +72,15 @@ fn request(authority: &Authority, token: &str, key: &str) -> Result<Request<Empt
     Ok(request)
 }
 
-/// Checks the answer (RFC 6455, section 4.1).
-fn check(status: StatusCode, headers: &HeaderMap, key: &str) -> Result<(), ConnectError> {
-    if status != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(match refusal(headers).filter(|_| is_grpc(headers)) {
-            Some(refused) => ConnectError::Refused(refused),
-            None => ConnectError::NotGateway { status: status.as_u16() },
-        });
+fn refused(answer: &response::Parts) -> ConnectError {
+    match refusal(&answer.headers).filter(|_| is_grpc(&answer.headers)) {
+        Some(refused) => ConnectError::Refused(refused),
+        None => ConnectError::NotGateway { status: answer.status.as_u16() },
     }
+}
+
+/// Checks the answer (RFC 6455, section 4.1).
+fn check(headers: &HeaderMap, key: &str) -> Result<(), ConnectError> {
     let accept = derive_accept_key(key.as_bytes());
     if headers.get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes) != Some(accept.as_bytes()) {
         return Err(ConnectError::Upgrade("Sec-WebSocket-Accept"));

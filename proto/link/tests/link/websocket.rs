@@ -392,7 +392,7 @@ async fn frames_that_a_proxy_cut_or_joined_are_the_same_frames() {
     raw.send(Message::Binary(Bytes::new())).await.expect("sent");
     raw.send(Message::Binary(pings[2].slice(6..))).await.expect("sent");
     let (mut answered, mut pongs) = (Vec::new(), 0);
-    while answered.len() < 3 || pongs == 0 {
+    while !answered.contains(&3) || pongs == 0 {
         match soon(raw.next()).await.expect("a message").expect("readable") {
             Message::Binary(mut bytes) => {
                 while !bytes.is_empty() {
@@ -410,7 +410,8 @@ async fn frames_that_a_proxy_cut_or_joined_are_the_same_frames() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(answered, [1, 2, 3]);
+    // Two pings that came together have one answer.
+    assert_eq!((answered, pongs), (vec![2, 3], 1));
     session.close(Reason::Shutdown, "the test is over");
     while let Some(Ok(_)) = soon(raw.next()).await {}
     until("the session is over", || session.is_ended()).await;
