@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Refused};
+use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::session::Session;
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::handshake;
@@ -31,9 +31,12 @@ use crate::model::WorkspaceName;
 use crate::net::listen::Connection;
 use crate::store::{Store, TokenId, TokenSubject, wall_clock};
 
+mod begun;
 mod body;
+mod http1;
 mod reflection;
 
+use self::begun::Begun;
 use self::body::AgentBody;
 use self::reflection::Reflection;
 
@@ -83,20 +86,16 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
-            let builder = grpc::server_builder(service.tunnel.keepalive_interval, service.tunnel.keepalive_timeout);
+            let Some(stream) = Begun::look(stream, service.timeouts.agent_hello).await else {
+                debug!(%peer, "nothing came on this connection");
+                return;
+            };
+            if !stream.is_http2() {
+                // Boxed: an idle link over HTTP/2 is not to be as large as this.
+                return Box::pin(http1::serve(service, stream, peer, permit)).await;
+            }
             let admitted = Arc::new(AtomicBool::new(false));
-            let handler = service_fn(|request| {
-                let (service, admitted) = (service.clone(), admitted.clone());
-                async move {
-                    let response = service.answer(request, peer).await;
-                    if matches!(response.body(), AgentBody::Tunnel(_)) {
-                        admitted.store(true, Ordering::Relaxed);
-                    }
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            let connection = builder.serve_connection(TokioIo::new(stream), handler);
-            let mut connection = std::pin::pin!(connection);
+            let mut connection = std::pin::pin!(service.http2(stream, peer, admitted.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let result = match tokio::time::timeout(2 * service.timeouts.agent_hello, connection.as_mut()).await {
                 Ok(result) => result,
@@ -111,6 +110,28 @@ impl AgentService {
         }
     }
 
+    /// Drives a connection that speaks HTTP/2; tells when a session came up on it.
+    fn http2(
+        self: &Arc<Self>,
+        stream: Begun,
+        peer: SocketAddr,
+        admitted: Arc<AtomicBool>,
+    ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
+        let service = self.clone();
+        let handler = service_fn(move |request| {
+            let (service, admitted) = (service.clone(), admitted.clone());
+            async move {
+                let response = service.answer(request, peer).await;
+                if matches!(response.body(), AgentBody::Tunnel(_)) {
+                    admitted.store(true, Ordering::Relaxed);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        grpc::server_builder(self.tunnel.keepalive_interval, self.tunnel.keepalive_timeout)
+            .serve_connection(TokioIo::new(stream), handler)
+    }
+
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<AgentBody> {
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
@@ -118,7 +139,7 @@ impl AgentService {
         match self.connect(request, peer).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
-                info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
+                log_refused(peer, &refused);
                 grpc::refuse_response(&refused)
             }
         }
@@ -129,11 +150,25 @@ impl AgentService {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
+        let identity = self.admit(request.headers()).await?;
+        self.attach(identity, FrameReader::new(request.into_body().into()), peer).await
+    }
+
+    /// Lets an agent in or turns it away, before it said anything but who it is.
+    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
         if self.drain.is_draining() {
             return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
         }
-        let identity = self.authenticate(request.headers()).await?;
-        let mut reader = FrameReader::new(request.into_body());
+        self.authenticate(headers).await
+    }
+
+    /// Shakes hands on a link, whatever carries it, and begins to serve it.
+    async fn attach(
+        &self,
+        identity: Identity,
+        mut reader: FrameReader<Received>,
+        peer: SocketAddr,
+    ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
         let agreement = handshake::agree(&hello, Role::Workspace)
             .map_err(|refusal| refused(Code::FailedPrecondition, &refusal.to_string(), None))?;
@@ -156,7 +191,7 @@ impl AgentService {
         }
         info!(
             workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
-            agent_version = %session.agent_version, "session up"
+            agent_version = %session.agent_version, via = %reader.via(), "session up"
         );
         let welcome = self.welcome(&session, agreement);
         self.drain.spawn(drive(self.registry.clone(), session, reader));
@@ -192,7 +227,7 @@ impl AgentService {
         }
     }
 
-    async fn read_hello(&self, reader: &mut FrameReader<Incoming>) -> Result<Hello, Refused> {
+    async fn read_hello(&self, reader: &mut FrameReader<Received>) -> Result<Hello, Refused> {
         let first = tokio::time::timeout(self.timeouts.agent_hello, reader.next());
         match first.await {
             Err(_elapsed) => Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
@@ -236,7 +271,7 @@ impl AgentService {
 }
 
 /// Feeds a session until its link or the session ends, then gives its place back.
-async fn drive(registry: Arc<Registry>, session: Arc<LiveSession>, reader: FrameReader<Incoming>) {
+async fn drive(registry: Arc<Registry>, session: Arc<LiveSession>, reader: FrameReader<Received>) {
     /// Releases also when the task is cut.
     struct Claim {
         registry: Arc<Registry>,
@@ -260,6 +295,10 @@ async fn drive(registry: Arc<Registry>, session: Arc<LiveSession>, reader: Frame
         workspace = %session.workspace, session = %session.id, reason = %end, ?uptime,
         sent = stats.bytes_sent, received = stats.bytes_received, "session ended"
     );
+}
+
+fn log_refused(peer: SocketAddr, refused: &Refused) {
+    info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
 }
 
 fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {

@@ -14,7 +14,7 @@ pub use self::client::{ConnectError, Dialed, dial};
 pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};
-pub use self::received::{ReceiveError, Received};
+pub use self::received::{ReceiveError, Received, Via};
 pub use self::server::{Code, Refused, accept_response, is_tunnel_request, refuse_response, server_builder};
 
 pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};

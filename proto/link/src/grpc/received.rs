@@ -1,5 +1,6 @@
 //! What arrives on a link, whatever carries it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -8,6 +9,7 @@ use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use thiserror::Error;
 
+use super::FrameReader;
 use crate::websocket::{CarryError, Messages};
 
 /// The incoming body of a link.
@@ -17,6 +19,35 @@ pub enum Received {
     Http2(Incoming),
     /// Of a WebSocket.
     WebSocket(Messages),
+}
+
+/// What carries a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// gRPC as it is.
+    Http2,
+    /// gRPC's messages inside a WebSocket.
+    WebSocket,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Http2 => "http2",
+            Self::WebSocket => "websocket",
+        })
+    }
+}
+
+impl FrameReader<Received> {
+    /// Returns what carries the link.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        match self.body() {
+            Received::Http2(_) => Via::Http2,
+            Received::WebSocket(_) => Via::WebSocket,
+        }
+    }
 }
 
 /// Why nothing more arrives.
