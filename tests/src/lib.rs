@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
-use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource};
+use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource, Transport};
 
 /// The longest that anything in a test may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -102,6 +102,7 @@ impl TestGateway {
         let default = exposed.first().map(|port| port.number);
         let options = Options {
             gateway: Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address"),
+            transport: Transport::default(),
             token: TokenSource::Value(token.into()),
             ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
         };

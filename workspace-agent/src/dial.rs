@@ -2,9 +2,10 @@
 
 mod connect;
 mod decide;
+mod link;
+mod proxy;
+mod transport;
 
-use std::future::Future;
-use std::pin::pin;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_link::backoff::Backoff;
-use tunnel_link::grpc::{ConnectError, Dialed, dial as dial_rpc, drive};
+use tunnel_link::grpc::{Dialed, drive};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::hello::{Hello, Role};
@@ -24,6 +25,9 @@ use tunnel_proto::version;
 
 pub use self::connect::{BadGateway, Gateway, TlsError};
 pub use self::decide::{DialFailure, Next, decide};
+use self::link::Connection;
+pub use self::proxy::{BadProxy, Proxy};
+pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use crate::{Options, TokenSource, ports};
 
@@ -67,10 +71,11 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<(),
     let backoff = Backoff::default();
     let instance = rand::random();
     let mut failures = 0;
+    let mut memory = Memory::default();
     loop {
         let started = Instant::now();
         // Hears of `stop` itself: a session that is up still has to say goodbye.
-        let Some((failure, up)) = one_link(&options, instance, &stop).await? else { return Ok(()) };
+        let Some((failure, up)) = one_link(&options, instance, &mut memory, &stop).await? else { return Ok(()) };
         failures = backoff.failures_after(failures, up).saturating_add(1);
         match decide(failure, failures, rand::random(), &backoff) {
             Next::Stop(ended) => return Err(ended),
@@ -90,14 +95,10 @@ pub(crate) async fn run(options: Options, stop: CancellationToken) -> Result<(),
 async fn one_link(
     options: &Options,
     instance: u64,
+    memory: &mut Memory,
     stop: &CancellationToken,
 ) -> Result<Option<(DialFailure, Duration)>, Ended> {
     let token = read_token(&options.token).await?;
-    let stream = match stop.run_until_cancelled(options.gateway.connect()).await {
-        None => return Ok(None),
-        Some(Ok(stream)) => stream,
-        Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
-    };
     let hello = Hello {
         versions: version::OURS,
         features: version::FEATURES.iter().map(|name| (*name).to_owned()).collect(),
@@ -109,20 +110,13 @@ async fn one_link(
         ports: options.ports.exposed.clone(),
         default_port: options.ports.default,
     };
-    let (authority, scheme) = options.gateway.origin();
-    let dialed = dial_rpc(stream, authority, scheme, &token, hello).await;
-    let (connection, answer) = match dialed {
-        Ok(halves) => halves,
-        Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
-    };
-    let mut connection = pin!(connection);
-    let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
-    let Some(answer) = stop.run_until_cancelled(alongside(answer, connection.as_mut())).await else { return Ok(None) };
-    let dialed = match answer {
-        Some(Ok(Ok(dialed))) => dialed,
-        Some(Ok(Err(error))) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
-        Some(Err(_elapsed)) => return Ok(Some((DialFailure::WelcomeTimedOut, Duration::ZERO))),
-        None => return Ok(Some((DialFailure::Rpc(ConnectError::NoWelcome), Duration::ZERO))),
+    let plan = memory.plan(options.transport);
+    let dialing = link::dial(&options.gateway, plan, &token, hello);
+    let Some(dialed) = stop.run_until_cancelled(dialing).await else { return Ok(None) };
+    memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
+    let (connection, dialed) = match dialed {
+        Ok(link) => link,
+        Err(failure) => return Ok(Some((failure, Duration::ZERO))),
     };
     let since = Instant::now();
     let end = serve(options, dialed, connection, stop).await;
@@ -133,7 +127,7 @@ async fn one_link(
 async fn serve(
     options: &Options,
     dialed: Dialed,
-    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+    mut connection: Connection,
     stop: &CancellationToken,
 ) -> Option<DialFailure> {
     let welcome = &dialed.welcome;
@@ -146,7 +140,7 @@ async fn serve(
     dialed.attach(session.clone());
     info!(
         workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
-        gateway = %options.gateway, "connected"
+        gateway = %options.gateway, via = %dialed.reader.via(), proxy = options.gateway.proxy().map(tracing::field::display), "connected"
     );
     let mut channels = JoinSet::new();
     let Dialed { reader, .. } = dialed;
@@ -156,8 +150,7 @@ async fn serve(
     let end = loop {
         tokio::select! {
             error = driver.as_mut() => break Some(error),
-            result = connection.as_mut(), if lost_at.is_none() => {
-                debug!(?result, "the link's connection ended");
+            () = connection.as_mut(), if lost_at.is_none() => {
                 lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
             }
             () = at(lost_at) => session.link_lost(),
@@ -213,23 +206,6 @@ async fn serve_channel(ports: std::sync::Arc<ports::Ports>, incoming: Incoming) 
             Ok(copied) => debug!(port, inward = copied.inward, outward = copied.outward, "channel ended"),
             Err(error) => debug!(port, %error, "channel broke"),
         },
-    }
-}
-
-/// Polls `work` while the connection is driven. `None` when the connection ended first.
-async fn alongside<W: Future>(
-    work: W,
-    mut connection: std::pin::Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
-) -> Option<W::Output> {
-    let mut work = pin!(work);
-    tokio::select! {
-        biased;
-        output = &mut work => Some(output),
-        result = connection.as_mut() => {
-            debug!(?result, "the connection ended before the welcome");
-            // What was received before the end is still there to be read.
-            tokio::time::timeout(Duration::ZERO, work).await.ok()
-        }
     }
 }
 

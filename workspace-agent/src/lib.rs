@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::dial::{Ended, Gateway};
+pub use self::dial::{Ended, Gateway, Transport};
 pub use self::ports::Ports;
 
 /// What an agent needs to know.
@@ -17,6 +17,8 @@ pub use self::ports::Ports;
 pub struct Options {
     /// Where to dial.
     pub gateway: Gateway,
+    /// How to get there.
+    pub transport: Transport,
     /// What proves who this agent is; read anew for each dial, so that it can be rotated.
     pub token: TokenSource,
     /// What it exposes.

@@ -47,6 +47,8 @@ where
             (answer.await?, true)
         }
     };
+    // Nothing more is asked, so a connection that does not switch after all ends instead of waiting.
+    drop(sender);
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS && !(connects && status.is_success()) {
         return Ok(Answer::Refused(response.into_parts().0));
