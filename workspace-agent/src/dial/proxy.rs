@@ -215,7 +215,17 @@ impl Proxy {
             | Error::AddressTypeNotSupported
             | Error::InvalidTargetAddress(_) => ProxyError::Unreachable { target, answer: error.to_string() },
             // A server that closes instead of an answer does so about credentials, mostly; it does not say.
-            other => ProxyError::NotProxy("SOCKS5", other.into()),
+            other @ (Error::Io(_)
+            | Error::ParseError(_)
+            | Error::ProxyServerUnreachable
+            | Error::InvalidResponseVersion
+            | Error::UnknownAuthMethod
+            | Error::UnknownError
+            | Error::InvalidReservedByte
+            | Error::UnknownAddressType
+            | Error::AuthorizationRequired
+            | Error::IdentdAuthFailure
+            | Error::InvalidUserIdAuthFailure) => ProxyError::NotProxy("SOCKS5", other.into()),
         }
     }
 }

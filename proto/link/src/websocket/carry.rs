@@ -238,11 +238,10 @@ fn close(code: CloseCode, reason: &'static str) -> Message {
 
 /// Says what the peer did wrong (RFC 6455, section 7.4.1); `None` if it was not the peer.
 fn code_for(error: &tungstenite::Error) -> Option<CloseCode> {
-    match error {
-        tungstenite::Error::Capacity(_) => Some(CloseCode::Size),
-        tungstenite::Error::Protocol(_) => Some(CloseCode::Protocol),
-        _ => None,
+    if matches!(error, tungstenite::Error::Capacity(_)) {
+        return Some(CloseCode::Size);
     }
+    matches!(error, tungstenite::Error::Protocol(_)).then_some(CloseCode::Protocol)
 }
 
 /// One cause is told twice: to who drives the connection, and to who reads from it.
