@@ -92,6 +92,11 @@ impl RunArguments {
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
-        Ok(Options { gateway, transport: self.transport, token: TokenSource::File(self.token_file), ports: Arc::new(ports) })
+        Ok(Options {
+            gateway,
+            transport: self.transport,
+            token: TokenSource::File(self.token_file),
+            ports: Arc::new(ports),
+        })
     }
 }

@@ -12,7 +12,8 @@ use gateway::config::Config;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use workspace_agent::{Gateway, Transport};
@@ -167,4 +168,35 @@ async fn what_a_balancers_handshake_settled_is_used_without_a_trial() {
 async fn balancer_that_settles_nothing_or_promises_too_much_is_found_out() {
     check_balancer("none", &[], 2).await;
     check_balancer("wrong", &["h2", "http/1.1"], 2).await;
+}
+
+#[tokio::test]
+async fn proxy_is_spoken_to_over_tls_when_its_url_says_so() {
+    let certificates = Certificates::new("proxy");
+    let (gateway, app) = (certificates.gateway().await, RawApp::mirror().await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let (acceptor, agents) = (certificates.acceptor(&["http/1.1"]), gateway.addresses.agents);
+    let mut proxy = JoinSet::new();
+    proxy.spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let mut stream = acceptor.accept(stream).await.expect("a handshake");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a head"));
+        }
+        assert!(head.starts_with(b"CONNECT localhost:"), "{}", String::from_utf8_lossy(&head));
+        let mut onward = TcpStream::connect(agents).await.expect("the gateway listens");
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("written");
+        tokio::io::copy_bidirectional(&mut stream, &mut onward).await.ok();
+    });
+    let authority = certificates.file("cert.pem");
+    let url = format!("https://localhost:{}", gateway.addresses.agents.port());
+    let environment = |name| (name == "https_proxy").then(|| format!("https://localhost:{port}"));
+    let found = Gateway::parse(&url, Some(&authority)).expect("an address").behind(environment, Some(&authority));
+    let token = gateway.agent_token("one").await;
+    let agent = TestAgent::start(found.expect("a usable proxy"), Transport::Http2, &token, Vec::new());
+    gateway.until_connected("one").await;
+    assert_serves(&gateway, &app, "one").await;
+    agent.stop().await;
 }

@@ -163,12 +163,9 @@ async fn forward(
         request.headers_mut().remove("connection");
     }
     let here = hyper::upgrade::on(&mut request);
-    let mut response = match sender.send_request(request).await {
-        Ok(response) => response,
-        Err(_) => {
-            let nothing = Empty::new().map_err(|never| match never {}).boxed();
-            return Response::builder().status(StatusCode::BAD_GATEWAY).body(nothing).unwrap();
-        }
+    let Ok(mut response) = sender.send_request(request).await else {
+        let nothing = Empty::new().map_err(|never| match never {}).boxed();
+        return Response::builder().status(StatusCode::BAD_GATEWAY).body(nothing).unwrap();
     };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let there = hyper::upgrade::on(&mut response);

@@ -187,8 +187,8 @@ impl Gateway {
             };
         };
         let connected = proxy.connect(&self.host, self.port, config.as_ref()).await;
-        let stream = connected
-            .map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
+        let stream =
+            connected.map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
         match &self.tls {
             None => Ok(plain(stream)),
             Some((config, name)) => secure(stream, config, name, offer).await,

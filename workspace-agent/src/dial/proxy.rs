@@ -22,9 +22,9 @@ use tokio_socks::TargetAddr;
 use tokio_socks::tcp::Socks5Stream;
 use tunnel_link::switch::{Answer, ask};
 
-use self::choose::{Kind, Names};
 pub(super) use self::choose::choose;
 pub use self::choose::{BadProxy, Proxy};
+use self::choose::{Kind, Names};
 use super::connect::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, Stream, tcp};
 
 /// How long a proxy may take to reach the gateway.

@@ -28,12 +28,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 type Admitted = Mutex<Option<(Identity, OnUpgrade)>>;
 
 /// Serves a connection that speaks HTTP/1.1 until it ends.
-pub(super) async fn serve(
-    service: Arc<AgentService>,
-    stream: Begun,
-    peer: SocketAddr,
-    _permit: OwnedSemaphorePermit,
-) {
+pub(super) async fn serve(service: Arc<AgentService>, stream: Begun, peer: SocketAddr, _permit: OwnedSemaphorePermit) {
     let admitted = Arc::new(Admitted::default());
     let handler = service_fn(|request| {
         let (service, admitted) = (service.clone(), admitted.clone());

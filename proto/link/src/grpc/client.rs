@@ -195,8 +195,7 @@ fn request(
 }
 
 /// What the agent calls itself.
-pub(crate) const AGENT: HeaderValue =
-    HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION")));
+pub(crate) const AGENT: HeaderValue = HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION")));
 
 /// Makes the credential's header, which no log shows.
 pub(crate) fn bearer(token: &str) -> Result<HeaderValue, ConnectError> {

@@ -71,17 +71,14 @@ impl Body for Received {
     type Data = Bytes;
     type Error = ReceiveError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ReceiveError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReceiveError>>> {
         match self.get_mut() {
             Self::Http2(body) => {
                 Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(ReceiveError::Http2)))
             }
-            Self::WebSocket(messages) => messages
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(ReceiveError::WebSocket))),
+            Self::WebSocket(messages) => {
+                messages.poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(ReceiveError::WebSocket)))
+            }
         }
     }
 }

@@ -193,7 +193,9 @@ where
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {
                 return Poll::Ready(ControlFlow::Continue(()));
             }
-            Some(Ok(Message::Text(_))) => return Poll::Ready(ControlFlow::Break(Err(self.fail(context, CarryError::Text)))),
+            Some(Ok(Message::Text(_))) => {
+                return Poll::Ready(ControlFlow::Break(Err(self.fail(context, CarryError::Text))));
+            }
             Some(Err(error)) => {
                 return Poll::Ready(ControlFlow::Break(Err(self.fail(context, CarryError::Socket(error)))));
             }

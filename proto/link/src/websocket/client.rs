@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tunnel_proto::hello::Hello;
 
-use super::carry::{CarryError, carry};
 use super::PROTOCOL;
+use super::carry::{CarryError, carry};
 use crate::grpc::{AGENT, ConnectError, Dialed, PATH, bearer, is_grpc, refusal, request_body, welcomed};
 use crate::switch::{Answer, ask};
 

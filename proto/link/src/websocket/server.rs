@@ -37,7 +37,9 @@ pub enum NoHandshake {
     #[error("this is the listener for agents: over HTTP/1.1 it has nothing but a WebSocket at {PATH}")]
     NotHere,
     /// No request to switch.
-    #[error("this is the tunnel's RPC: speak gRPC over HTTP/2, or ask for a WebSocket (a proxy on the way may have removed the Upgrade header)")]
+    #[error(
+        "this is the tunnel's RPC: speak gRPC over HTTP/2, or ask for a WebSocket (a proxy on the way may have removed the Upgrade header)"
+    )]
     NotAsked,
     /// `Sec-WebSocket-Version` is not 13.
     #[error("Sec-WebSocket-Version is not 13")]

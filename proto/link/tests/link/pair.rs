@@ -74,7 +74,13 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(wire: Wire) -> Self {
-        Self { wire, gateway: Settings::new(Side::Gateway), agent: Settings::new(Side::Agent), serves: true, websocket: false }
+        Self {
+            wire,
+            gateway: Settings::new(Side::Gateway),
+            agent: Settings::new(Side::Agent),
+            serves: true,
+            websocket: false,
+        }
     }
 }
 

@@ -369,7 +369,12 @@ async fn message_that_breaks_the_rules_ends_its_link_and_is_told_so() {
         });
         assert_eq!(soon(drive(&session, reader)).await, SessionError::Ended, "{told}");
         drop(session);
-        soon(async { while let Some(task) = tasks.join_next().await { task.expect("no panic") } }).await;
+        soon(async {
+            while let Some(task) = tasks.join_next().await {
+                task.expect("no panic")
+            }
+        })
+        .await;
     }
 }
 

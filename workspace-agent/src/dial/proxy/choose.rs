@@ -63,7 +63,9 @@ pub(crate) fn choose(
     environment: impl Fn(&'static str) -> Option<String>,
 ) -> Result<Option<Proxy>, BadProxy> {
     let find = |names: &[&'static str]| {
-        names.iter().find_map(|name| environment(name).map(|value| (*name, value.trim().to_owned())).filter(|(_, value)| !value.is_empty()))
+        names.iter().find_map(|name| {
+            environment(name).map(|value| (*name, value.trim().to_owned())).filter(|(_, value)| !value.is_empty())
+        })
     };
     let own: &[&str] = match gateway.scheme_str() {
         Some("https") => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],

@@ -23,7 +23,8 @@ async fn through(url: &str, target: (&str, u16), steps: &'static [Step]) -> Resu
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = url.replace("PROXY", &listener.local_addr().expect("bound").to_string());
     let gateway = "https://gateway.example.com".parse().expect("a URL");
-    let proxy = choose(&gateway, |name| (name == "HTTPS_PROXY").then(|| url.clone())).expect("usable").expect("a proxy");
+    let proxy =
+        choose(&gateway, |name| (name == "HTTPS_PROXY").then(|| url.clone())).expect("usable").expect("a proxy");
     let mut server = JoinSet::new();
     server.spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
@@ -91,25 +92,20 @@ async fn connect_leads_to_the_gateway_and_keeps_what_it_says_first() {
     check_leads("http://PROXY", GATEWAY, steps, b"SETTINGS").await;
     let six = &[ReadsHead(&["CONNECT [fd00::7]:8081 HTTP/1.1"]), Writes(b"HTTP/1.1 200 OK\r\n\r\n")];
     check_leads("http://PROXY", ("fd00::7", 8081), six, b"").await;
-    let authorized = &[
-        ReadsHead(&["proxy-authorization: Basic dXNlcjpzZWNyZXQ="]),
-        Writes(b"HTTP/1.1 200 OK\r\n\r\n"),
-    ];
+    let authorized = &[ReadsHead(&["proxy-authorization: Basic dXNlcjpzZWNyZXQ="]), Writes(b"HTTP/1.1 200 OK\r\n\r\n")];
     check_leads("http://user:secret@PROXY", GATEWAY, authorized, b"").await;
 }
 
 #[tokio::test]
 async fn what_connect_fails_with_is_named_with_what_to_do() {
     const HEAD: Step = ReadsHead(&[]);
-    let basic = &[HEAD, Writes(b"HTTP/1.1 407 No\r\nproxy-authenticate: Basic realm=\"x\"\r\ncontent-length: 0\r\n\r\n")];
+    let basic =
+        &[HEAD, Writes(b"HTTP/1.1 407 No\r\nproxy-authenticate: Basic realm=\"x\"\r\ncontent-length: 0\r\n\r\n")];
     check_fails("http://PROXY", basic, "who this is (407): put USER:PASSWORD@ before the host in HTTPS_PROXY").await;
     check_fails("http://user:secret@PROXY", basic, "does not accept the user and password in HTTPS_PROXY (407)").await;
     let silent = &[HEAD, Writes(b"HTTP/1.1 407 No\r\n\r\n"), Closes];
     check_fails("http://PROXY", silent, "put USER:PASSWORD@").await;
-    let ntlm = &[
-        HEAD,
-        Writes(b"HTTP/1.1 407 No\r\nproxy-authenticate: Negotiate\r\nproxy-authenticate: NTLM\r\n\r\n"),
-    ];
+    let ntlm = &[HEAD, Writes(b"HTTP/1.1 407 No\r\nproxy-authenticate: Negotiate\r\nproxy-authenticate: NTLM\r\n\r\n")];
     check_fails("http://user:secret@PROXY", ntlm, "another kind than Basic (407, Negotiate, NTLM)").await;
     let forbidden = &[HEAD, Writes(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno")];
     check_fails("http://PROXY", forbidden, "does not allow connections to gateway.example.com:443 (403)").await;
@@ -143,16 +139,12 @@ async fn socks_leads_to_the_gateway_and_keeps_what_it_says_first() {
         // The name is looked up at this end; either family may be first.
         Reads(b"\x05\x01\x00"),
     ];
-    let Err(error) = through("socks5://PROXY", ("no-such-host.invalid", 443), here).await else { panic!("no such host") };
+    let Err(error) = through("socks5://PROXY", ("no-such-host.invalid", 443), here).await else {
+        panic!("no such host")
+    };
     assert!(error.to_string().contains("no-such-host.invalid is not known here: use socks5h"), "{error}");
-    let authorized = &[
-        Reads(&[5, 2, 0, 2]),
-        Writes(&[5, 2]),
-        Reads(b"\x01\x04user\x06secret"),
-        Writes(&[1, 0]),
-        NAME,
-        Writes(OPEN),
-    ];
+    let authorized =
+        &[Reads(&[5, 2, 0, 2]), Writes(&[5, 2]), Reads(b"\x01\x04user\x06secret"), Writes(&[1, 0]), NAME, Writes(OPEN)];
     check_leads("socks5h://user:secret@PROXY", GATEWAY, authorized, b"").await;
 }
 
@@ -160,12 +152,16 @@ async fn socks_leads_to_the_gateway_and_keeps_what_it_says_first() {
 async fn what_socks_fails_with_is_named_with_what_to_do() {
     const ANY: Step = Reads(&[5, 1, 0]);
     const NAME: Step = Reads(b"\x05\x01\x00\x03\x13gateway.example.com\x01\xbb");
-    check_fails("socks5h://PROXY", &[ANY, Writes(&[5, 0xff])], "put USER:PASSWORD@ before the host in HTTPS_PROXY").await;
+    check_fails("socks5h://PROXY", &[ANY, Writes(&[5, 0xff])], "put USER:PASSWORD@ before the host in HTTPS_PROXY")
+        .await;
     let refused = &[Reads(&[5, 2, 0, 2]), Writes(&[5, 2]), Reads(b"\x01\x04user\x06secret"), Writes(&[1, 1])];
     check_fails("socks5h://user:secret@PROXY", refused, "does not accept the user and password in HTTPS_PROXY").await;
     for (step, text) in [
         (&[ANY, Writes(&[5, 0]), NAME, Writes(b"\x05\x02\x00\x01\0\0\0\0\0\0")] as &'static [Step], "does not allow"),
-        (&[ANY, Writes(&[5, 0]), NAME, Writes(b"\x05\x04\x00\x01\0\0\0\0\0\0")], "cannot reach gateway.example.com:443"),
+        (
+            &[ANY, Writes(&[5, 0]), NAME, Writes(b"\x05\x04\x00\x01\0\0\0\0\0\0")],
+            "cannot reach gateway.example.com:443",
+        ),
         (&[ANY, Writes(&[5, 0]), NAME, Writes(b"\x05\x05\x00\x01\0\0\0\0\0\0")], "(Connection refused)"),
         (&[ANY, Writes(b"HTTP/1.1 400 Bad\r\n\r\n")], "does not speak SOCKS5"),
         (&[ANY, Closes], "does not speak SOCKS5"),
@@ -186,6 +182,8 @@ async fn proxy_that_is_not_there_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn proxy_that_says_nothing_is_given_up() {
-    let Err(error) = through("http://PROXY", GATEWAY, &[ReadsHead(&[]), Reads(b"never")]).await else { panic!("silent") };
+    let Err(error) = through("http://PROXY", GATEWAY, &[ReadsHead(&[]), Reads(b"never")]).await else {
+        panic!("silent")
+    };
     assert!(matches!(error, ProxyError::TimedOut), "{error}");
 }

@@ -75,7 +75,17 @@ fn credentials_are_read_and_shown_nowhere() {
 
 #[test]
 fn proxy_that_cannot_be_used_is_named_by_its_variable_only() {
-    for value in ["http://", "http://user:p/ss@proxy", "://proxy", "http://user:secret@", "a b", "http://:3128", "http://proxy:port", "http://proxy:0", "http://user:p?x@proxy"] {
+    for value in [
+        "http://",
+        "http://user:p/ss@proxy",
+        "://proxy",
+        "http://user:secret@",
+        "a b",
+        "http://:3128",
+        "http://proxy:port",
+        "http://proxy:0",
+        "http://user:p?x@proxy",
+    ] {
         let error = chosen(HTTPS, &[("HTTPS_PROXY", value)]).expect_err(value);
         assert_eq!(error, BadProxy::Url("HTTPS_PROXY"), "{value}");
     }
