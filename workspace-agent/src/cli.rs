@@ -40,8 +40,8 @@ Examples:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
       workspace-agent run --gateway https://gateway.example.com --token-file token
 
-Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once. The log says which way
-it got out: via=http2 or via=websocket, and the proxy.
+Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once.
+The log says which way it got out: via=http2 or via=websocket, and the proxy.
 
 Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration.
 The log level comes from WORKSPACE_AGENT_LOG (error, warn, info, debug).")]
