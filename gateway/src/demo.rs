@@ -10,7 +10,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use workspace_agent::{Gateway, Options, Ports, TokenSource};
+use workspace_agent::{Gateway, Options, Ports, TokenSource, Transport};
 
 use crate::app::{App, DEV_USER};
 use crate::auth::sign_in::path::ReturnPath;
@@ -106,6 +106,7 @@ async fn agent(
     Ok(Options {
         lanes: 1,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
+        transport: Transport::default(),
         token: TokenSource::Value(token.token.reveal().into()),
         ports: Arc::new(Ports { exposed: Vec::new(), denied: denied.clone(), default: Some(app.port()) }),
     })

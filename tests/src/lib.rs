@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
-use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource};
+use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource, Transport};
 
 /// The longest that anything in a test may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,17 +99,8 @@ impl TestGateway {
 
     /// Starts an agent with a token, without waiting.
     pub fn start_agent(&self, token: &str, exposed: Vec<Port>) -> TestAgent {
-        let default = exposed.first().map(|port| port.number);
-        let options = Options {
-            lanes: 1,
-            gateway: Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address"),
-            token: TokenSource::Value(token.into()),
-            ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
-        };
-        let stop = CancellationToken::new();
-        let mut task = JoinSet::new();
-        task.spawn(workspace_agent::run(options, stop.clone()));
-        TestAgent { stop, task }
+        let gateway = Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address");
+        TestAgent::start(gateway, Transport::default(), token, exposed)
     }
 
     /// Waits until a workspace has a session.
@@ -163,6 +154,22 @@ pub struct TestAgent {
 }
 
 impl TestAgent {
+    /// Starts one with a token that gets to its gateway in a way of its own, without waiting.
+    pub fn start(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Port>) -> Self {
+        let default = exposed.first().map(|port| port.number);
+        let options = Options {
+            lanes: 1,
+            gateway,
+            transport,
+            token: TokenSource::Value(token.into()),
+            ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
+        };
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        task.spawn(workspace_agent::run(options, stop.clone()));
+        Self { stop, task }
+    }
+
     /// Stops it.
     pub async fn stop(mut self) {
         self.stop.cancel();

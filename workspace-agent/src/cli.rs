@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::dial::Gateway;
+use crate::dial::{Gateway, Transport};
 use crate::ports::{PortArgument, Ports};
 use crate::{Options, TokenSource};
 
@@ -36,6 +36,13 @@ Examples:
     workspace-agent run --gateway http://localhost:8081 --token-file token \\
       --port 5173:host=localhost --port 50051:protocol=h2
 
+  Get out through a proxy (CONNECT; socks5h:// works too) that wants to know who asks:
+    HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
+      workspace-agent run --gateway https://gateway.example.com --token-file token
+
+Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once.
+The log says which way it got out: via=http2 or via=websocket, and the proxy.
+
 Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration.
 The log level comes from WORKSPACE_AGENT_LOG (error, warn, info, debug).")]
 pub struct RunArguments {
@@ -50,6 +57,10 @@ pub struct RunArguments {
     /// PEM file of certificates to trust besides the system's.
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
     pub ca_file: Option<PathBuf>,
+
+    /// How to reach the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
+    pub transport: Transport,
 
     /// Port to expose, with options: PORT[:host=localhost][:protocol=h2]. Repeatable; none exposes every loopback
     /// port.
@@ -79,12 +90,20 @@ impl RunArguments {
     pub fn options(self) -> anyhow::Result<Options> {
         let gateway = Gateway::parse(&self.gateway, self.ca_file.as_deref())
             .map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
+        let environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let gateway = gateway.behind(environment, self.ca_file.as_deref())?;
         if let Err(error) = std::fs::metadata(&self.token_file) {
             return Err(anyhow::Error::new(error).context(format!("--token-file {}", self.token_file.display())));
         }
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
-        Ok(Options { gateway, token: TokenSource::File(self.token_file), ports: Arc::new(ports), lanes: self.lanes })
+        Ok(Options {
+            gateway,
+            transport: self.transport,
+            token: TokenSource::File(self.token_file),
+            ports: Arc::new(ports),
+            lanes: self.lanes,
+        })
     }
 }

@@ -7,20 +7,21 @@ mod carried;
 mod connect;
 mod decide;
 mod lane;
+mod link;
 mod network;
+mod proxy;
+mod transport;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
-use tunnel_link::grpc::{ConnectError, Dialed, dial as dial_rpc, drive};
+use tunnel_link::grpc::{ConnectError, Dialed, drive};
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
@@ -28,11 +29,14 @@ use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
-pub use self::connect::{BadGateway, Gateway, GatewayError, Stream, TlsError, Wire, wire};
+pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
+pub use self::proxy::{BadProxy, Proxy};
+pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;
+use self::link::Connection;
 use crate::{Ports, TokenSource};
 
 /// How long a gateway may take to answer a Hello.
@@ -110,6 +114,10 @@ pub struct Agent<N> {
     pub token: TokenSource,
     /// What it says of its ports.
     pub ports: Arc<Ports>,
+    /// What its links may be carried by.
+    pub transport: Transport,
+    /// What earlier dials taught about that.
+    pub memory: Memory,
     /// How it waits between attempts.
     pub backoff: Backoff,
     /// Uniform in `0.0..1.0`.
@@ -140,6 +148,8 @@ impl<N: Network> Agent<N> {
             network: Arc::new(network),
             token,
             ports,
+            transport: Transport::default(),
+            memory: Memory::default(),
             backoff: Backoff::default(),
             roll: Box::new(rand::random),
             instance: rand::random(),
@@ -217,35 +227,20 @@ impl<N: Network> Agent<N> {
     ) -> Result<Option<(DialFailure, Duration)>, Ended> {
         let token = read_token(&self.token).await?;
         let network = self.network.clone();
-        let (stream, pace) = match stop.run_until_cancelled(network.dial()).await {
-            None => return Ok(None),
-            Some(Ok(stream)) => stream,
-            Some(Err(failure)) => return Ok(Some((failure, Duration::ZERO))),
-        };
+        let plan = self.memory.plan(self.transport);
+        let dialing = link::dial(&*network, plan, &token, self.hello(carried.as_ref()));
+        let Some(dialed) = stop.run_until_cancelled(dialing).await else { return Ok(None) };
+        self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // It may have run out of time meanwhile.
         self.forget_ended(carried).await;
-        let hello = self.hello(carried.as_ref());
-        let (authority, scheme) = network.origin();
-        let dialed = dial_rpc(stream, pace, authority, scheme, &token, hello).await;
-        let (connection, answer) = match dialed {
-            Ok(halves) => halves,
-            Err(error) => return Ok(Some((DialFailure::Rpc(error), Duration::ZERO))),
-        };
-        let mut connection = pin!(connection);
-        let answer = tokio::time::timeout(WELCOME_TIMEOUT, answer);
-        let Some(answer) = stop.run_until_cancelled(alongside(answer, connection.as_mut())).await else {
-            return Ok(None);
-        };
-        let dialed = match answer {
-            Some(Ok(Ok(dialed))) => dialed,
-            Some(Ok(Err(error))) => {
-                if matches!(&error, ConnectError::Refused(refused) if refused.loses_session()) {
+        let (connection, dialed) = match dialed {
+            Ok(link) => link,
+            Err(failure) => {
+                if matches!(&failure, DialFailure::Rpc(ConnectError::Refused(refused)) if refused.loses_session()) {
                     self.lose(carried).await;
                 }
-                return Ok(Some((DialFailure::Rpc(error), Duration::ZERO)));
+                return Ok(Some((failure, Duration::ZERO)));
             }
-            Some(Err(_elapsed)) => return Ok(Some((DialFailure::WelcomeTimedOut, Duration::ZERO))),
-            None => return Ok(Some((DialFailure::Rpc(ConnectError::NoWelcome), Duration::ZERO))),
         };
         let since = Instant::now();
         let end = self.serve(carried, dialed, connection, stop).await;
@@ -282,7 +277,7 @@ impl<N: Network> Agent<N> {
         &mut self,
         carried: &mut Option<Carried>,
         dialed: Dialed,
-        mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
+        mut connection: Connection,
         stop: &CancellationToken,
     ) -> Option<DialFailure> {
         let welcome = &dialed.welcome;
@@ -307,7 +302,8 @@ impl<N: Network> Agent<N> {
         (self.observer)(AgentEvent::Connected { welcome, session: &session });
         info!(
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
-            gateway = %self.network.origin().0, resumed = goes_on, "connected"
+            gateway = %self.network.origin().0, via = %dialed.reader.via(),
+            proxy = self.network.proxy().map(tracing::field::display), resumed = goes_on, "connected"
         );
         if !goes_on {
             self.add_lanes(carried, welcome, stop);
@@ -320,8 +316,7 @@ impl<N: Network> Agent<N> {
         let end = loop {
             tokio::select! {
                 end = driver.as_mut() => break Some(end),
-                result = connection.as_mut(), if lost_at.is_none() => {
-                    debug!(?result, "the link's connection ended");
+                () = connection.as_mut(), if lost_at.is_none() => {
                     lost_at = Some(Instant::now() + CLOSE_TIMEOUT);
                 }
                 () = at(lost_at) => break Some(link.lost()),
@@ -358,23 +353,6 @@ async fn at(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Polls `work` while the connection is driven. `None` when the connection ended first.
-async fn alongside<W: Future>(
-    work: W,
-    mut connection: Pin<&mut impl Future<Output = Result<(), hyper::Error>>>,
-) -> Option<W::Output> {
-    let mut work = pin!(work);
-    tokio::select! {
-        biased;
-        output = &mut work => Some(output),
-        result = connection.as_mut() => {
-            debug!(?result, "the connection ended before the welcome");
-            // What was received before the end is still there to be read.
-            tokio::time::timeout(Duration::ZERO, work).await.ok()
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tunnel_proto::limit::LANES_MAX;
 
-pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine};
+pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine, Transport};
 pub use self::ports::Ports;
 
 /// What an agent needs to know.
@@ -18,6 +18,8 @@ pub use self::ports::Ports;
 pub struct Options {
     /// Where to dial.
     pub gateway: Gateway,
+    /// How to get there.
+    pub transport: Transport,
     /// What proves who this agent is; read anew for each dial, so that it can be rotated.
     pub token: TokenSource,
     /// What it exposes.
@@ -30,9 +32,9 @@ impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<Machine> {
-        let Self { gateway, token, ports, lanes } = self;
+        let Self { gateway, transport, token, ports, lanes } = self;
         let network = Machine { gateway, ports: ports.clone() };
-        Agent { lanes: lanes.clamp(1, LANES_MAX), ..Agent::new(network, token, ports) }
+        Agent { transport, lanes: lanes.clamp(1, LANES_MAX), ..Agent::new(network, token, ports) }
     }
 }
 

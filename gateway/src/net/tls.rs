@@ -23,8 +23,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Protocols offered to users, best first.
 pub const ALPN_USERS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// Protocols offered to agents.
-pub const ALPN_AGENTS: &[&[u8]] = &[b"h2"];
+/// Protocols offered to agents: HTTP/1.1 for those that HTTP/2 does not reach.
+pub const ALPN_AGENTS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// The files cannot be used. The text names the file.
 #[derive(Debug, Error)]

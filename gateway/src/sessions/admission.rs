@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::Body;
 use tracing::{info, warn};
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{self, Code, FrameReader, Refused};
+use tunnel_link::grpc::{self, Code, FrameReader, Refused, Via};
 use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::handshake::{self, Agreement};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Role, Welcome};
@@ -55,6 +55,8 @@ pub struct Candidate {
     pub token: TokenId,
     /// Where it came from.
     pub peer: SocketAddr,
+    /// What carries its link.
+    pub via: Via,
     /// What it said.
     pub hello: Hello,
 }
@@ -105,7 +107,7 @@ impl Admission {
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
-        let Candidate { workspace, token, peer, hello } = candidate;
+        let Candidate { workspace, token, peer, via, hello } = candidate;
         let claimed = self.registry.claim(NewSession {
             workspace,
             token,
@@ -127,7 +129,7 @@ impl Admission {
         }
         info!(
             workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
-            agent_version = %session.agent_version, "session up"
+            agent_version = %session.agent_version, %via, "session up"
         );
         let mut welcome = self.welcome(&session, &Place::First, agreement, secret, None);
         if !join_secret.is_empty() {
@@ -219,7 +221,7 @@ impl Admission {
         let stats = tunnel.stats();
         info!(
             workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
-            again = stats.replay_bytes, "session resumed"
+            again = stats.replay_bytes, via = %candidate.via, "session resumed"
         );
         Ok(Some(Resumed { session, place, link, received, secret }))
     }

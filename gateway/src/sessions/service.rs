@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tracing::{debug, info, warn};
-use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Refused};
+use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
@@ -23,12 +23,14 @@ use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
 use crate::model::WorkspaceName;
 use crate::net::listen::Connection;
-use crate::net::stream::Stream;
 use crate::store::{Store, TokenId, TokenSubject, wall_clock};
 
+mod begun;
 mod body;
+mod http1;
 mod reflection;
 
+use self::begun::Begun;
 use self::body::AgentBody;
 use self::reflection::Reflection;
 
@@ -59,22 +61,16 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
-            let tunnel = &service.admission.tunnel;
-            let builder = grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout);
+            let Some(stream) = Begun::look(stream, service.timeouts.agent_hello).await else {
+                debug!(%peer, "nothing came on this connection");
+                return;
+            };
+            if !stream.is_http2() {
+                // Boxed: an idle link over HTTP/2 is not to be as large as this.
+                return Box::pin(http1::serve(service, stream, peer, permit)).await;
+            }
             let admitted = Arc::new(AtomicBool::new(false));
-            let (stream, pace) = Paced::new(stream, Stream::limit_queue);
-            let handler = service_fn(|request| {
-                let (service, admitted, pace) = (service.clone(), admitted.clone(), pace.clone());
-                async move {
-                    let response = service.answer(request, peer, pace).await;
-                    if matches!(response.body(), AgentBody::Tunnel(_)) {
-                        admitted.store(true, Ordering::Relaxed);
-                    }
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            let connection = builder.serve_connection(TokioIo::new(stream), handler);
-            let mut connection = std::pin::pin!(connection);
+            let mut connection = std::pin::pin!(service.http2(stream, peer, admitted.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let result = match tokio::time::timeout(2 * service.timeouts.agent_hello, connection.as_mut()).await {
                 Ok(result) => result,
@@ -89,6 +85,30 @@ impl AgentService {
         }
     }
 
+    /// Drives a connection that speaks HTTP/2; tells when a session came up on it.
+    fn http2(
+        self: &Arc<Self>,
+        stream: Begun,
+        peer: SocketAddr,
+        admitted: Arc<AtomicBool>,
+    ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
+        let service = self.clone();
+        let (stream, pace) = Paced::new(stream, Begun::limit_queue);
+        let handler = service_fn(move |request| {
+            let (service, admitted, pace) = (service.clone(), admitted.clone(), pace.clone());
+            async move {
+                let response = service.answer(request, peer, pace).await;
+                if matches!(response.body(), AgentBody::Tunnel(_)) {
+                    admitted.store(true, Ordering::Relaxed);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let tunnel = &self.admission.tunnel;
+        grpc::server_builder(tunnel.keepalive_interval, tunnel.keepalive_timeout)
+            .serve_connection(TokioIo::new(stream), handler)
+    }
+
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
@@ -101,7 +121,7 @@ impl AgentService {
         match self.connect(request, peer, pace).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
-                info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
+                log_refused(peer, &refused);
                 grpc::refuse_response(&refused)
             }
         }
@@ -113,14 +133,29 @@ impl AgentService {
         peer: SocketAddr,
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
+        let identity = self.admit(request.headers()).await?;
+        self.attach(identity, FrameReader::new(request.into_body().into()), peer, pace).await
+    }
+
+    /// Lets an agent in or turns it away, before it said anything but who it is.
+    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
         if self.admission.drain.is_draining() {
             return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
         }
-        let identity = self.authenticate(request.headers()).await?;
-        let mut reader = FrameReader::new(request.into_body());
+        self.authenticate(headers).await
+    }
+
+    /// Shakes hands on a link, whatever carries it, and begins to serve it.
+    async fn attach(
+        &self,
+        identity: Identity,
+        mut reader: FrameReader<Received>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
         let Identity { workspace, token } = identity;
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, hello })?;
+        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
@@ -155,7 +190,7 @@ impl AgentService {
         }
     }
 
-    async fn read_hello(&self, reader: &mut FrameReader<Incoming>) -> Result<Hello, Refused> {
+    async fn read_hello(&self, reader: &mut FrameReader<Received>) -> Result<Hello, Refused> {
         let first = tokio::time::timeout(self.timeouts.agent_hello, reader.next());
         match first.await {
             Err(_elapsed) => Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
@@ -166,6 +201,10 @@ impl AgentService {
             Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
         }
     }
+}
+
+fn log_refused(peer: SocketAddr, refused: &Refused) {
+    info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
 }
 
 fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {

@@ -7,13 +7,19 @@ mod client;
 mod decode;
 mod drive;
 mod encode;
+mod received;
 mod server;
 
 pub use self::client::{ConnectError, Dialed, dial};
 pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};
+pub use self::received::{ReceiveError, Received, Via};
 pub use self::server::{Code, Refused, accept_response, is_tunnel_request, refuse_response, server_builder};
+
+pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};
+pub(crate) use self::encode::PREFIX_BYTES;
+pub(crate) use self::server::is_grpc;
 
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";

@@ -4,6 +4,8 @@
 //! * [`channel_io`]: one channel as an async byte stream
 //! * [`splice`]: a channel joined with a socket
 //! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
+//! * [`websocket`]: the same inside a WebSocket, for networks that HTTP/2 cannot pass
+//! * [`switch`]: from a request over HTTP/1.1 to a bare stream
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
 
 pub mod backoff;
@@ -16,3 +18,5 @@ pub mod session;
 mod shuttle;
 pub mod socket;
 pub mod splice;
+pub mod switch;
+pub mod websocket;

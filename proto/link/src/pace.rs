@@ -27,7 +27,7 @@ const QUEUE_TIME: Duration = Duration::from_millis(2);
 
 /// Bounds of the kernel's queue of unsent bytes.
 const QUEUE_BYTES_MIN: usize = 4 * 1024;
-const QUEUE_BYTES_MAX: usize = 128 * 1024;
+pub(crate) const QUEUE_BYTES_MAX: usize = 128 * 1024;
 
 /// A measurement takes at least this long, so that the clock's and the scheduler's grain do not matter.
 const WINDOW_MIN: Duration = Duration::from_millis(4);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use crate::pace::QUEUE_BYTES_MAX;
+
 /// How long sent bytes may stay unacknowledged before the kernel gives a link up: half-dead NAT paths.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -17,7 +19,7 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Sets what a link needs on top: an end to paths that swallow everything.
+/// Sets what a link needs on top: a short kernel queue, and an end to paths that swallow everything.
 ///
 /// # Errors
 /// The kernel's, when the socket is gone already.
@@ -25,6 +27,7 @@ pub fn tune_link(stream: &TcpStream) -> io::Result<()> {
     tune(stream)?;
     #[cfg(target_os = "linux")]
     SockRef::from(stream).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    limit_queue(stream, QUEUE_BYTES_MAX);
     Ok(())
 }
 

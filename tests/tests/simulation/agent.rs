@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tunnel_proto::mux::Side;
 use tunnel_proto::reason::Reason;
 use turmoil::net::TcpStream;
-use workspace_agent::dial::{Agent, AgentEvent, DialFailure, Network, Wire, wire};
+use workspace_agent::dial::{Agent, AgentEvent, Connected, DialFailure, Network, Offer};
 use workspace_agent::{Ports, TokenSource};
 
 use crate::apps;
@@ -39,11 +39,11 @@ struct Simulated {
 impl Network for Simulated {
     type Socket = TcpStream;
 
-    async fn dial(&self) -> Result<Wire, DialFailure> {
+    async fn dial(&self, _offer: Offer) -> Result<Connected, DialFailure> {
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((self.via, PORT))).await {
             Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
             Ok(Err(error)) => Err(DialFailure::Connect(error)),
-            Ok(Ok(stream)) => Ok(wire(stream, |_stream, _bytes| {})),
+            Ok(Ok(stream)) => Ok(Connected::new(stream, |_stream, _bytes| {})),
         }
     }
 

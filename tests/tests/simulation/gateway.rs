@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{self, Chunk, Code, FrameReader, Outgoing, Refused};
+use tunnel_link::grpc::{self, Chunk, Code, FrameReader, Outgoing, Refused, Via};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::limit::{CHANNELS_MAX, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX};
@@ -134,7 +134,7 @@ impl Gateway {
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
         let token = "t-1".parse().expect("an id");
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, hello })?;
+        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: Via::Http2, hello })?;
         let session = &admitted.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));

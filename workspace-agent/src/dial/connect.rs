@@ -1,6 +1,7 @@
-//! From a gateway's URL to a connected byte stream: resolve, connect, TLS.
+//! From a gateway's URL to a connected byte stream: resolve, connect, through a proxy if there is one, TLS.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,14 @@ use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::socket;
 
 use super::DialFailure;
+use super::decide::with_sources;
+use super::proxy::{self, BadProxy, Proxy};
 
 /// How long resolving and connecting may take together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the TLS handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A gateway's listener for agents.
 #[derive(Clone)]
@@ -30,7 +33,41 @@ pub struct Gateway {
     authority: Authority,
     host: String,
     port: u16,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
+}
+
+/// Which versions of HTTP a TLS handshake offers (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// HTTP/2 only.
+    Http2,
+    /// HTTP/1.1 only.
+    Http1,
+    /// Both, HTTP/2 first.
+    Either,
+}
+
+/// A connection to a gateway.
+pub struct Connected {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) pace: Arc<Pace>,
+    /// The handshake settled on HTTP/1.1.
+    pub(super) is_http1: bool,
+}
+
+impl Connected {
+    /// Wraps a stream whose kernel queue `limit_queue` bounds, if it has one that can be bounded.
+    pub fn new<S: Stream + 'static>(stream: S, limit_queue: fn(&S, usize)) -> Self {
+        let (stream, pace) = Paced::new(stream, limit_queue);
+        Self { stream: Box::new(stream), pace, is_http1: false }
+    }
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connected").field("is_http1", &self.is_http1).finish_non_exhaustive()
+    }
 }
 
 /// The text is not a gateway's URL.
@@ -76,7 +113,7 @@ pub enum TlsError {
     Setup(#[source] rustls::Error),
 }
 
-/// Either of the two errors of [`Gateway::parse`].
+/// Any of the errors of making a [`Gateway`].
 #[derive(Debug, Error)]
 pub enum GatewayError {
     /// The URL.
@@ -85,6 +122,9 @@ pub enum GatewayError {
     /// TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The proxy.
+    #[error(transparent)]
+    Proxy(#[from] BadProxy),
 }
 
 impl Gateway {
@@ -110,11 +150,38 @@ impl Gateway {
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let tls = if tls {
             let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::Name(host.clone()))?;
-            Some((connector(ca_file)?, name))
+            Some((client_config(ca_file)?, name))
         } else {
             None
         };
-        Ok(Self { authority, host, port, tls })
+        Ok(Self { authority, host, port, tls, proxy: None })
+    }
+
+    /// Goes through the proxy that an environment has for this gateway, if any (see [`proxy::choose`]). `ca_file` is
+    /// trusted for a proxy over TLS too.
+    ///
+    /// # Errors
+    /// [`GatewayError`] names the variable.
+    pub fn behind(
+        mut self,
+        environment: impl Fn(&'static str) -> Option<String>,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, GatewayError> {
+        let uri = self.to_string().parse().map_err(|_| BadGateway::Url(self.to_string()))?;
+        let Some(proxy) = proxy::choose(&uri, environment)? else { return Ok(self) };
+        let config = match &self.tls {
+            Some((config, _name)) => Some(config.clone()),
+            None if proxy.needs_tls() => Some(client_config(ca_file)?),
+            None => None,
+        };
+        self.proxy = Some((proxy, config));
+        Ok(self)
+    }
+
+    /// Returns the proxy that leads to it.
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref().map(|(proxy, _config)| proxy)
     }
 
     /// Returns what stands in the request's `:authority` and `:scheme`.
@@ -127,19 +194,54 @@ impl Gateway {
     /// Connects.
     ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub(super) async fn connect(&self) -> Result<Wire, DialFailure> {
-        let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Err(_elapsed) => return Err(DialFailure::ConnectTimedOut),
-            Ok(connected) => connected.map_err(DialFailure::Connect)?,
+    pub(super) async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
+        let Some((proxy, config)) = &self.proxy else {
+            let connecting = tokio::time::timeout(CONNECT_TIMEOUT, tcp(&self.host, self.port));
+            let connected = connecting.await.map_err(|_elapsed| DialFailure::ConnectTimedOut)?;
+            let stream = connected.map_err(DialFailure::Connect)?;
+            return match &self.tls {
+                None => Ok(Connected::new(stream, Queue::limit)),
+                Some((config, name)) => secure(stream, config, name, offer).await,
+            };
         };
-        socket::tune_link(&stream).map_err(DialFailure::Connect)?;
-        let Some((connector, name)) = &self.tls else { return Ok(wire(stream, socket::limit_queue)) };
-        let handshake = connector.connect(name.clone(), stream);
-        match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-            Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
-            Ok(Err(error)) => Err(DialFailure::Tls(error)),
-            Ok(Ok(stream)) => Ok(wire(stream, |stream, bytes| socket::limit_queue(stream.get_ref().0, bytes))),
+        let connected = proxy.connect(&self.host, self.port, config.as_ref()).await;
+        let stream =
+            connected.map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
+        match &self.tls {
+            None => Ok(Connected::new(stream, Queue::limit)),
+            Some((config, name)) => secure(stream, config, name, offer).await,
+        }
+    }
+}
+
+/// Resolves and connects, with the options of a link.
+pub(super) async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    socket::tune_link(&stream)?;
+    Ok(stream)
+}
+
+async fn secure<S: Stream + Queue + 'static>(
+    stream: S,
+    config: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
+    offer: Offer,
+) -> Result<Connected, DialFailure> {
+    let mut config = ClientConfig::clone(config);
+    let offered: &[&[u8]] = match offer {
+        Offer::Http2 => &[b"h2"],
+        Offer::Http1 => &[b"http/1.1"],
+        Offer::Either => &[b"h2", b"http/1.1"],
+    };
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name.clone(), stream);
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
+        Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
+        Ok(Err(error)) => Err(DialFailure::Tls(error)),
+        Ok(Ok(stream)) => {
+            let is_http1 = stream.get_ref().1.alpn_protocol() == Some(b"http/1.1");
+            let (stream, pace) = Paced::new(stream, |stream, bytes| stream.get_ref().0.limit(bytes));
+            Ok(Connected { stream: Box::new(stream), pace, is_http1 })
         }
     }
 }
@@ -157,21 +259,28 @@ impl fmt::Debug for Gateway {
     }
 }
 
+/// A stream whose queue of unsent bytes in the kernel may have a bound.
+trait Queue {
+    fn limit(&self, bytes: usize);
+}
+
+impl Queue for TcpStream {
+    fn limit(&self, bytes: usize) {
+        socket::limit_queue(self, bytes);
+    }
+}
+
+/// What a proxy leads to keeps the bound that every link begins with.
+impl Queue for Box<dyn Stream> {
+    fn limit(&self, _bytes: usize) {}
+}
+
 /// A connected stream, with or without TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A connected stream and its pace.
-pub type Wire = (Box<dyn Stream>, Arc<Pace>);
-
-/// Makes a wire of a stream whose kernel queue `limit_queue` bounds.
-pub fn wire<S: Stream + 'static>(stream: S, limit_queue: fn(&S, usize)) -> Wire {
-    let (paced, pace) = Paced::new(stream, limit_queue);
-    (Box::new(paced), pace)
-}
-
-fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
+fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     // Systems without a store have none to add; the handshake then says that the issuer is unknown.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -184,13 +293,12 @@ fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(Arc::new(config))
 }
 
 #[cfg(test)]

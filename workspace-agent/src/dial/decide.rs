@@ -22,9 +22,25 @@ pub enum DialFailure {
     /// TLS failed.
     #[error("the TLS handshake failed")]
     Tls(#[source] std::io::Error),
+    /// A proxy did not lead to the gateway.
+    #[error("the proxy {proxy} {cause}")]
+    Proxy {
+        /// The proxy, without credentials.
+        proxy: String,
+        /// Which step failed, and what to do.
+        cause: String,
+    },
     /// The RPC failed.
     #[error(transparent)]
     Rpc(ConnectError),
+    /// Neither HTTP/2 nor a WebSocket got through.
+    #[error("nothing gets through. HTTP/2: {http2}. WebSocket: {websocket}")]
+    Neither {
+        /// What failed over HTTP/2.
+        http2: String,
+        /// What failed with a WebSocket.
+        websocket: String,
+    },
     /// The gateway did not answer the Hello.
     #[error("the gateway did not answer in time")]
     WelcomeTimedOut,
@@ -93,7 +109,9 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         failure @ (DialFailure::Connect(_)
         | DialFailure::ConnectTimedOut
         | DialFailure::Tls(_)
+        | DialFailure::Proxy { .. }
         | DialFailure::Rpc(_)
+        | DialFailure::Neither { .. }
         | DialFailure::WelcomeTimedOut
         | DialFailure::LinkLost
         | DialFailure::Session(_)) => Next::Redial { after: jittered, cause: with_sources(&failure) },
@@ -101,7 +119,7 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
 }
 
 /// Joins an error with its sources: the innermost one is usually what a person needs.
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

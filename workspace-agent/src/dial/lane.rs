@@ -38,6 +38,8 @@ impl<N: Network> Agent<N> {
             network: self.network.clone(),
             token: self.token.clone(),
             ports: self.ports.clone(),
+            transport: self.transport,
+            memory: self.memory.clone(),
             backoff: self.backoff,
             roll: Box::new(move || rolls.random()),
             instance: self.instance,

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tunnel_proto::reason::Reason;
 
-use super::connect::{Gateway, Wire};
+use super::connect::{Connected, Gateway, Offer};
 use super::decide::DialFailure;
 use crate::ports::{self, Ports};
 
@@ -17,14 +17,19 @@ pub trait Network: Send + Sync + 'static {
     /// A connection to a local port.
     type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Connects to the gateway.
+    /// Connects to the gateway. A TLS handshake offers what the link may be carried by.
     ///
     /// # Errors
     /// [`DialFailure`] names the step that failed.
-    fn dial(&self) -> impl Future<Output = Result<Wire, DialFailure>> + Send;
+    fn dial(&self, offer: Offer) -> impl Future<Output = Result<Connected, DialFailure>> + Send;
 
     /// Returns what stands in the request's `:authority` and `:scheme`.
     fn origin(&self) -> (Authority, Scheme);
+
+    /// Returns the proxy that leads to the gateway, for people.
+    fn proxy(&self) -> Option<String> {
+        None
+    }
 
     /// Connects to a port of this machine.
     ///
@@ -45,8 +50,12 @@ pub struct Machine {
 impl Network for Machine {
     type Socket = TcpStream;
 
-    async fn dial(&self) -> Result<Wire, DialFailure> {
-        self.gateway.connect().await
+    async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
+        self.gateway.connect(offer).await
+    }
+
+    fn proxy(&self) -> Option<String> {
+        self.gateway.proxy().map(ToString::to_string)
     }
 
     fn origin(&self) -> (Authority, Scheme) {

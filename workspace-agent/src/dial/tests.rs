@@ -70,6 +70,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         let options = crate::Options {
             lanes: 1,
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
+            transport: Transport::default(),
             token: TokenSource::Value("a-token".into()),
             ports: Ports::default().into(),
         };

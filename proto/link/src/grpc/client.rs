@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request};
-use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,6 +19,7 @@ use tunnel_proto::hello::{Hello, Welcome};
 
 use super::decode::{FrameReader, ReadError};
 use super::encode::{Filler, Outgoing};
+use super::received::Received;
 use super::server::{Code, Refused, is_grpc};
 use super::{H2_FRAME_BYTES, H2_HEADER_BYTES, H2_SEND_BUFFER_BYTES, H2_WINDOW_BYTES, PATH};
 use crate::pace::Pace;
@@ -35,6 +35,12 @@ pub enum ConnectError {
     /// HTTP/2 could not be spoken.
     #[error("no HTTP/2 connection: is this the gateway's listener for agents?")]
     Http2(#[source] hyper::Error),
+    /// HTTP/1.1 could not be spoken.
+    #[error("no HTTP/1.1 connection: is this the gateway's listener for agents?")]
+    Http1(#[source] hyper::Error),
+    /// The answer to the request for a WebSocket says yes, but not to what was asked.
+    #[error("the other side switched to a WebSocket that is not a gateway's: {0} is wrong")]
+    Upgrade(&'static str),
     /// The answer is not gRPC.
     #[error("the other side answered HTTP {status} and is not a gateway for agents")]
     NotGateway {
@@ -61,7 +67,7 @@ pub struct Dialed {
     /// What the gateway answered.
     pub welcome: Welcome,
     /// The frames that follow.
-    pub reader: FrameReader<Incoming>,
+    pub reader: FrameReader<Received>,
     filler: Filler,
 }
 
@@ -110,9 +116,8 @@ where
         .handshake::<_, Outgoing>(TokioIo::new(stream))
         .await
         .map_err(ConnectError::Http2)?;
-    let (filler, slot) = Filler::new();
-    let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
-    let request = request(authority, scheme, token, Outgoing::request(first, slot, pace))?;
+    let (filler, body) = request_body(hello, pace);
+    let request = request(authority, scheme, token, body)?;
     let answer = async move {
         let response = sender.send_request(request).await.map_err(ConnectError::Http2)?;
         if response.status() != http::StatusCode::OK || !is_grpc(response.headers()) {
@@ -121,12 +126,7 @@ where
         if let Some(refused) = refusal(response.headers()) {
             return Err(ConnectError::Refused(refused));
         }
-        let mut reader = FrameReader::new(response.into_body());
-        let frame = reader.next().await.map_err(ConnectError::Welcome)?;
-        let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
-            return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
-        };
-        Ok(Dialed { welcome: *welcome, reader, filler })
+        welcomed(FrameReader::new(response.into_body().into()), filler).await
     };
     let connection = async move {
         let _cut = cut;
@@ -137,6 +137,22 @@ where
         result
     };
     Ok((connection, answer))
+}
+
+/// Makes the body that says Hello, and then what the session says that is filled in.
+pub(crate) fn request_body(hello: Hello, pace: Arc<Pace>) -> (Filler, Outgoing) {
+    let (filler, slot) = Filler::new();
+    let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
+    (filler, Outgoing::request(first, slot, pace))
+}
+
+/// Waits for the gateway's Welcome, or for its refusal.
+pub(crate) async fn welcomed(mut reader: FrameReader<Received>, filler: Filler) -> Result<Dialed, ConnectError> {
+    let frame = reader.next().await.map_err(ConnectError::Welcome)?;
+    let Some(Frame { body: Body::Welcome(welcome), .. }) = frame else {
+        return Err(reader.trailers().and_then(refusal).map_or(ConnectError::NoWelcome, ConnectError::Refused));
+    };
+    Ok(Dialed { welcome: *welcome, reader, filler })
 }
 
 /// Runs HTTP/2's own tasks for one connection: they are waited for, and cut when nobody drives the connection.
@@ -170,22 +186,30 @@ fn request(
     parts.authority = Some(authority);
     parts.path_and_query = Some(PathAndQuery::from_static(PATH));
     let uri = Uri::from_parts(parts).map_err(|_| ConnectError::Argument("the gateway's address"))?;
-    let mut bearer =
-        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ConnectError::Argument("the token"))?;
-    bearer.set_sensitive(true);
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
-    headers.insert(AUTHORIZATION, bearer);
+    headers.insert(AUTHORIZATION, bearer(token)?);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(USER_AGENT, AGENT);
     Ok(request)
 }
 
+/// What the agent calls itself.
+pub(crate) const AGENT: HeaderValue = HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION")));
+
+/// Makes the credential's header, which no log shows.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, ConnectError> {
+    let mut bearer =
+        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ConnectError::Argument("the token"))?;
+    bearer.set_sensitive(true);
+    Ok(bearer)
+}
+
 /// Reads a gRPC status that is not OK. Codes that a gateway does not use count as unavailable, which redials.
-fn refusal(headers: &HeaderMap) -> Option<Refused> {
+pub(crate) fn refusal(headers: &HeaderMap) -> Option<Refused> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let number: u16 = text("grpc-status")?.parse().ok()?;
     if number == 0 {

@@ -44,6 +44,11 @@ where
         Self { body, piece: Bytes::new(), partial: BytesMut::new(), trailers: None }
     }
 
+    /// Returns what is read from.
+    pub(super) fn body(&self) -> &B {
+        &self.body
+    }
+
     /// Waits for more bytes. `false` at the end of the stream.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use crate::pace::Pace;
 use crate::session::Link;
 
 /// Length of the gRPC message prefix: one flag byte and four of length.
-pub(super) const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Small frames are gathered up to this size before they are handed to HTTP/2 as one piece.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -29,6 +29,12 @@ const HEADS_BYTES: usize = 4 * 1024;
 
 /// What the head of a Data frame needs at most (see [`tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX`]).
 const HEAD_BYTES_MAX: usize = tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX;
+
+/// A batch, whatever it ends with, fits into what a peer accepts as one message of a WebSocket.
+const _: () = assert!(
+    BATCH_BYTES + COPY_BYTES_MAX + 2 * (PREFIX_BYTES + HEAD_BYTES_MAX) + tunnel_proto::limit::PAYLOAD_BYTES_MAX
+        <= tunnel_proto::limit::FRAME_BYTES_MAX
+);
 
 /// Some whole gRPC messages: encoded frames, and at most one payload behind them that was not copied.
 #[derive(Clone, Debug, Default)]
@@ -137,7 +143,7 @@ pub(super) enum Slot {
 /// The end of a slot that fills it. Dropped unfilled, it gives the slot up: a request whose answer nobody waits for
 /// any more would keep its connection for ever.
 #[derive(Debug)]
-pub(super) struct Filler {
+pub(crate) struct Filler {
     slot: Arc<Mutex<Slot>>,
 }
 

@@ -127,7 +127,7 @@ pub fn is_tunnel_request<B>(request: &Request<B>) -> bool {
 }
 
 /// Returns whether a message says of itself that it is gRPC.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 

@@ -17,7 +17,7 @@ use crate::pair::{Pair, Plan, soon, until};
 use crate::wire::Wire;
 
 /// Writes until there is no room and none comes: everything on the way to the reader who does not read is full.
-async fn fill(session: &Session, channel: &mut ChannelIo) {
+pub(crate) async fn fill(session: &Session, channel: &mut ChannelIo) {
     let context = Context::from_waker(Waker::noop());
     loop {
         let mut piece = Bytes::from(vec![1; 16 * 1024]);

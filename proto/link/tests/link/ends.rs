@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_link::grpc::{Dialed, FrameReader};
+use tunnel_link::grpc::{Dialed, FrameReader, Received};
 use tunnel_link::session::Session;
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
@@ -120,7 +119,7 @@ struct Fresh {
     gateway_connection: JoinSet<()>,
     agent_connection: JoinSet<()>,
     gateway: Session,
-    gateway_reader: FrameReader<Incoming>,
+    gateway_reader: FrameReader<Received>,
     agent: Session,
     dialed: Dialed,
 }

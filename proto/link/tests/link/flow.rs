@@ -13,7 +13,7 @@ use crate::apps::{App, Pattern};
 use crate::pair::{Pair, Plan, no_task_left, soon};
 use crate::wire::Wire;
 
-async fn through_the_echo(session: Session, port: u16, seed: usize, total: usize) {
+pub(crate) async fn through_the_echo(session: Session, port: u16, seed: usize, total: usize) {
     let (channel, accepted) = session.channel(port);
     let (mut reader, mut writer) = tokio::io::split(channel);
     let pattern = Pattern::new(seed);

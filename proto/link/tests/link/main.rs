@@ -18,4 +18,5 @@ mod handshake;
 mod keepalive;
 mod pair;
 mod resume;
+mod websocket;
 mod wire;

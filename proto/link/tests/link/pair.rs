@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Refused};
+use tunnel_link::grpc::{Chunk, ConnectError, Dialed, FrameReader, Outgoing, Received, Refused};
 use tunnel_link::grpc::{accept_response, dial, drive, is_tunnel_request, refuse_response, server_builder};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::session::{Incoming, Session};
@@ -79,11 +79,19 @@ pub(crate) struct Plan {
     pub(crate) agent: Settings,
     /// The agent connects channels to loopback ports; otherwise the test accepts them itself.
     pub(crate) serves: bool,
+    /// The link is inside a WebSocket.
+    pub(crate) websocket: bool,
 }
 
 impl Plan {
     pub(crate) fn new(wire: Wire) -> Self {
-        Self { wire, gateway: Settings::new(Side::Gateway), agent: Settings::new(Side::Agent), serves: true }
+        Self {
+            wire,
+            gateway: Settings::new(Side::Gateway),
+            agent: Settings::new(Side::Agent),
+            serves: true,
+            websocket: false,
+        }
     }
 }
 
@@ -105,9 +113,15 @@ impl Pair {
         let mut tasks = JoinSet::new();
         let switch = Switch::new();
         let (here, there) = plan.wire.connect().await;
-        let mut attached = gateway(&mut tasks, there, plan.gateway);
         let stream = Switched { stream: here, switch: switch.clone() };
-        let dialed = dialed(&mut tasks, stream).await.expect("welcome");
+        let (mut attached, dialed) = if plan.websocket {
+            let attached = crate::websocket::gateway(&mut tasks, there, plan.gateway);
+            (attached, crate::websocket::dialed(&mut tasks, stream).await)
+        } else {
+            let attached = gateway(&mut tasks, there, plan.gateway);
+            (attached, dialed(&mut tasks, stream).await)
+        };
+        let dialed = dialed.expect("welcome");
         let (gateway, reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(plan.agent);
         dialed.attach(agent.link());
@@ -145,7 +159,7 @@ impl Pair {
 fn driven(
     tasks: &mut JoinSet<()>,
     session: &Session,
-    reader: FrameReader<RequestBody>,
+    reader: FrameReader<Received>,
 ) -> oneshot::Receiver<SessionError> {
     let (sender, receiver) = oneshot::channel();
     let session = session.clone();
@@ -162,7 +176,7 @@ pub(crate) fn gateway(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
     settings: Settings,
-) -> mpsc::Receiver<(Session, FrameReader<RequestBody>)> {
+) -> mpsc::Receiver<(Session, FrameReader<Received>)> {
     let (sender, receiver) = mpsc::channel(1);
     serve_rpc(tasks, stream, move |mut reader, pace| {
         let (sender, settings) = (sender.clone(), settings.clone());
@@ -189,7 +203,7 @@ pub(crate) fn refusing_gateway(tasks: &mut JoinSet<()>, stream: impl Stream + 's
 pub(crate) fn serve_rpc<F>(
     tasks: &mut JoinSet<()>,
     stream: impl Stream + 'static,
-    answer: impl Fn(FrameReader<RequestBody>, Arc<Pace>) -> F + Send + 'static,
+    answer: impl Fn(FrameReader<Received>, Arc<Pace>) -> F + Send + 'static,
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -197,7 +211,7 @@ pub(crate) fn serve_rpc<F>(
     let service = service_fn(move |request: Request<RequestBody>| {
         assert!(is_tunnel_request(&request));
         assert_eq!(request.headers().get("authorization").unwrap(), "Bearer a-token");
-        let answer = answer(FrameReader::new(request.into_body()), pace.clone());
+        let answer = answer(FrameReader::new(request.into_body().into()), pace.clone());
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let minute = Duration::from_secs(60);

@@ -1,0 +1,109 @@
+//! What the agents' listener does over HTTP/1.1: one request, which becomes a link inside a WebSocket or is refused.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::debug;
+use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::websocket::{self, Handshake, NoHandshake};
+
+use super::begun::Begun;
+use super::{AgentService, Identity, log_refused};
+
+/// Bound on the head of the request.
+const HEAD_BYTES: usize = 16 * 1024;
+
+/// Who was let in, and the connection that is about to be theirs.
+type Admitted = Mutex<Option<(Identity, OnUpgrade)>>;
+
+/// Serves a connection that speaks HTTP/1.1 until it ends.
+pub(super) async fn serve(service: Arc<AgentService>, stream: Begun, peer: SocketAddr, _permit: OwnedSemaphorePermit) {
+    let admitted = Arc::new(Admitted::default());
+    let (stream, pace) = Paced::new(stream, Begun::limit_queue);
+    let handler = service_fn(|request| {
+        let (service, admitted) = (service.clone(), admitted.clone());
+        async move { Ok::<_, Infallible>(service.answer_http1(request, peer, &admitted).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(service.timeouts.agent_hello)
+        .max_buf_size(HEAD_BYTES)
+        // A second request would be another agent's place on this connection.
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), handler)
+        .with_upgrades();
+    match tokio::time::timeout(2 * service.timeouts.agent_hello, connection).await {
+        Ok(result) => debug!(%peer, ?result, "HTTP/1.1 on an agent connection ended"),
+        Err(_elapsed) => debug!(%peer, "no session came up on this connection"),
+    }
+    let Some((identity, upgrade)) = admitted.lock().take() else { return };
+    match upgrade.await {
+        Ok(stream) => carry(&service, identity, TokioIo::new(stream), peer, pace).await,
+        Err(error) => debug!(%peer, %error, "the connection did not become a WebSocket"),
+    }
+}
+
+async fn carry(
+    service: &Arc<AgentService>,
+    identity: Identity,
+    stream: TokioIo<hyper::upgrade::Upgraded>,
+    peer: SocketAddr,
+    pace: Arc<Pace>,
+) {
+    let (carrier, reader, answer) = websocket::serve(stream).await;
+    let handshake = async {
+        match service.attach(identity, reader, peer, pace).await {
+            Ok(response) => answer.accept(response.into_body()),
+            Err(refused) => {
+                log_refused(peer, &refused);
+                answer.refuse(&refused);
+            }
+        }
+    };
+    let (result, ()) = tokio::join!(carrier, handshake);
+    debug!(%peer, ?result, "agent connection ended");
+}
+
+impl AgentService {
+    async fn answer_http1(
+        &self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+        admitted: &Admitted,
+    ) -> Response<Full<Bytes>> {
+        let handshake = match Handshake::read(&request) {
+            Ok(handshake) => handshake,
+            Err(why) => return explained(peer, why),
+        };
+        match self.admit(request.headers()).await {
+            Ok(identity) => {
+                *admitted.lock() = Some((identity, hyper::upgrade::on(&mut request)));
+                websocket::switch_response(handshake)
+            }
+            Err(refused) => {
+                log_refused(peer, &refused);
+                websocket::refuse_response(&refused)
+            }
+        }
+    }
+}
+
+fn explained(peer: SocketAddr, why: NoHandshake) -> Response<Full<Bytes>> {
+    debug!(%peer, %why, "HTTP/1.1 on the listener for agents");
+    let mut response = why.response::<Full<Bytes>>();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    *response.body_mut() = Full::from(format!("{why}\n"));
+    response
+}
