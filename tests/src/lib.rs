@@ -12,6 +12,7 @@
 )]
 
 pub mod raw;
+pub mod relay;
 pub mod scripted;
 
 use std::collections::BTreeSet;
@@ -21,13 +22,14 @@ use std::time::Duration;
 
 use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
-use gateway::sessions::registry::Registry;
+use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tunnel_link::backoff::Backoff;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
-use workspace_agent::{Ended, Gateway, Options, Ports, TokenSource, Transport};
+use workspace_agent::{Agent, Ended, Gateway, Machine, Options, Ports, TokenSource, Transport};
 
 /// The longest that anything in a test may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,14 +101,27 @@ impl TestGateway {
 
     /// Starts an agent with a token, without waiting.
     pub fn start_agent(&self, token: &str, exposed: Vec<Port>) -> TestAgent {
-        let gateway = Gateway::parse(&format!("http://{}", self.addresses.agents), None).expect("an address");
-        TestAgent::start(gateway, Transport::default(), token, exposed)
+        let options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, exposed);
+        TestAgent::run(options.agent())
     }
 
-    /// Waits until a workspace has a session.
+    /// Starts an agent that dials another address than the gateway's own, soon and again and again, without waiting.
+    pub fn start_eager_agent(&self, address: SocketAddr, token: &str, exposed: Vec<Port>) -> TestAgent {
+        let soon = Duration::from_millis(50);
+        let backoff = Backoff { first: soon, max: soon, resume_max: soon, ..Backoff::default() };
+        let options = options(self.dialed_at(address), Transport::default(), token, exposed);
+        TestAgent::run(Agent { backoff, ..options.agent() })
+    }
+
+    fn dialed_at(&self, address: SocketAddr) -> Gateway {
+        Gateway::parse(&format!("http://{address}"), None).expect("an address")
+    }
+
+    /// Waits until a workspace has a session with a link.
     pub async fn until_connected(&self, workspace: &str) {
         let name = workspace.parse().unwrap();
-        until("the agent is connected", || self.registry.current(&name).is_some()).await;
+        let is_up = |session: Arc<LiveSession>| !session.tunnel.is_detached() && !session.tunnel.is_ended();
+        until("the agent is connected", || self.registry.current(&name).is_some_and(is_up)).await;
     }
 
     /// Returns the authority of a port of a workspace, as a browser would write it.
@@ -122,13 +137,13 @@ impl TestGateway {
         }
     }
 
-    /// Asserts that after the pool's idle time nothing is left over at all. Needs a short `timeouts.upstream_idle`.
+    /// Asserts that after the pool's idle time, and the last acknowledgements, nothing is left over at all. Needs a short `timeouts.upstream_idle`.
     pub async fn assert_empty(&self) {
         self.assert_quiet().await;
         until("no channel is left over", || {
             self.registry.all().iter().all(|session| {
                 let stats = session.tunnel.stats();
-                (stats.channels_live, stats.window_bytes, stats.queued_bytes) == (0, 0, 0)
+                (stats.channels_live, stats.window_bytes, stats.queued_bytes, stats.replay_bytes) == (0, 0, 0, 0)
             })
         })
         .await;
@@ -153,20 +168,27 @@ pub struct TestAgent {
     task: JoinSet<Result<(), Ended>>,
 }
 
+fn options(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Port>) -> Options {
+    let default = exposed.first().map(|port| port.number);
+    Options {
+        lanes: 1,
+        gateway,
+        transport,
+        token: TokenSource::Value(token.into()),
+        ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
+    }
+}
+
 impl TestAgent {
     /// Starts one with a token that gets to its gateway in a way of its own, without waiting.
     pub fn start(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Port>) -> Self {
-        let default = exposed.first().map(|port| port.number);
-        let options = Options {
-            lanes: 1,
-            gateway,
-            transport,
-            token: TokenSource::Value(token.into()),
-            ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
-        };
+        Self::run(options(gateway, transport, token, exposed).agent())
+    }
+
+    fn run(agent: Agent<Machine>) -> Self {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        task.spawn(workspace_agent::run(options, stop.clone()));
+        task.spawn(agent.run(stop.clone()));
         Self { stop, task }
     }
 

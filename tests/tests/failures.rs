@@ -294,7 +294,7 @@ async fn response_times_out_when_the_app_stays_silent() {
 
 #[tokio::test]
 async fn session_is_lost_when_the_agent_dies_during_the_request() {
-    let gateway = TestGateway::start().await;
+    let gateway = TestGateway::start_with(|config| config.tunnel.resume_grace = SHORT).await;
     let app = silent_app().await;
     for client in CLIENTS {
         let agent = gateway.agent("one").await;

@@ -19,3 +19,7 @@ mod hostile;
 mod lifecycle;
 #[path = "sessions/raw_agent.rs"]
 mod raw_agent;
+#[path = "sessions/resume.rs"]
+mod resume;
+#[path = "sessions/resume_hostile.rs"]
+mod resume_hostile;

@@ -127,9 +127,9 @@ pub struct Agent<N> {
     /// Links that its session should have.
     pub lanes: u32,
     /// The session of which this agent is one more lane, if it is one.
-    pub(crate) join: Option<Join>,
+    pub join: Option<Join>,
     /// What its sessions may hold in memory, together.
-    pub(crate) budget: Arc<ReplicaBudget>,
+    pub budget: Arc<ReplicaBudget>,
     /// Whom it tells of its life.
     pub observer: Observer,
 }

@@ -1,6 +1,7 @@
 //! A user who goes away (row 26, traps 22 and 23): the app hears of it within a second, whatever was going on.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use e2e::raw::{Raw, RawApp};
 use tokio::sync::Semaphore;
@@ -183,20 +184,24 @@ async fn user_hears_at_once_that_the_app_is_gone() {
     world.gateway.assert_quiet().await;
 }
 
-// And an agent that goes away with requests under way.
+// And an agent that goes away with requests under way: it may come back for as long as its grace, and no longer.
 #[tokio::test]
 async fn users_hear_by_name_that_the_session_is_lost() {
-    let gateway = e2e::TestGateway::start().await;
+    let grace = Duration::from_millis(300);
+    let gateway = e2e::TestGateway::start_with(|config| config.tunnel.resume_grace = grace).await;
     let agent = gateway.agent("one").await;
     let app = Watched::start("").await;
     let mut client = Raw::connect(gateway.addresses.public).await;
     let (authority, token) = (gateway.authority("one", app.app.port), &gateway.user_token);
     client.send(format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {token}\r\n\r\n")).await;
     app.until_came().await;
+    let killed = Instant::now();
     agent.kill();
     let answer = soon(client.message()).await.unwrap();
     assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")), "{answer:?}");
+    assert!(killed.elapsed() >= grace, "{:?}", killed.elapsed());
     app.until_gone().await;
+    e2e::until("the session is gone", || gateway.registry.is_empty()).await;
     client.send(format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {token}\r\n\r\n")).await;
     let answer = soon(client.message()).await.unwrap();
     assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("agent_absent")), "{answer:?}");

@@ -130,12 +130,39 @@ async fn killed_agent_is_noticed_at_once_and_its_successor_serves() {
     for _ in 0..5 {
         let agent = stage.gateway.agent("one").await;
         stage.assert_serves("one").await;
+        let session = stage.gateway.registry.current(&name).expect("connected");
         agent.kill();
-        until("the session is gone", || stage.gateway.registry.current(&name).is_none()).await;
+        until("the loss of the link is noticed", || session.tunnel.is_detached()).await;
+        assert_eq!(
+            stage.gateway.registry.current(&name).map(|current| current.id),
+            Some(session.id),
+            "it may come back"
+        );
     }
     let agent = stage.gateway.agent("one").await;
     stage.assert_serves("one").await;
     agent.stop().await;
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn session_without_a_grace_ends_with_its_link() {
+    let stage = Stage::new(|config| config.tunnel.resume_grace = Duration::ZERO).await;
+    let silent = RawApp::start(|mut raw| async move {
+        raw.read_rest().await;
+    })
+    .await;
+    let name = "one".parse().unwrap();
+    for _ in 0..3 {
+        let agent = stage.gateway.agent("one").await;
+        let mut waiting = stage.asking("one", silent.port).await;
+        let session = stage.gateway.registry.current(&name).expect("connected");
+        until("the request is under way", || session.in_flight() == 1).await;
+        agent.kill();
+        let answer = waiting.message().await.expect("an answer");
+        assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
+        until("the session is gone", || stage.gateway.registry.current(&name).is_none()).await;
+    }
     stage.finish().await;
 }
 

@@ -1,6 +1,7 @@
 //! An agent made of bytes: gRPC messages on an HTTP/2 stream, with nothing that keeps it within the rules.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -13,8 +14,11 @@ use h2::{RecvStream, SendStream};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tunnel_proto::frame::{Body, Frame};
-use tunnel_proto::hello::Hello;
+use tunnel_proto::hello::{Hello, Welcome};
 use tunnel_proto::id::ChannelId;
+
+/// What the gateway may send that the test does not read.
+const WINDOW: u32 = 16 * 1024 * 1024;
 
 /// One agent's stream.
 pub(crate) struct RawAgent {
@@ -24,18 +28,24 @@ pub(crate) struct RawAgent {
     unread: BytesMut,
     /// Number of the last numbered frame.
     pub(crate) sequence: u64,
+    /// Number of the last numbered frame of the gateway.
+    pub(crate) received: u64,
     _tasks: JoinSet<()>,
 }
 
 impl RawAgent {
     /// Opens the stream, with an `authorization` of this text.
     pub(crate) async fn open(gateway: &TestGateway, authorization: Option<&str>) -> Self {
-        Self::open_with_window(gateway, authorization, 16 * 1024 * 1024).await
+        Self::open_with_window(gateway, authorization, WINDOW).await
     }
 
     /// Opens the stream; the gateway may send so many bytes that the test does not read.
     pub(crate) async fn open_with_window(gateway: &TestGateway, authorization: Option<&str>, window: u32) -> Self {
-        let stream = TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
+        Self::open_at(gateway.addresses.agents, authorization, window).await
+    }
+
+    async fn open_at(address: SocketAddr, authorization: Option<&str>, window: u32) -> Self {
+        let stream = TcpStream::connect(address).await.expect("it listens");
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(window);
         let (mut client, connection) = builder.handshake(stream).await.expect("HTTP/2");
@@ -43,19 +53,32 @@ impl RawAgent {
         tasks.spawn(async move {
             connection.await.ok();
         });
-        let uri = format!("http://{}{}", gateway.addresses.agents, tunnel_link::grpc::PATH);
+        let uri = format!("http://{address}{}", tunnel_link::grpc::PATH);
         let mut request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
         poll_fn(|context| client.poll_ready(context)).await.expect("room for a stream");
         let (answer, stream) = client.send_request(request.body(()).unwrap(), false).expect("sent");
-        Self { stream, answer: Some(answer), body: None, unread: BytesMut::new(), sequence: 0, _tasks: tasks }
+        Self {
+            stream,
+            answer: Some(answer),
+            body: None,
+            unread: BytesMut::new(),
+            sequence: 0,
+            received: 0,
+            _tasks: tasks,
+        }
     }
 
     /// Opens the stream with a token and says a Hello.
     pub(crate) async fn dial(gateway: &TestGateway, token: &str, hello: Hello) -> Self {
-        let mut agent = Self::open(gateway, Some(&format!("Bearer {token}"))).await;
+        Self::dial_at(gateway.addresses.agents, token, hello).await
+    }
+
+    /// Opens the stream at an address with a token and says a Hello.
+    pub(crate) async fn dial_at(address: SocketAddr, token: &str, hello: Hello) -> Self {
+        let mut agent = Self::open_at(address, Some(&format!("Bearer {token}")), WINDOW).await;
         agent.say(Body::Hello(Box::new(hello))).await;
         agent
     }
@@ -64,10 +87,17 @@ impl RawAgent {
     pub(crate) async fn attach(gateway: &TestGateway, workspace: &str) -> Self {
         let token = gateway.agent_token(workspace).await;
         let mut agent = Self::dial(gateway, &token, hello()).await;
-        let first = agent.next().await.expect("a welcome");
-        assert!(matches!(first.body, Body::Welcome(_)), "{first:?}");
+        agent.welcome().await;
         gateway.until_connected(workspace).await;
         agent
+    }
+
+    /// Waits for the welcome.
+    pub(crate) async fn welcome(&mut self) -> Welcome {
+        match self.next().await.expect("a welcome").body {
+            Body::Welcome(welcome) => *welcome,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Sends a frame with the number that is due.
@@ -113,9 +143,13 @@ impl RawAgent {
                 && self.unread.len() >= 5 + length
             {
                 self.unread.advance(5);
-                return Some(
-                    Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good"),
-                );
+                let frame =
+                    Frame::decode(self.unread.split_to(length).freeze()).expect("the gateway's frames are good");
+                if frame.sequence > 0 {
+                    assert_eq!(frame.sequence, self.received + 1, "a frame is missing, or came twice");
+                    self.received = frame.sequence;
+                }
+                return Some(frame);
             }
             let piece = tokio::time::timeout(PATIENCE, body.data()).await.expect("a frame")?.ok()?;
             body.flow_control().release_capacity(piece.len()).ok();
