@@ -34,6 +34,8 @@ mod apps;
 mod chaos;
 #[path = "simulation/crash.rs"]
 mod crash;
+#[path = "simulation/detached.rs"]
+mod detached;
 #[path = "simulation/drain.rs"]
 mod drain;
 #[path = "simulation/flow.rs"]
@@ -58,3 +60,5 @@ mod shared;
 mod takeover;
 #[path = "simulation/user.rs"]
 mod user;
+#[path = "simulation/welcome.rs"]
+mod welcome;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 use tokio::task::JoinSet;
+use tunnel_proto::hello::Resume;
 use tunnel_proto::mux::Side;
 use tunnel_proto::reason::Reason;
 use turmoil::net::TcpStream;
@@ -92,28 +93,34 @@ fn agent(shared: &Arc<Shared>, host: &str, via: &'static str, workspace: &str, m
 /// Writes down what an agent tells of itself.
 fn observer(shared: Arc<Shared>, host: String, workspace: String) -> workspace_agent::dial::Observer {
     let mut place = None;
-    Box::new(move |event| match event {
-        AgentEvent::Dialing => shared.dialed(&workspace),
-        AgentEvent::Connected { welcome, session: _ } if welcome.resumed.is_some() => {
-            assert!(place.is_some(), "{workspace} goes on with a session that it never had");
-            shared.note(&host, format_args!("session of {workspace} goes on"));
+    Box::new(move |event| {
+        if let AgentEvent::Connected { welcome, .. } = event {
+            let (session, secret) = (welcome.session, welcome.resume_secret.clone());
+            shared.resumes.lock().unwrap().push(Resume { session, secret, received: 0 });
         }
-        AgentEvent::Connected { welcome, session } => {
-            assert!(place.is_none(), "{workspace} has two sessions");
-            place = Some(shared.session_up(Witness {
-                host: host.clone(),
-                workspace: workspace.clone(),
-                side: Side::Agent,
-                generation: welcome.generation.get(),
-                session: session.clone(),
-                end: None,
-            }));
-        }
-        AgentEvent::SessionEnded { error } => {
-            shared.session_ended(place.take().expect("a session that ended was up"), error.clone());
-        }
-        AgentEvent::Redialing { after, cause } => {
-            shared.note(&host, format_args!("{workspace} redials after {after:?}: {cause}"));
+        match event {
+            AgentEvent::Dialing => shared.dialed(&workspace),
+            AgentEvent::Connected { welcome, session: _ } if welcome.resumed.is_some() => {
+                assert!(place.is_some(), "{workspace} goes on with a session that it never had");
+                shared.note(&host, format_args!("session of {workspace} goes on"));
+            }
+            AgentEvent::Connected { welcome, session } => {
+                assert!(place.is_none(), "{workspace} has two sessions");
+                place = Some(shared.session_up(Witness {
+                    host: host.clone(),
+                    workspace: workspace.clone(),
+                    side: Side::Agent,
+                    generation: welcome.generation.get(),
+                    session: session.clone(),
+                    end: None,
+                }));
+            }
+            AgentEvent::SessionEnded { error } => {
+                shared.session_ended(place.take().expect("a session that ended was up"), error.clone());
+            }
+            AgentEvent::Redialing { after, cause } => {
+                shared.note(&host, format_args!("{workspace} redials after {after:?}: {cause}"));
+            }
         }
     })
 }

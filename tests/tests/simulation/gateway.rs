@@ -44,7 +44,7 @@ const BUDGET_BYTES: u64 = 1 << 30;
 pub(crate) struct Gateway {
     pub(crate) registry: Arc<Registry>,
     pub(crate) drain: Drain,
-    admission: Admission,
+    pub(crate) admission: Admission,
     shared: Arc<Shared>,
     /// Those who write down how sessions end.
     watchers: TaskTracker,

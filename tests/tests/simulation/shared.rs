@@ -12,6 +12,7 @@ use gateway::sessions::registry::Registry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::session::Session;
+use tunnel_proto::hello::Resume;
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Side};
 
 use crate::gateway_host::Gateway;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) taken: Mutex<Vec<usize>>,
     /// Processes of agents that were started.
     pub(crate) instances: AtomicU64,
+    /// What agents were given to come back with, in order.
+    pub(crate) resumes: Mutex<Vec<Resume>>,
     pub(crate) middle: Arc<Middle>,
     pub(crate) world: Shape,
 }

@@ -22,7 +22,7 @@ fn echoes(net: &mut Net) {
 
 #[test]
 fn second_agent_displaces_the_first_which_stops_and_takes_nothing_with_it() {
-    for_seeds(0..8, |seed| {
+    for_seeds(0..4, |seed| {
         let mut net = Net::with_agent(seed);
         let before = net.up("well", 0);
         let transfer = net.user("well", user::chatter);
@@ -65,7 +65,7 @@ fn displaced_behind_a_partition(seed: u64, more: Duration) -> (Net, u64) {
 
 #[test]
 fn agent_that_comes_back_for_a_session_that_a_newer_agent_took_over_stops() {
-    for_seeds(0..8, |seed| {
+    for_seeds(0..4, |seed| {
         let (mut net, after) = displaced_behind_a_partition(seed, Duration::ZERO);
         net.until("the first agent stops", SOON, |shared| shared.why_stopped("agent").is_some());
         let why = net.shared.why_stopped("agent").expect("it did");
@@ -81,7 +81,7 @@ fn agent_that_comes_back_for_a_session_that_a_newer_agent_took_over_stops() {
 
 #[test]
 fn agent_that_gave_its_session_up_behind_a_partition_comes_back_as_the_newest_and_it_ends_there() {
-    for_seeds(0..8, |seed| {
+    for_seeds(0..4, |seed| {
         let (mut net, after) = displaced_behind_a_partition(seed, GIVEN_UP - NOTICED);
         let last = net.up("well", after);
         net.until("the other agent stops", SOON, |shared| shared.why_stopped("newer").is_some());
