@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
@@ -240,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     let room = ready!(self.channel.poll_room(context)).map_err(Side::Channel)?;
                     match ready!(self.poll_read_socket(context, room)) {
                         Ok(0) => self.outward.state = OutwardState::ShuttingDown,
-                        Ok(read) => self.outward.keep(read),
+                        Ok(_) => {}
                         Err(error) if self.copied.outward == 0 => return Poll::Ready(Err(Side::Socket(error))),
                         Err(error) => {
                             let until = Box::pin(tokio::time::sleep(LAST_WORDS));
@@ -254,6 +255,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
 
     fn poll_read_socket(&mut self, context: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
         let wanted = self.outward.read_bytes.min(room).min(PAYLOAD_BYTES_ALONE);
+        if wanted <= READ_BYTES_MIN {
+            return self.poll_read_small(context, wanted);
+        }
         let buffer = &mut self.outward.buffer;
         buffer.reserve(wanted);
         match poll_read_buf(Pin::new(&mut self.socket), context, &mut (&mut *buffer).limit(wanted)) {
@@ -264,15 +268,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(read)) => {
-                let next = if read == wanted { wanted * 4 } else { read * 2 };
-                self.outward.read_bytes = next.clamp(READ_BYTES_MIN, PAYLOAD_BYTES_ALONE);
+                self.outward.adapt(read, wanted);
+                self.outward.keep(read);
                 Poll::Ready(Ok(read))
             }
         }
     }
+
+    /// Reads a little by way of the stack: most polls find nothing, and most messages are small.
+    fn poll_read_small(&mut self, context: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
+        self.outward.buffer = BytesMut::new();
+        let mut space = [MaybeUninit::uninit(); READ_BYTES_MIN];
+        let mut buffer = ReadBuf::uninit(space.get_mut(..wanted).unwrap_or_default());
+        ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
+        let read = buffer.filled().len();
+        self.outward.adapt(read, wanted);
+        self.outward.pending = Bytes::copy_from_slice(buffer.filled());
+        Poll::Ready(Ok(read))
+    }
 }
 
 impl Outward {
+    /// Chooses the size of the next read by what this one brought.
+    fn adapt(&mut self, read: usize, wanted: usize) {
+        let next = if read == wanted { wanted * 4 } else { read * 2 };
+        self.read_bytes = next.clamp(READ_BYTES_MIN, PAYLOAD_BYTES_ALONE);
+    }
+
     /// Keeps what was read until it is written. A few bytes are copied out, so that they do not hold a whole buffer
     /// for as long as they are queued.
     fn keep(&mut self, read: usize) {
