@@ -1,0 +1,3 @@
+//! The program `loadlab`.
+
+fn main() {}
