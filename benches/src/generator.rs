@@ -1,0 +1,1 @@
+//! The engine: worker threads, each with its own runtime and connections.
