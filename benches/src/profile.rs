@@ -27,6 +27,7 @@ use crate::live::Live;
 use crate::load::LoadSpec;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
+use crate::peer::meter::Trees;
 use crate::stats::Parts;
 use crate::target::Target;
 use crate::verdict;
@@ -102,6 +103,8 @@ pub struct Context {
     pub stop: CancellationToken,
     /// The lab's own gateway, agent and app (`--self`), if it has them.
     pub lab: Option<Arc<Lab>>,
+    /// The subject's processes, if they run here: what they use in the measured time becomes the outcome's usage.
+    pub trees: Option<Trees>,
 }
 
 impl Context {

@@ -28,7 +28,7 @@ pub fn histogram() -> Histogram<u64> {
 }
 
 /// Records a latency.
-fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+pub fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(micros(latency).min(LATENCY_MICROS_MAX));
 }
 
@@ -44,6 +44,7 @@ fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
 #[derive(Clone)]
 struct Tally {
     offered: u64,
+    withdrawn: u64,
     carried: u64,
     failed: BTreeMap<&'static str, u64>,
     bytes_down: u64,
@@ -57,6 +58,7 @@ impl Tally {
     fn new() -> Self {
         Self {
             offered: 0,
+            withdrawn: 0,
             carried: 0,
             failed: BTreeMap::new(),
             bytes_down: 0,
@@ -69,6 +71,7 @@ impl Tally {
 
     fn is_empty(&self) -> bool {
         self.offered == 0
+            && self.withdrawn == 0
             && self.failed.is_empty()
             && self.bytes_down == 0
             && self.bytes_up == 0
@@ -78,6 +81,7 @@ impl Tally {
 
     fn add(&mut self, from: &Self) {
         self.offered += from.offered;
+        self.withdrawn += from.withdrawn;
         self.carried += from.carried;
         self.bytes_down += from.bytes_down;
         self.bytes_up += from.bytes_up;
@@ -92,6 +96,7 @@ impl Tally {
     /// Empties it without giving memory back.
     fn reset(&mut self) {
         self.offered = 0;
+        self.withdrawn = 0;
         self.carried = 0;
         self.failed.clear();
         self.bytes_down = 0;
@@ -258,7 +263,7 @@ impl Collector {
             seconds.entry(at).or_insert_with(|| Second { at, ..Second::default() });
         }
         Parts {
-            offered: total.offered,
+            offered: total.offered.saturating_sub(total.withdrawn),
             carried: total.carried,
             failed: total.failed.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
             bytes_down: total.bytes_down,
@@ -294,6 +299,13 @@ impl Recorder {
         if self.collector.window.holds(intended) {
             self.turn(intended);
             self.tally.offered += 1;
+        }
+    }
+
+    /// Takes an arrival back: the run was interrupted before it could end.
+    pub fn withdrawn(&mut self, intended: Instant) {
+        if self.collector.window.holds(intended) {
+            self.tally.withdrawn += 1;
         }
     }
 
