@@ -16,6 +16,7 @@ pub mod ws;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -24,12 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{millis, unix_time};
 use crate::lab::Lab;
 use crate::live::Live;
-use crate::load::LoadSpec;
+use crate::load::{Arrivals, LoadSpec, Slo};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::peer::meter::Trees;
 use crate::stats::Parts;
 use crate::target::Target;
+use crate::units::Rate;
 use crate::verdict;
 
 /// A kind of load.
@@ -84,7 +86,75 @@ impl ProfileName {
             Self::Kill => "kill",
         }
     }
+
+    /// Returns what the profile does, in one line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Http => "requests over kept-alive connections",
+            Self::Ws => "WebSocket messages, echoed",
+            Self::Sse => "server-sent events: the delay of each",
+            Self::Upload => "large request bodies: bytes per second",
+            Self::Download => "large response bodies: bytes per second",
+            Self::Tcp => "small messages over raw byte streams, echoed: what a keystroke feels like",
+            Self::Churn => "a new connection for each request",
+            Self::Idle => "agents and WebSockets that do nothing: memory of each",
+            Self::Storm => "many agents that connect at once",
+            Self::SlowReader => "readers that stop reading: memory, and what others feel",
+            Self::NoisyNeighbour => "a quiet channel beside bulk transfers",
+            Self::LinkCut => "the link is cut again and again: no byte lost, no connection dropped",
+            Self::Kill => "the gateway is killed and started again",
+        }
+    }
+
+    /// Returns whether the profile needs the lab's own gateway and agent (`--self`).
+    #[must_use]
+    pub const fn needs_lab(self) -> bool {
+        match self {
+            Self::Http
+            | Self::Ws
+            | Self::Sse
+            | Self::Upload
+            | Self::Download
+            | Self::Tcp
+            | Self::Churn
+            | Self::SlowReader
+            | Self::NoisyNeighbour => false,
+            Self::Idle | Self::Storm | Self::LinkCut | Self::Kill => true,
+        }
+    }
+
+    /// Returns what the profile offers unless told otherwise.
+    #[must_use]
+    pub fn load(self) -> LoadSpec {
+        let (rate, connections, size) = match self {
+            Self::Http | Self::Ws | Self::Idle | Self::Storm | Self::Kill => (Rate::PerSecond(500.0), 64, 128),
+            Self::Sse => (Rate::PerSecond(500.0), 50, 0),
+            Self::Upload | Self::Download => (Rate::Max, 8, 100 << 20),
+            Self::Tcp => (Rate::PerSecond(200.0), 16, 64),
+            Self::Churn => (Rate::PerSecond(200.0), 64, 128),
+            Self::SlowReader | Self::NoisyNeighbour | Self::LinkCut => (Rate::PerSecond(100.0), 8, 64),
+        };
+        // A transfer takes as long as its size asks for.
+        let is_bulk = matches!(self, Self::Upload | Self::Download);
+        LoadSpec {
+            rate,
+            arrivals: Arrivals::Poisson,
+            connections,
+            duration: Duration::from_secs(30),
+            warm_up: Duration::from_secs(3),
+            seed: 1,
+            size,
+            workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
+            timeout: Duration::from_secs(30),
+            slo: Slo { p99: if is_bulk { None } else { Slo::default().p99 }, ..Slo::default() },
+            settings: BTreeMap::new(),
+        }
+    }
 }
+
+/// Worker threads unless told otherwise, at most: more than this is rarely needed and disturbs what is measured.
+const WORKERS_MAX: usize = 8;
 
 /// Everything that a profile needs to run.
 #[derive(Clone)]

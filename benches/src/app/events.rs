@@ -16,7 +16,7 @@ const PADDING_BYTES_MAX: usize = 1 << 20;
 
 /// A body that never ends: an event at each tick, with its number and the time it was made.
 #[derive(Debug)]
-pub struct Events {
+pub(super) struct Events {
     ticks: Interval,
     sequence: u64,
     padding: String,
@@ -24,8 +24,7 @@ pub struct Events {
 
 impl Events {
     /// Makes one event each `interval`, each with `size` bytes of padding.
-    #[must_use]
-    pub fn new(every: Duration, size: usize) -> Self {
+    pub(super) fn new(every: Duration, size: usize) -> Self {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let padding = if size == 0 { String::new() } else { format!(": {}\n", "x".repeat(size.min(PADDING_BYTES_MAX))) };
