@@ -121,7 +121,7 @@ fn effort(arguments: &ResultsArgs, stop: &CancellationToken) -> Effort {
         patience: if quick { Duration::ZERO } else { arguments.patience },
         generator: arguments.generator,
         peers: arguments.peer.clone(),
-        live: Live::default(),
+        live: Live::on_stderr("results"),
         stop: stop.clone(),
     }
 }

@@ -220,8 +220,13 @@ async fn wrk_values(work: &Work, started: &Started, place: &Path) -> anyhow::Res
 /// Picks the figures of a run for tables.
 #[must_use]
 pub fn values(outcome: &Outcome) -> BTreeMap<String, f64> {
-    let mut values = outcome.figures.clone();
-    let mut put = |key: &str, value: f64| drop(values.insert(key.to_owned(), value));
+    // What these profiles tell beside is in other words what the columns say already.
+    let plain =
+        is_bulk(outcome.profile) || matches!(outcome.profile, ProfileName::Http | ProfileName::Churn | ProfileName::Ws);
+    let mut values = if plain { BTreeMap::new() } else { outcome.figures.clone() };
+    let mut put = |key: &str, value: f64| {
+        values.insert(key.to_owned(), value);
+    };
     put("failed", float(outcome.failed_total()));
     let bytes = if is_bulk(outcome.profile) {
         put("mb_s", outcome.bytes_per_second() / 1e6);
@@ -298,7 +303,6 @@ impl Comparison {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "used as a function in `map_or`")]
 fn show(spread: Spread) -> String {
     spread.to_string()
 }

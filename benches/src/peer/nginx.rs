@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
@@ -96,6 +96,8 @@ fn write_keys(crew: &Crew) -> anyhow::Result<Keys> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::new(Vec::<String>::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // A name of its own: a certificate whose issuer has its own name counts as signed by itself.
+    authority.distinguished_name.push(DnType::CommonName, "loadlab authority");
     let authority_text = authority.self_signed(&authority_key)?.pem();
     let key = KeyPair::generate()?;
     let issuer = Issuer::new(authority, authority_key);
@@ -124,13 +126,7 @@ impl Hop<'_> {
         std::fs::create_dir_all(&folder)?;
         let folder = folder.display().to_string();
         let file = crew.write(&format!("{name}.conf"), &self.configuration(&folder))?;
-        Ok(Invocation::new("nginx")
-            .arg("-p")
-            .arg(&folder)
-            .arg("-e")
-            .arg(format!("{folder}/errors"))
-            .arg("-c")
-            .arg(file))
+        Ok(Invocation::new("nginx").arg("-p").arg(&folder).args(["-e", "stderr"]).arg("-c").arg(file))
     }
 
     /// Connections to the next hop are kept, bodies are streamed both ways, nothing is logged or spooled to disk, two
@@ -138,7 +134,7 @@ impl Hop<'_> {
     fn configuration(&self, folder: &str) -> String {
         let Self { listen, to, accepts, dials } = self;
         let mut text = format!(
-            "daemon off;\npid {folder}/pid;\nerror_log {folder}/errors error;\nworker_processes 2;\n\
+            "daemon off;\npid {folder}/pid;\nerror_log stderr error;\nworker_processes 2;\n\
              worker_rlimit_nofile 19000;\nevents {{ worker_connections 9000; }}\nhttp {{\n"
         );
         for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {

@@ -70,7 +70,9 @@ impl Subject {
                 let spec = LabSpec { link: link.copied().or(spec.link), ..spec.clone() };
                 Ok(Started::Gateway(Arc::new(Lab::start(spec).await?)))
             }
-            Self::Peer(peer) => Ok(Started::Peer(peer.start(app.address, directory, link).await?, app.process.pid())),
+            Self::Peer(peer) => {
+                Ok(Started::Peer(Box::new(peer.start(app.address, directory, link).await?), app.process.pid()))
+            }
         }
     }
 }
@@ -80,7 +82,7 @@ pub enum Started {
     /// The gateway with its agent and app.
     Gateway(Arc<Lab>),
     /// A peer, and the process of the app.
-    Peer(Running, u32),
+    Peer(Box<Running>, u32),
 }
 
 impl Started {

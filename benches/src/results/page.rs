@@ -125,7 +125,9 @@ fn judged(lines: &[Line]) -> String {
 fn conditions(section: &Section) -> String {
     let rounds: BTreeSet<_> = section.samples.iter().map(|sample| sample.round).collect();
     let quick = if section.quick { ", «quick»" } else { "" };
-    format!("`{}`, {}, {} rounds{quick}, {}", section.command, section.date, rounds.len(), section.conditions.machine)
+    let plural = if rounds.len() == 1 { "" } else { "s" };
+    let Section { command, date, conditions, .. } = section;
+    format!("`{command}`, {date}, {} round{plural}{quick}, {}", rounds.len(), conditions.machine)
 }
 
 /// Writes what each subject reached under one load.

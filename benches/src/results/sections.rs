@@ -1,5 +1,6 @@
 //! The sections of the page: who is measured, under which loads, over which links.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -88,7 +89,7 @@ pub struct Effort {
 /// # Errors
 /// Fails if nothing of it could be measured.
 pub async fn measure(name: Name, effort: &Effort) -> anyhow::Result<Section> {
-    match name {
+    let section = match name {
         Name::Throughput => throughput(effort).await,
         Name::Quiet => quiet(effort).await,
         Name::LongLink => long_link(effort).await,
@@ -96,7 +97,9 @@ pub async fn measure(name: Name, effort: &Effort) -> anyhow::Result<Section> {
         Name::Memory => memory(effort).await,
         Name::Storm => storm(effort).await,
         Name::Stalled => stalled(effort).await,
-    }
+    }?;
+    anyhow::ensure!(!section.samples.is_empty(), "nothing was measured: {}", section.failures.join("; "));
+    Ok(section)
 }
 
 async fn throughput(effort: &Effort) -> anyhow::Result<Section> {
@@ -149,14 +152,10 @@ async fn long_link(effort: &Effort) -> anyhow::Result<Section> {
         let link = link(Some(rate), Duration::from_millis(40), loss);
         let mut work = lasting(work(effort, key, ProfileName::Download, 1 << 30, 1), if effort.quick { 3 } else { 10 });
         work.load.warm_up = Duration::from_secs(if effort.quick { 1 } else { 5 });
-        let part = compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds)).await?.section;
-        whole.samples.extend(part.samples);
-        whole.notes.extend(part.notes);
-        whole.failures.extend(part.failures);
         whole.failures.extend(missing);
-        whole.versions.extend(part.versions);
+        let part = compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds)).await;
+        merge(&mut whole, key, part.map(|found| found.section));
     }
-    whole.failures.dedup();
     whole.notes.push(
         "The link is the lab's relay: delay and rate on the byte stream, 40 ms each way; a loss is a pause of the stream \
          and not a lost packet, for each subject alike."
@@ -199,15 +198,28 @@ async fn memory(effort: &Effort) -> anyhow::Result<Section> {
     let mut whole = Section::default();
     for tls in [false, true] {
         let work = lasting(work(effort, "idle-agents", ProfileName::Idle, 128, 1), 10);
-        let part = fleet(effort, work, agents, LabSpec { tls, ..LabSpec::default() }).await?;
-        whole.samples.extend(part.samples);
-        whole.notes.extend(part.notes);
-        whole.failures.extend(part.failures);
+        let part = fleet(effort, work, agents, LabSpec { tls, ..LabSpec::default() }).await;
+        merge(&mut whole, "idle-agents", part);
     }
     let (subjects, missing) = subjects(&[OURS, OURS_TLS], &[&[SHAPE][..], &BY_HOST].concat(), &effort.peers)?;
     whole.failures.extend(missing);
     idle_websockets(effort, &subjects, &mut whole).await?;
     Ok(whole)
+}
+
+/// Adds a part to a section; a part that could not be measured is named and does not cost the others.
+fn merge(whole: &mut Section, load: &str, part: anyhow::Result<Section>) {
+    match part {
+        Ok(part) => {
+            whole.samples.extend(part.samples);
+            whole.notes.extend(part.notes);
+            whole.failures.extend(part.failures);
+            whole.versions.extend(part.versions);
+        }
+        Err(error) => whole.failures.push(format!("{load}: {error:#}")),
+    }
+    let mut seen = BTreeSet::new();
+    whole.failures.retain(|failure| seen.insert(failure.clone()));
 }
 
 async fn idle_websockets(effort: &Effort, subjects: &[Subject], whole: &mut Section) -> anyhow::Result<()> {
@@ -287,7 +299,7 @@ fn work(effort: &Effort, key: &str, profile: ProfileName, size: u64, connections
         workers: connections.min(2),
         timeout: Duration::from_secs(10),
         slo: Slo { p99: None, ..Slo::default() },
-        settings: std::collections::BTreeMap::new(),
+        settings: BTreeMap::new(),
     };
     Work { key: key.to_owned(), profile, load }
 }

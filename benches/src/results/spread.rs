@@ -44,6 +44,9 @@ pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
+    if size < f64::EPSILON {
+        return "0".to_owned();
+    }
     if size >= 99.95 {
         return grouped(&format!("{value:.0}"));
     }
@@ -84,7 +87,7 @@ mod tests {
             (43.21, "43.2"),
             (9.999, "10.0"),
             (0.987, "0.99"),
-            (0.0, "0.00"),
+            (0.0, "0"),
             (f64::NAN, "–"),
         ] {
             assert_eq!(figure(value), expected, "{value}");
