@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Returns whether another request can be sent.
-    pub fn is_usable(&mut self) -> bool {
+    pub fn is_usable(&self) -> bool {
         self.driver.is_some() && !self.sender.is_closed()
     }
 }

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use http::header::{HOST, HeaderValue};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -72,6 +75,29 @@ impl TlsClient {
     pub fn new(config: Arc<rustls::ClientConfig>, name: &str) -> anyhow::Result<Self> {
         let name = ServerName::try_from(name.to_owned())?;
         Ok(Self { connector: TlsConnector::from(config), name })
+    }
+
+    /// Makes a client that trusts what this machine trusts, or only the authorities in a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or has no certificate, or `name` is no name.
+    pub fn trusting(authorities: Option<&Path>, name: &str) -> anyhow::Result<Self> {
+        let mut roots = rustls::RootCertStore::empty();
+        if let Some(path) = authorities {
+            let read = CertificateDer::pem_file_iter(path).with_context(|| format!("reading {}", path.display()))?;
+            for certificate in read {
+                roots.add(certificate.with_context(|| format!("reading {}", path.display()))?)?;
+            }
+            anyhow::ensure!(!roots.is_empty(), "{} has no certificate", path.display());
+        } else {
+            // What cannot be read is not trusted; if that is everything, the handshake says so.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self::new(Arc::new(config), name)
     }
 }
 
