@@ -84,6 +84,10 @@ pub async fn run(arguments: ResultsArgs, stop: CancellationToken) -> anyhow::Res
     if arguments.page_only {
         return write_page(&arguments.out, &book);
     }
+    anyhow::ensure!(
+        arguments.quick || !cfg!(debug_assertions),
+        "this program is built without optimisation; build it, the gateway and the agent with --release, or use --quick"
+    );
     if network::enter(arguments.network).await? == network::Entered::Elsewhere {
         return Ok(());
     }

@@ -135,6 +135,7 @@ async fn one(
     place: &Path,
     found: &mut Comparison,
 ) -> anyhow::Result<()> {
+    std::fs::create_dir_all(place)?;
     let started = subject.start(app, place, plan.link.as_ref()).await?;
     let result = match checker.verify(&started.target()).await {
         Ok(()) => loads(plan, subject.name(), round, &started, place, found).await,
@@ -228,16 +229,17 @@ pub fn values(outcome: &Outcome) -> BTreeMap<String, f64> {
         values.insert(key.to_owned(), value);
     };
     put("failed", float(outcome.failed_total()));
-    let bytes = if is_bulk(outcome.profile) {
+    let mut bytes = 0.0;
+    if is_bulk(outcome.profile) {
         put("mb_s", outcome.bytes_per_second() / 1e6);
-        float(outcome.bytes_down + outcome.bytes_up)
-    } else {
+        bytes = float(outcome.bytes_down + outcome.bytes_up);
+    } else if outcome.latency.count > 0 {
         put("per_s", outcome.carried_per_second());
         put("p50_us", float(outcome.latency.p50));
         put("p99_us", float(outcome.latency.p99));
-        0.0
-    };
-    if let Some(usage) = &outcome.usage {
+    }
+    // Profiles of faults restart processes: what these used says nothing about a piece of work.
+    if let (Some(usage), true) = (&outcome.usage, plain) {
         cpu_values(usage, float(outcome.carried), bytes, &mut values);
     }
     values

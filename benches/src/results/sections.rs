@@ -128,12 +128,11 @@ async fn throughput(effort: &Effort) -> anyhow::Result<Section> {
     Ok(section)
 }
 
-/// The tunnels in it put all streams into one connection, without a scheduler of their own.
+/// Peers share the link by TCP's rules or in one connection; the profile adds a tunnel without a scheduler by itself.
 async fn quiet(effort: &Effort) -> anyhow::Result<Section> {
     let (subjects, missing) = subjects(&[OURS], &["nginx+ssh-R", "chisel", SHAPE], &effort.peers)?;
     let link = link(Some(20_000_000), Duration::from_millis(20), 0.0);
-    let seconds = if effort.quick { 3 } else { 20 };
-    let work = lasting(work(effort, "noisy-neighbour", ProfileName::NoisyNeighbour, 64, 1), seconds);
+    let work = lasting(own_work("noisy-neighbour", ProfileName::NoisyNeighbour), if effort.quick { 3 } else { 30 });
     let mut section = compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds)).await?.section;
     section.failures.extend(missing);
     Ok(section)
@@ -166,40 +165,37 @@ async fn long_link(effort: &Effort) -> anyhow::Result<Section> {
 
 async fn cuts(effort: &Effort) -> anyhow::Result<Section> {
     let (subjects, _) = subjects(&[OURS, OURS_TLS], &[], &[])?;
-    let mut work = work(effort, "link-cut", ProfileName::LinkCut, 64, 1);
-    work.load.settings.insert("cuts".to_owned(), if effort.quick { "3" } else { "100" }.to_owned());
+    let mut work = own_work("link-cut", ProfileName::LinkCut);
+    set(&mut work, "cuts", if effort.quick { 3 } else { 100 });
     let link = link(None, Duration::from_millis(10), 0.0);
     Ok(compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds.min(3))).await?.section)
 }
 
 async fn storm(effort: &Effort) -> anyhow::Result<Section> {
-    let agents = if effort.quick { 200 } else { 10_000 };
-    let mut work = lasting(work(effort, "storm", ProfileName::Storm, 128, 16), 60);
-    work.load.rate = Rate::PerSecond(200.0);
-    fleet(effort, work, agents, LabSpec::default()).await
+    let work = lasting(own_work("storm", ProfileName::Storm), 30);
+    fleet(effort, work, if effort.quick { 200 } else { 10_000 }, false).await
 }
 
 async fn stalled(effort: &Effort) -> anyhow::Result<Section> {
     let (subjects, _) = subjects(&[OURS], &[], &[])?;
-    let mut work = lasting(work(effort, "slow-reader", ProfileName::SlowReader, BULK_BYTES, 1), 20);
-    work.load.settings.insert("readers".to_owned(), if effort.quick { "50" } else { "1000" }.to_owned());
+    let mut work = lasting(own_work("slow-reader", ProfileName::SlowReader), if effort.quick { 3 } else { 20 });
+    set(&mut work, "readers", if effort.quick { 50 } else { 1_000 });
     Ok(compare(&plan(effort, subjects, vec![work], None, effort.rounds)).await?.section)
 }
 
 /// Runs a profile that needs many agents on a lab that knows as many workspaces.
-async fn fleet(effort: &Effort, mut work: Work, agents: usize, spec: LabSpec) -> anyhow::Result<Section> {
-    work.load.settings.insert("agents".to_owned(), agents.to_string());
-    let subject = Subject::gateway(LabSpec { workspaces: agents + 1, ..spec });
+async fn fleet(effort: &Effort, mut work: Work, agents: usize, tls: bool) -> anyhow::Result<Section> {
+    set(&mut work, "agents", agents);
+    let subject = Subject::gateway(LabSpec { tls, workspaces: agents + 1, ..LabSpec::default() });
     Ok(compare(&plan(effort, vec![subject], vec![work], None, effort.rounds.min(3))).await?.section)
 }
 
 async fn memory(effort: &Effort) -> anyhow::Result<Section> {
-    let agents = if effort.quick { 100 } else { 2_000 };
+    let agents = if effort.quick { 100 } else { 10_000 };
     let mut whole = Section::default();
     for tls in [false, true] {
-        let work = lasting(work(effort, "idle-agents", ProfileName::Idle, 128, 1), 10);
-        let part = fleet(effort, work, agents, LabSpec { tls, ..LabSpec::default() }).await;
-        merge(&mut whole, "idle-agents", part);
+        let work = lasting(own_work("idle-agents", ProfileName::Idle), if effort.quick { 1 } else { 10 });
+        merge(&mut whole, "idle-agents", fleet(effort, work, agents, tls).await);
     }
     let (subjects, missing) = subjects(&[OURS, OURS_TLS], &[&[SHAPE][..], &BY_HOST].concat(), &effort.peers)?;
     whole.failures.extend(missing);
@@ -302,6 +298,15 @@ fn work(effort: &Effort, key: &str, profile: ProfileName, size: u64, connections
         settings: BTreeMap::new(),
     };
     Work { key: key.to_owned(), profile, load }
+}
+
+/// What a profile offers unless told otherwise.
+fn own_work(key: &str, profile: ProfileName) -> Work {
+    Work { key: key.to_owned(), profile, load: profile.load() }
+}
+
+fn set(work: &mut Work, key: &str, value: usize) {
+    work.load.settings.insert(key.to_owned(), value.to_string());
 }
 
 fn lasting(mut work: Work, seconds: u64) -> Work {
