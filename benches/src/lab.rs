@@ -3,6 +3,8 @@
 //! The agent may dial through a [`relay`](crate::relay): then there is a link with delay, rate and faults between the
 //! two. Users reach the gateway directly.
 
+pub mod fifo;
+pub mod finding;
 mod ground;
 mod process;
 pub mod usage;
