@@ -173,6 +173,9 @@ async fn loads(
                 work.key
             ));
         }
+        for note in &outcome.notes {
+            found.section.notes.push(format!("Round {}, {name}, {}: {note}", round + 1, work.key));
+        }
         found.section.add(round, name, &work.key, values(&outcome));
         found.outcomes.push(outcome);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::iter;
 
 use super::accounts::Accounts;
 use super::book::{Book, Section};
@@ -130,40 +131,58 @@ fn conditions(section: &Section) -> String {
     format!("`{command}`, {date}, {} round{plural}{quick}, {}", rounds.len(), conditions.machine)
 }
 
-/// Writes what each subject reached under one load.
+/// Writes what each subject reached under one load: a line for each subject, or, if that would be too wide to read, for
+/// each figure.
 fn raw(section: &Section, load: &str) -> String {
     let of_load = || section.samples.iter().filter(|sample| sample.load == load);
-    let mut columns: Vec<&str> = of_load()
+    let mut figures: Vec<&str> = of_load()
         .flat_map(|sample| sample.values.keys())
         .map(String::as_str)
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    columns.sort_by_key(|column| COLUMNS.iter().position(|(key, _)| key == column).unwrap_or(COLUMNS.len()));
-    let main = columns.first().copied().unwrap_or_default();
-    let compared = section.subjects(load).contains(&SHAPE);
-    let mut text = format!("**{}**\n\n| ", capital(title(load)));
-    for column in &columns {
-        // Writing to a string does not fail.
-        write!(text, "| {} ", heading(column)).ok();
+    figures.sort_by_key(|figure| COLUMNS.iter().position(|(key, _)| key == figure).unwrap_or(COLUMNS.len()));
+    let subjects = section.subjects(load);
+    let cell = |subject: &str, value: &str| {
+        section.spread(load, subject, value).map_or_else(|| "–".to_owned(), |spread| spread.to_string())
+    };
+    let mut table: Vec<Vec<String>> =
+        vec![iter::once(String::new()).chain(figures.iter().map(|key| heading(key))).collect()];
+    for subject in &subjects {
+        let cells = figures.iter().map(|value| cell(subject, value));
+        table.push(iter::once((*subject).to_owned()).chain(cells).collect());
     }
-    text.push_str(if compared { "| of nginx to nginx |\n" } else { "|\n" });
-    text.push_str("| --- ");
-    text.push_str(&"| --- ".repeat(columns.len() + usize::from(compared)));
-    text.push_str("|\n");
-    for subject in section.subjects(load) {
-        let cell =
-            |value: &&str| section.spread(load, subject, value).map_or_else(|| "–".to_owned(), |s| s.to_string());
-        let mut cells = vec![subject.to_owned()];
-        cells.extend(columns.iter().map(cell));
-        if compared {
+    if let (Some(main), true) = (figures.first(), subjects.contains(&SHAPE)) {
+        let ratio = |subject: &str| {
             let ratio = section.ratio(load, main, [subject, SHAPE]);
-            cells.push(ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string()));
+            ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
+        };
+        let column = iter::once("of nginx to nginx".to_owned()).chain(subjects.iter().map(|subject| ratio(subject)));
+        for (row, cell) in table.iter_mut().zip(column) {
+            row.push(cell);
         }
-        line(&mut text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    if figures.len() > COLUMNS_MAX {
+        table = transposed(&table);
+    }
+    let mut text = format!("**{}**\n\n", capital(title(load)));
+    for (number, row) in table.iter().enumerate() {
+        line(&mut text, &row.iter().map(String::as_str).collect::<Vec<_>>());
+        if number == 0 {
+            text.push_str(&"| --- ".repeat(row.len()));
+            text.push_str("|\n");
+        }
     }
     text
 }
+
+fn transposed(table: &[Vec<String>]) -> Vec<Vec<String>> {
+    let width = table.first().map_or(0, Vec::len);
+    (0..width).map(|column| table.iter().filter_map(|row| row.get(column).cloned()).collect()).collect()
+}
+
+/// More columns than this are not read on a screen.
+const COLUMNS_MAX: usize = 7;
 
 /// Known figures in the order of their columns; the first one that a load has is what it is about.
 const COLUMNS: [(&str, &str); 12] = [
