@@ -174,7 +174,10 @@ async fn loads(
             ));
         }
         for note in &outcome.notes {
-            found.section.notes.push(format!("Round {}, {name}, {}: {note}", round + 1, work.key));
+            // What a profile says about itself, it says each time.
+            if !found.section.notes.iter().any(|known| known.ends_with(note)) {
+                found.section.notes.push(format!("Round {}, {name}, {}: {note}", round + 1, work.key));
+            }
         }
         found.section.add(round, name, &work.key, values(&outcome));
         found.outcomes.push(outcome);

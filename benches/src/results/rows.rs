@@ -269,7 +269,8 @@ fn long_link(section: &Section) -> Vec<Line> {
 
 fn cuts(section: &Section) -> Vec<Line> {
     let none = |what: &str, value: &str| {
-        let worst = section.spread("link-cut", OURS, value).map(|spread| spread.max);
+        let of = |subject| section.spread("link-cut", subject, value).map(|spread| spread.max);
+        let worst = [OURS, OURS_TLS].into_iter().filter_map(of).reduce(f64::max);
         worst.map_or_else(|| Line::absent(what), |worst| Line::new(what, figure(worst), worst <= 0.0))
     };
     let mut lines = vec![
@@ -380,6 +381,13 @@ mod tests {
             judge("long-link", &samples).iter().map(|line| line.met).collect::<Vec<_>>(),
             [Some(false), Some(true)]
         );
+    }
+
+    #[test]
+    fn one_byte_lost_by_either_kind_of_link_is_a_miss() {
+        let samples = [("gateway", "link-cut", "bytes_wrong", 0.0), ("gateway-tls", "link-cut", "bytes_wrong", 1.0)];
+        assert_eq!(judge("cuts", &samples)[0].met, Some(false));
+        assert_eq!(judge("cuts", &samples[..1])[0].met, Some(true));
     }
 
     #[test]
