@@ -107,8 +107,7 @@ impl Client {
     /// The connection is lost, or the answer is not a success.
     pub async fn exchange(&mut self, request: Request<Payload>) -> Result<u64, Failure> {
         let answer = self.send(request).await?;
-        let failure =
-            (!answer.status().is_success()).then(|| Failure::of_answer(answer.status(), answer.headers()));
+        let failure = (!answer.status().is_success()).then(|| Failure::of_answer(answer.status(), answer.headers()));
         let bytes = self.drain(answer.into_body()).await?;
         failure.map_or(Ok(bytes), Err)
     }
@@ -156,7 +155,12 @@ pub async fn preflight(target: &Target, patience: Duration) -> anyhow::Result<()
     let answered = timeout(patience, ask).await.unwrap_or(Err(Failure::lost("timeout")));
     answered.map_err(|failure| {
         let advice = failure.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
-        anyhow::anyhow!("{} does not bring a request to the app ({}): {}{advice}", target.address, target.host, failure.why)
+        anyhow::anyhow!(
+            "{} does not bring a request to the app ({}): {}{advice}",
+            target.address,
+            target.host,
+            failure.why
+        )
     })
 }
 

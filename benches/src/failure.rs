@@ -118,13 +118,17 @@ impl Failure {
     #[must_use]
     pub fn advice(self) -> Option<&'static str> {
         Some(match self.why {
-            "no_such_host" => "check --workspace-url or --host: the name, the port, the zone, and whose workspace it is",
+            "no_such_host" => {
+                "check --workspace-url or --host: the name, the port, the zone, and whose workspace it is"
+            }
             "sign_in_required" | "status_redirect" => {
                 "give a user's token with --token-file or LOADLAB_TOKEN (`gateway token create --user NAME`)"
             }
             "port_not_allowed" => "the agent does not expose this port to this user",
             "agent_absent" => "no agent is connected for this workspace: start `workspace-agent run` there",
-            "port_closed" => "start `loadlab app --listen 127.0.0.1:PORT` in the workspace, on the port that the URL names",
+            "port_closed" => {
+                "start `loadlab app --listen 127.0.0.1:PORT` in the workspace, on the port that the URL names"
+            }
             "status_404" => "something else than `loadlab app` answers there",
             "connect_refused" => "nothing listens there: check --gateway",
             "tls_refused" => "the certificate is not trusted: give its authority with --ca-file",

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::preflight;
 use crate::failure::Failure;
 use crate::load::LoadSpec;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Usage};
 use crate::profile::Context;
 use crate::stats::{Bytes, Collector, Window};
 use crate::verdict;
@@ -130,39 +130,51 @@ pub async fn run<W: Work>(context: &Context, work: W) -> anyhow::Result<Outcome>
     let grace = context.load.slo.p99.unwrap_or_default().max(GRACE_MIN);
     crew.begin(&Order { begin, grace, collector: collector.clone() })?;
 
-    let reading = watch(context, &collector).await;
-    let ended = Instant::now();
-    let usage = reading.and_then(|reading| context.trees.as_ref().map(|trees| trees.since(reading)));
+    let watched = watch(context, &collector).await;
     let busy = crew.finish().await?;
 
-    let mut outcome = context.outcome(collector.finish(ended));
+    let mut outcome = context.outcome(collector.finish(watched.ended));
     outcome.generator_busy = busy;
-    outcome.usage = usage;
+    outcome.usage = watched.usage;
     outcome.verdict = verdict::judge(&outcome);
     Ok(outcome)
 }
 
-/// Tells how each second goes, until the measured time is over or the run is stopped; returns the reading at its begin.
-async fn watch(context: &Context, collector: &Collector) -> Option<crate::peer::meter::Reading> {
-    let window = collector.window();
-    let stop = &context.stop;
+/// What is known when the measured time is over.
+struct Watched {
+    ended: Instant,
+    usage: Option<Usage>,
+}
+
+/// Tells how each second goes, until the measured time is over or the run is stopped.
+async fn watch(context: &Context, collector: &Collector) -> Watched {
+    let (window, stop) = (collector.window(), &context.stop);
     context.live.phase("warm-up");
-    stop.run_until_cancelled(sleep_until(window.begin)).await?;
-    let reading = context.trees.as_ref().map(crate::peer::meter::Trees::begin);
-    let mut second = 0;
-    loop {
-        let over = window.begin + Duration::from_secs(second + 1);
-        let tell = over + TELL_AFTER;
-        if tell > window.end {
-            stop.run_until_cancelled(sleep_until(window.end)).await;
-            return reading;
-        }
-        if stop.run_until_cancelled(sleep_until(tell)).await.is_none() {
-            return reading;
-        }
-        context.live.second(&context.load, &collector.second(second));
-        second += 1;
+    if stop.run_until_cancelled(sleep_until(window.begin)).await.is_none() {
+        return Watched { ended: window.begin, usage: None };
     }
+    let measuring = context.trees.as_ref().map(|trees| (trees, trees.begin()));
+    let telling = async {
+        for second in 0.. {
+            sleep_until(window.begin + Duration::from_secs(second + 1) + TELL_AFTER).await;
+            context.live.second(&context.load, &collector.second(second));
+        }
+    };
+    let mut telling = std::pin::pin!(telling);
+    tokio::select! {
+        () = sleep_until(window.end) => {}
+        () = stop.cancelled() => {}
+        () = &mut telling => {}
+    }
+    let ended = Instant::now();
+    let usage = measuring.map(|(trees, reading)| trees.since(reading));
+    // The last second is told a little later, while what is under way ends.
+    tokio::select! {
+        () = sleep_until(window.end + TELL_AFTER * 2) => {}
+        () = stop.cancelled() => {}
+        () = &mut telling => {}
+    }
+    Watched { ended, usage }
 }
 
 /// The worker threads of a run.
@@ -244,3 +256,6 @@ impl Crew {
         Ok(busy)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,9 +27,12 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are allowed")
 }
 
-/// Records a latency.
+/// Records a latency; one of more than an hour counts as an hour.
 pub fn record(histogram: &mut Histogram<u64>, latency: Duration) {
-    histogram.saturating_record(micros(latency).min(LATENCY_MICROS_MAX));
+    // It grows as needed up to the bound, so recording cannot fail.
+    if histogram.record(micros(latency).min(LATENCY_MICROS_MAX)).is_err() {
+        debug_assert!(false, "a latency within the bound is recorded");
+    }
 }
 
 /// Adds one histogram to another.
@@ -373,5 +376,136 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn collector(seconds: u64) -> (Collector, Instant) {
+        let begin = Instant::now() + Duration::from_secs(10);
+        (Collector::new(Window { begin, end: begin + Duration::from_secs(seconds) }), begin)
+    }
+
+    const NOTHING: Bytes = Bytes { down: 0, up: 0 };
+
+    proptest! {
+        #[test]
+        fn recorders_merge_to_what_one_would_have_recorded(
+            samples in prop::collection::vec((0_usize..4, 0_u64..9_000, 1_u64..5_000_000), 1..200),
+        ) {
+            let (many, begin) = collector(10);
+            let (one, _) = collector(10);
+            let one = Collector::new(Window { begin, end: one.window().begin + Duration::from_secs(10) });
+            let mut recorders: Vec<Recorder> = (0..4).map(|_| many.recorder()).collect();
+            let mut only = one.recorder();
+            for (index, at_ms, latency_us) in &samples {
+                let intended = begin + Duration::from_millis(*at_ms);
+                let done = intended + Duration::from_micros(*latency_us);
+                for recorder in [&mut recorders[*index], &mut only] {
+                    recorder.offered(intended);
+                    recorder.ok(intended, intended, done, Bytes { down: 3, up: 1 });
+                }
+            }
+            drop((recorders, only));
+            let end = begin + Duration::from_secs(10);
+            let (many, one) = (many.finish(end), one.finish(end));
+            prop_assert_eq!(&many.latency, &one.latency);
+            prop_assert_eq!(many.latency.count, samples.len() as u64);
+            prop_assert_eq!(many.carried, samples.len() as u64);
+            prop_assert_eq!(many.bytes_down, 3 * samples.len() as u64);
+            prop_assert_eq!(many.seconds.iter().map(|second| second.carried).sum::<u64>(), many.carried);
+            // Three digits.
+            let mut latencies: Vec<u64> = samples.iter().map(|(_, _, latency)| *latency).collect();
+            latencies.sort_unstable();
+            let middle = latencies[(latencies.len() - 1) / 2];
+            prop_assert!(many.latency.p50.abs_diff(middle) <= middle / 500 + 1, "{} {middle}", many.latency.p50);
+        }
+
+        #[test]
+        fn exported_histogram_gives_the_same_percentiles(latencies in prop::collection::vec(1_u64..10_000_000, 1..300)) {
+            let mut histogram = histogram();
+            for latency in &latencies {
+                record(&mut histogram, Duration::from_micros(*latency));
+            }
+            let latency = Latency::of(&histogram);
+            for (quantile, expected) in [(0.5, latency.p50), (0.9, latency.p90), (0.99, latency.p99), (1.0, latency.max)] {
+                let found = latency.at(quantile);
+                // One may name a bucket by its highest value.
+                prop_assert!(found.abs_diff(expected) <= expected / 500 + 1, "{quantile} {found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn warm_up_is_not_counted() {
+        let (collector, begin) = collector(10);
+        let mut recorder = collector.recorder();
+        let before = begin.checked_sub(Duration::from_millis(1)).unwrap();
+        recorder.offered(before);
+        recorder.ok(before, before, begin + Duration::from_secs(1), Bytes { down: 5, up: 5 });
+        recorder.failed(before, begin, "reset");
+        recorder.late(before, Duration::from_secs(1));
+        recorder.moved(before, Bytes { down: 5, up: 5 });
+        recorder.offered(begin + Duration::from_secs(10));
+        drop(recorder);
+        let parts = collector.finish(begin + Duration::from_secs(10));
+        assert_eq!((parts.offered, parts.carried, parts.bytes_down, parts.failed.len()), (0, 0, 0, 0));
+        assert_eq!((parts.latency.count, parts.generator_late.count), (0, 0));
+    }
+
+    #[test]
+    fn latency_from_intended_start_has_the_waiting_in_it() {
+        let (collector, begin) = collector(10);
+        let mut recorder = collector.recorder();
+        recorder.ok(begin, begin + Duration::from_millis(900), begin + Duration::from_millis(1000), NOTHING);
+        drop(recorder);
+        let parts = collector.finish(begin + Duration::from_secs(10));
+        assert_eq!((parts.latency.max / 1000, parts.service.max / 1000), (1000, 100));
+    }
+
+    #[test]
+    fn second_in_which_nothing_happened_is_there() {
+        let (collector, begin) = collector(3);
+        let mut recorder = collector.recorder();
+        for second in [0, 2] {
+            let at = begin + Duration::from_secs(second);
+            recorder.offered(at);
+            recorder.ok(at, at, at, NOTHING);
+        }
+        drop(recorder);
+        let parts = collector.finish(begin + Duration::from_secs(3));
+        let rows: Vec<_> = parts.seconds.iter().map(|second| (second.at, second.carried)).collect();
+        assert_eq!(rows, [(0, 1), (1, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn late_flush_of_an_old_second_still_adds_up() {
+        let (collector, begin) = collector(60);
+        let mut slow = collector.recorder();
+        slow.ok(begin, begin, begin, NOTHING);
+        let mut quick = collector.recorder();
+        for second in 0..30 {
+            let at = begin + Duration::from_secs(second);
+            quick.ok(at, at, at, NOTHING);
+        }
+        quick.flush();
+        slow.flush();
+        assert_eq!(collector.second(0).carried, 2);
+        assert_eq!(collector.finish(begin + Duration::from_secs(60)).carried, 31);
+    }
+
+    #[test]
+    fn withdrawn_arrival_was_never_offered() {
+        let (collector, begin) = collector(10);
+        let mut recorder = collector.recorder();
+        recorder.offered(begin);
+        recorder.offered(begin);
+        recorder.withdrawn(begin);
+        drop(recorder);
+        assert_eq!(collector.finish(begin + Duration::from_secs(1)).offered, 1);
     }
 }

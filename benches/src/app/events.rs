@@ -27,7 +27,8 @@ impl Events {
     pub(super) fn new(every: Duration, size: usize) -> Self {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let padding = if size == 0 { String::new() } else { format!(": {}\n", "x".repeat(size.min(PADDING_BYTES_MAX))) };
+        let padding =
+            if size == 0 { String::new() } else { format!(": {}\n", "x".repeat(size.min(PADDING_BYTES_MAX))) };
         Self { ticks, sequence: 0, padding }
     }
 }

@@ -20,7 +20,11 @@ use crate::payload::Payload;
 const RAW_READ_BYTES: usize = 64 * 1024;
 
 /// Answers a WebSocket handshake and echoes messages.
-pub(super) fn websocket(request: Request<Incoming>, tasks: &TaskTracker, stop: &CancellationToken) -> Response<Payload> {
+pub(super) fn websocket(
+    request: Request<Incoming>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Response<Payload> {
     let Some(key) = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes())) else {
         return refuse("a WebSocket handshake is needed\n");
     };

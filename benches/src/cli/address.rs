@@ -87,7 +87,10 @@ mod tests {
             ("http://[::1]", "[::1]:80", "[::1]", "::1"),
         ] {
             let address: Address = text.parse().unwrap();
-            assert_eq!((address.dialed().as_str(), address.host().as_str(), address.certified()), (dialed, host, certified));
+            assert_eq!(
+                (address.dialed().as_str(), address.host().as_str(), address.certified()),
+                (dialed, host, certified)
+            );
         }
     }
 

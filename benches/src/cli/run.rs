@@ -233,7 +233,13 @@ impl RunArgs {
                 Some(client.map_err(|error| BadConfig(format!("{error:#}")))?)
             }
         };
-        Ok(Target { address: address.dialed(), tls, host, token: token(self.token_file.as_deref())?, scheme: app.scheme })
+        Ok(Target {
+            address: address.dialed(),
+            tls,
+            host,
+            token: token(self.token_file.as_deref())?,
+            scheme: app.scheme,
+        })
     }
 }
 

@@ -170,7 +170,8 @@ impl Shift {
     async fn dispatch(&self, queue: &Queue, schedule: Schedule) -> anyhow::Result<()> {
         let wake = Arc::new(Notify::new());
         let (begin, end) = (self.order.begin, self.window.end);
-        alarm::start(schedule.clone(), begin, end, Arc::clone(&wake), self.stop.clone()).context("starting a thread")?;
+        alarm::start(schedule.clone(), begin, end, Arc::clone(&wake), self.stop.clone())
+            .context("starting a thread")?;
         for offset in schedule {
             let due = begin + offset;
             if due >= end {
@@ -189,13 +190,7 @@ impl Shift {
     }
 
     /// Lets what was begun end, within the grace; what does not is counted as unfinished.
-    async fn wind_up(
-        &self,
-        serving: &mut JoinSet<()>,
-        queue: Option<Rc<Queue>>,
-        posts: &[Rc<Post>],
-        kind: Kind,
-    ) {
+    async fn wind_up(&self, serving: &mut JoinSet<()>, queue: Option<Rc<Queue>>, posts: &[Rc<Post>], kind: Kind) {
         // A long transfer that nobody paced is cut at the end; that says nothing about it.
         let is_cut = self.stop.is_cancelled() || (kind == Kind::Bulk && queue.is_none());
         let mut left = Vec::new();

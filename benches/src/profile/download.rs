@@ -99,5 +99,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
 pub(super) fn bulk_figures(outcome: &mut Outcome) {
     outcome.figures.insert("mbit_per_s".to_owned(), outcome.bytes_per_second() * 8.0 / 1e6);
     outcome.figures.insert("mb_per_s".to_owned(), outcome.bytes_per_second() / 1e6);
-    outcome.notes.push("Bytes count as they move; latency is that of whole transfers which ended in the run.".to_owned());
+    outcome
+        .notes
+        .push("Bytes count as they move; latency is that of whole transfers which ended in the run.".to_owned());
 }

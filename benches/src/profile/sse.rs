@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn events_are_cut_wherever_the_pieces_end() {
-        let text = b"id: 0\ndata: {\"sequence\":0,\"sent_us\":5}\n\nid: 1\ndata: {\"sequence\":1,\"sent_us\":6}\n: xx\n\n";
+        let text =
+            b"id: 0\ndata: {\"sequence\":0,\"sent_us\":5}\n\nid: 1\ndata: {\"sequence\":1,\"sent_us\":6}\n: xx\n\n";
         for cut in 0..text.len() {
             let (left, right) = text.split_at(cut);
             let mut parser = Parser::default();

@@ -3,9 +3,7 @@
 use bytes::Bytes as Buffer;
 use futures_util::{SinkExt, StreamExt};
 use http::Method;
-use http::header::{
-    CONNECTION, HeaderValue, ORIGIN, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
-};
+use http::header::{CONNECTION, HeaderValue, ORIGIN, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};

@@ -94,7 +94,11 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
     // Writing to a string cannot fail.
     for (value, words) in &y.ticks {
         let at = up(*value);
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+            WIDTH - RIGHT
+        );
         let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{words}</text>", LEFT - 6.0, at + 5.0);
     }
     for (value, words) in &x.ticks {

@@ -136,7 +136,8 @@ fn section(out: &mut String, outcome: &Outcome) {
 fn percentile_chart(outcome: &Outcome) -> String {
     let names = ["from intended start", "from actual send", "the generator's own delay"];
     let all = [&outcome.latency, &outcome.service, &outcome.generator_late];
-    let all = || names.into_iter().zip(["one", "two", "three"]).zip(all).filter(|(_, latency)| !latency.histogram.is_empty());
+    let all =
+        || names.into_iter().zip(["one", "two", "three"]).zip(all).filter(|(_, latency)| !latency.histogram.is_empty());
     let Some(count) = all().map(|(_, latency)| latency.count).max() else {
         return String::new();
     };
@@ -146,7 +147,8 @@ fn percentile_chart(outcome: &Outcome) -> String {
         all().map(|((name, class), latency)| Series { name, class, points: curve(latency, nines) }).collect();
     let values = || series.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value));
     let ticks = [(0.0, "0"), (1.0, "90"), (2.0, "99"), (3.0, "99.9"), (4.0, "99.99"), (5.0, "99.999")];
-    let ticks = ticks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, words)| (at, format!("{words} %"))).collect();
+    let ticks =
+        ticks.into_iter().filter(|(at, _)| *at <= nines).map(|(at, words)| (at, format!("{words} %"))).collect();
     let x = Axis { from: 0.0, to: nines, is_logarithmic: false, ticks };
     let y = Axis::logarithmic(values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max), show_micros);
     lines("Latency by percentile", &x, &y, &series)
@@ -204,10 +206,11 @@ fn latency_chart(seconds: &[Second]) -> String {
         class,
         points: carried().map(|second| (float(second.at), float(value(second).max(1)))).collect(),
     };
-    let series =
-        [line("p50", "two", |second| second.p50_us), line("p99", "one", |second| second.p99_us), line("max", "three", |second| {
-            second.max_us
-        })];
+    let series = [
+        line("p50", "two", |second| second.p50_us),
+        line("p99", "one", |second| second.p99_us),
+        line("max", "three", |second| second.max_us),
+    ];
     let values = || series.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value));
     if values().next().is_none() {
         return String::new();

@@ -72,7 +72,9 @@ fn section(out: &mut String, outcome: &Outcome) {
     table(
         out,
         &head,
-        latencies.iter().map(|(name, latency)| [vec![(*name).to_owned()], words::percentiles(latency).to_vec()].concat()),
+        latencies
+            .iter()
+            .map(|(name, latency)| [vec![(*name).to_owned()], words::percentiles(latency).to_vec()].concat()),
     );
     let pair = |(name, value): (&str, String)| vec![name.to_owned(), value];
     table(out, &["result", ""], words::headline(outcome).into_iter().map(pair));

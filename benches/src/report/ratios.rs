@@ -124,8 +124,14 @@ mod tests {
     fn rounds_are_paired_and_the_middle_ratio_counts() {
         let run = |subject: &str, carried| Outcome { subject: subject.to_owned(), carried, ..good() };
         // Order rotates between rounds.
-        let outcomes =
-            [run("nginx", 100), run("gateway", 100), run("gateway", 120), run("nginx", 100), run("nginx", 100), run("gateway", 300)];
+        let outcomes = [
+            run("nginx", 100),
+            run("gateway", 100),
+            run("gateway", 120),
+            run("nginx", 100),
+            run("nginx", 100),
+            run("gateway", 300),
+        ];
         let rows = rows(&outcomes);
         let [row] = rows.as_slice() else { panic!("{rows:?}") };
         assert_eq!((row.subject.as_str(), row.other.as_str()), ("gateway", "nginx"));

@@ -121,7 +121,10 @@ pub(super) fn usage(outcome: &Outcome) -> Vec<(String, String)> {
     ];
     let cpu = usage.gateway_cpu_s + usage.agent_cpu_s;
     if outcome.carried > 0 {
-        rows.push(("per 100,000 exchanges, both sides".to_owned(), format!("{:.2} s", cpu / float(outcome.carried) * 1e5)));
+        rows.push((
+            "per 100,000 exchanges, both sides".to_owned(),
+            format!("{:.2} s", cpu / float(outcome.carried) * 1e5),
+        ));
     }
     let gib = float(outcome.bytes_down + outcome.bytes_up) / 1_073_741_824.0;
     if gib >= 0.1 {
@@ -155,7 +158,10 @@ pub(super) fn figure(value: f64) -> String {
 pub(super) fn figure_name(key: &str) -> String {
     const UNITS: [&str; 11] =
         ["ms", "us", "s", "bytes", "kib", "mib", "mb_per_s", "mbit_per_s", "per_s", "percent", "count"];
-    let unit = UNITS.iter().filter(|unit| key.len() > unit.len() && key.ends_with(&format!("_{unit}"))).max_by_key(|unit| unit.len());
+    let unit = UNITS
+        .iter()
+        .filter(|unit| key.len() > unit.len() && key.ends_with(&format!("_{unit}")))
+        .max_by_key(|unit| unit.len());
     let whole = UNITS.iter().find(|unit| **unit == key);
     match (whole, unit) {
         (Some(unit), _) => unit.replace("_per_", "/"),
