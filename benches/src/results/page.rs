@@ -114,6 +114,7 @@ fn judged(lines: &[Line]) -> String {
     let mut text = String::from("| | measured | met |\n| --- | --- | --- |\n");
     for part in lines {
         let met = match part.met {
+            Some(true) if !part.judged => "(no target)",
             Some(true) => "yes",
             Some(false) => "**no**",
             None => "–",

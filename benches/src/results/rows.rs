@@ -25,15 +25,17 @@ pub struct Line {
     pub measured: String,
     /// Whether the target is met; `None` if it was not measured.
     pub met: Option<bool>,
+    /// Whether there is a target for this part; others are told for comparison, and always met.
+    pub judged: bool,
 }
 
 impl Line {
     fn new(what: impl Into<String>, measured: impl Into<String>, met: bool) -> Self {
-        Self { what: what.into(), measured: measured.into(), met: Some(met) }
+        Self { what: what.into(), measured: measured.into(), met: Some(met), judged: true }
     }
 
     fn absent(what: impl Into<String>) -> Self {
-        Self { what: what.into(), measured: "not measured".to_owned(), met: None }
+        Self { what: what.into(), measured: "not measured".to_owned(), met: None, judged: true }
     }
 }
 
@@ -253,7 +255,7 @@ fn quiet(section: &Section) -> Vec<Line> {
 
 /// A figure that has no target.
 fn reported(section: &Section, load: &str, what: &str, value: &str) -> Line {
-    at_most(section, load, what, value, f64::INFINITY)
+    Line { judged: false, ..at_most(section, load, what, value, f64::INFINITY) }
 }
 
 /// The loads of the section are named after their links, such as `100mbit` and `100mbit, 1 % loss`.
