@@ -301,10 +301,7 @@ async fn serve(
         dialed = handshake => dialed,
         _fault = fault_after(&start, orders.clone()) => Err(io::ErrorKind::ConnectionReset.into()),
     };
-    let server = match server {
-        Ok(server) => server,
-        Err(_) => return reset_on_drop(&client, &client),
-    };
+    let Ok(server) = server else { return reset_on_drop(&client, &client) };
     drop(client.set_nodelay(true));
     let there = Direction::new((&client, &server), up, orders.clone(), &shared.up);
     let back = Direction::new((&server, &client), down, orders.clone(), &shared.down);

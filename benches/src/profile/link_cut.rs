@@ -4,11 +4,12 @@
 //! ends (FIN), stalls, and paths that forget the connection (half-open; rare, since only keepalive notices them). Each
 //! break waits until everything moves again, and a little longer.
 //!
-//! The time to resume is from the break (for a stall, from its end) to the first echo of a message that was sent after
-//! it. Half-open breaks are counted apart, because they are noticed late by design.
+//! The time to resume is from the break to the first echo of a message that was sent after it. Stalls (from their end) are
+//! counted apart, because nobody has to dial again, and half-open breaks, because they are noticed late by design.
 //!
 //! Settings: `cuts=100`, `kinds=reset,close,stall,half-open` (all by default), `every_ms=10` between the messages of a
-//! WebSocket, `mib_s=4` of each transfer.
+//! WebSocket, `mib_s=4` of each transfer, `redial_ms=1000` that a redial may take (its wait, which the agent chooses, and
+//! its handshakes).
 
 mod cuts;
 mod sockets;
@@ -22,7 +23,7 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::cuts::{Broken, Cutter};
+use self::cuts::{Broken, Cutter, Kind};
 use self::tally::Tally;
 use crate::client::preflight;
 use crate::clock::float;
@@ -67,6 +68,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
         seed: load.seed,
         patience: load.timeout.max(Duration::from_secs(60)),
     };
+    let redial_max_ms = load.setting("redial_ms", 1000.0)?;
     let kinds: cuts::Kinds = load.setting("kinds", cuts::Kinds::default())?;
     preflight(&context.target, load.timeout).await?;
     let begin = Instant::now();
@@ -89,15 +91,25 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let mut outcome = context.outcome(collector.finish(Instant::now()));
     outcome.usage = usage;
     let rtt_ms = lab.link().map_or(0.0, |link| (link.spec().delay * 2).as_secs_f64() * 1e3);
-    report(&mut outcome, &tally, &breaks, rtt_ms, lab.spec().tls);
+    report(&mut outcome, &tally, &breaks, Link { rtt_ms, tls: lab.spec().tls, redial_max_ms });
     Ok(outcome)
 }
 
-fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], rtt_ms: f64, tls: bool) {
-    let quick = |broken: &&Broken| !broken.kind.is_silent();
-    let resume = distribution(breaks.iter().filter(quick).filter_map(|broken| broken.resumed_after));
-    let silent = distribution(breaks.iter().filter(|broken| !quick(broken)).filter_map(|broken| broken.resumed_after));
-    let redial = distribution(breaks.iter().filter(quick).filter_map(|broken| broken.redialed_after));
+/// What the allowed times follow from.
+struct Link {
+    rtt_ms: f64,
+    tls: bool,
+    redial_max_ms: f64,
+}
+
+fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], link: Link) {
+    let Link { rtt_ms, tls, redial_max_ms } = link;
+    let noticed = |broken: &&Broken| matches!(broken.kind, Kind::Reset | Kind::Close);
+    let resumed = |kind: Kind| breaks.iter().filter(move |broken| broken.kind == kind);
+    let resume = distribution(breaks.iter().filter(noticed).filter_map(|broken| broken.resumed_after));
+    let redial = distribution(breaks.iter().filter(noticed).filter_map(|broken| broken.redialed_after));
+    let silent = distribution(resumed(Kind::HalfOpen).filter_map(|broken| broken.resumed_after));
+    let stalled = distribution(resumed(Kind::Stall).filter_map(|broken| broken.resumed_after));
     let never = breaks.iter().filter(|broken| broken.resumed_after.is_none()).count();
     // A dial is answered after one round trip (the link's handshake), with TLS after another; then Hello and Welcome.
     let handshakes = if tls { 2.0 } else { 1.0 };
@@ -125,7 +137,10 @@ fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], rtt_ms: f64, 
     if silent.0.count > 0 {
         figure(outcome, "resume_half_open_max_ms", silent.max_ms());
     }
-    for kind in cuts::Kind::ALL {
+    if stalled.0.count > 0 {
+        figure(outcome, "resume_stall_p99_ms", stalled.p99_ms());
+    }
+    for kind in Kind::ALL {
         let count = breaks.iter().filter(|broken| broken.kind == kind).count();
         figure(outcome, &format!("cuts_{}", kind.as_str().replace('-', "_")), count as f64);
     }
@@ -145,10 +160,16 @@ fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], rtt_ms: f64, 
             check("connections dropped", "none", dropped.to_string(), dropped == 0),
             check("breaks after which nothing came back", "none", never.to_string(), never == 0),
             check(
+                "99th percentile of the redial",
+                format!("at most {redial_max_ms:.0} ms"),
+                format!("{redial_ms:.0} ms"),
+                redial_ms <= redial_max_ms,
+            ),
+            check(
                 "99th percentile of the time to resume",
                 format!("at most {allowed_ms:.0} ms"),
                 format!("{p99:.0} ms"),
-                p99 <= allowed_ms && resume.0.count + silent.0.count > 0,
+                p99 <= allowed_ms && resume.0.count + silent.0.count + stalled.0.count > 0,
             ),
         ],
     );

@@ -15,11 +15,12 @@ use tokio::time::sleep;
 
 use self::readers::Readers;
 use crate::client::preflight;
-use crate::clock::float;
+use crate::clock::{float, micros};
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
 use crate::outcome::{Latency, Outcome};
 use crate::profile::{Context, http};
+use crate::stats::Parts;
 use crate::units::{self, Rate};
 
 /// The budget of a session unless it is configured, in MiB.
@@ -70,7 +71,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let standing = Readers::start(&context.target, readers, body, pace, context.load.timeout).await;
     sleep(SETTLE).await;
     context.live.phase("other users beside the readers");
-    let mut outcome = Box::pin(http::run(&others)).await?;
+    let mut outcome = beside(context, &others).await;
     let peaks = lab.map(peaks);
     let (held, gone, read) = (standing.held(), standing.gone(), standing.bytes());
     let windows = match lab {
@@ -114,6 +115,23 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let outside = before.failed_total() + after.failed_total();
     judge(&mut outcome, readers, outside, lab.is_some());
     Ok(outcome)
+}
+
+/// Measures other users beside the readers. Where they are refused altogether there is nothing to measure, and that is
+/// the finding: then each of them counts as one that took the whole timeout.
+async fn beside(context: &Context, others: &Context) -> Outcome {
+    match Box::pin(http::run(others)).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            context.live.note(&format!("{error:#}"));
+            let mut outcome = others.outcome(Parts::default());
+            outcome.latency.p99 = micros(context.load.timeout);
+            outcome.failed.insert("refused_beside_readers".to_owned(), 1);
+            let words = "Other users were refused while the readers stood; their latency is given as the timeout.";
+            outcome.notes.push(format!("{words} ({error:#})"));
+            outcome
+        }
+    }
 }
 
 fn judge(outcome: &mut Outcome, readers: usize, failed_outside: u64, has_lab: bool) {

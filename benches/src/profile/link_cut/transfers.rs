@@ -23,6 +23,9 @@ const TRANSFER_SECONDS: u64 = 5;
 /// Bytes of one write or of one look at the clock.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// An upload that was not refused for so long is one that has begun.
+const GOES_ON_AFTER: Duration = Duration::from_millis(300);
+
 /// The pause after a transfer was lost or refused.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
@@ -96,15 +99,18 @@ async fn one_download(
 /// Uploads until the run ends.
 pub(super) async fn upload(target: Target, plan: Plan, tally: Arc<Tally>, mut recorder: Recorder) {
     let again = async {
+        // The head of a request is taken by a gateway that then refuses it: the first failure counts as a drop, further
+        // attempts do not until one has gone on for a while.
+        let mut goes_on = true;
         for number in 0.. {
-            let mut has_begun = false;
             let seed = plan.seed + number;
-            match one_upload(&target, &plan, seed, &mut recorder, &mut has_begun).await {
+            match one_upload(&target, &plan, seed, &mut recorder, &mut goes_on).await {
                 Ok(received) => judge_upload(&received, &plan, &tally),
                 Err(failure) => {
-                    if has_begun {
+                    if goes_on {
                         tally.drop_for(failure.why);
                     }
+                    goes_on = false;
                     sleep(AGAIN_AFTER).await;
                 }
             }
@@ -136,7 +142,7 @@ async fn one_upload(
     plan: &Plan,
     seed: u64,
     recorder: &mut Recorder,
-    has_begun: &mut bool,
+    goes_on: &mut bool,
 ) -> Result<Received, Failure> {
     let io = |error: std::io::Error| Failure { why: "upload_lost", ..Failure::of_io(&error) };
     let stalled = |_| Failure::lost("upload_stalled");
@@ -144,7 +150,6 @@ async fn one_upload(
     let (mut read, mut write) = tokio::io::split(stream);
     let bytes = plan.transfer_bytes();
     write.write_all(head(target, seed, bytes).as_bytes()).await.map_err(io)?;
-    *has_begun = true;
     let send = async {
         let (begin, mut position, mut piece) = (Instant::now(), 0, vec![0; PIECE_BYTES]);
         while position < bytes {
@@ -155,6 +160,7 @@ async fn one_upload(
             position += part.len() as u64;
             recorder.moved(Instant::now(), Bytes { down: 0, up: part.len() as u64 });
             sleep_until(plan.due(begin, position)).await;
+            *goes_on |= begin.elapsed() >= GOES_ON_AFTER;
         }
         timeout(plan.patience, write.flush()).await.map_err(stalled)?.map_err(io)
     };
