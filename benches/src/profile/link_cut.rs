@@ -153,26 +153,20 @@ fn report(outcome: &mut Outcome, tally: &Tally, breaks: &[Broken], link: Link) {
     }
     let dropped = tally.dropped();
     let p99 = resume.p99_ms();
-    judge_by(
-        outcome,
-        vec![
-            check("bytes lost, repeated or changed", "none", wrong.to_string(), wrong == 0),
-            check("connections dropped", "none", dropped.to_string(), dropped == 0),
-            check("breaks after which nothing came back", "none", never.to_string(), never == 0),
-            check(
-                "99th percentile of the redial",
-                format!("at most {redial_max_ms:.0} ms"),
-                format!("{redial_ms:.0} ms"),
-                redial_ms <= redial_max_ms,
-            ),
-            check(
-                "99th percentile of the time to resume",
-                format!("at most {allowed_ms:.0} ms"),
-                format!("{p99:.0} ms"),
-                p99 <= allowed_ms && resume.0.count + silent.0.count + stalled.0.count > 0,
-            ),
-        ],
-    );
+    let mut checks = vec![
+        check("bytes lost, repeated or changed", "none", wrong.to_string(), wrong == 0),
+        check("connections dropped", "none", dropped.to_string(), dropped == 0),
+        check("breaks after which nothing came back", "none", never.to_string(), never == 0),
+        check("breaks", "at least one", breaks.len().to_string(), !breaks.is_empty()),
+    ];
+    if resume.0.count > 0 {
+        let bound = |ms: f64| format!("at most {ms:.0} ms");
+        let (redialed, resumed) = (format!("{redial_ms:.0} ms"), format!("{p99:.0} ms"));
+        let in_time = redial_ms <= redial_max_ms;
+        checks.push(check("99th percentile of the redial", bound(redial_max_ms), redialed, in_time));
+        checks.push(check("99th percentile of the time to resume", bound(allowed_ms), resumed, p99 <= allowed_ms));
+    }
+    judge_by(outcome, checks);
 }
 
 /// A distribution of durations.

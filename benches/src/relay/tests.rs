@@ -99,6 +99,21 @@ async fn stall_holds_everything_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn stall_also_holds_what_is_on_the_wire() {
+    let (link, mut client, mut server) = pair("delay=100ms").await;
+    client.write_all(b"on its way").await.unwrap();
+    let mut bytes = [0; 10];
+    let first = tokio::time::timeout(PATIENCE, server.read_exact(&mut bytes)).await;
+    first.expect("the handshake and the delay are over").unwrap();
+    client.write_all(b"on its way").await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(40), server.read_exact(&mut bytes)).await.is_err());
+    link.stall();
+    assert!(tokio::time::timeout(Duration::from_millis(150), server.read_exact(&mut bytes)).await.is_err());
+    link.resume();
+    within(server.read_exact(&mut bytes)).await.unwrap();
+}
+
+#[tokio::test]
 async fn stalled_receiver_is_felt_by_the_sender() {
     let (_link, client, _server) = pair("rate=1gbit,delay=5ms").await;
     SockRef::from(&client).set_send_buffer_size(64 * 1024).unwrap();
