@@ -56,7 +56,10 @@ impl Failure {
             io::ErrorKind::TimedOut => "connect_timeout",
             io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => "connect_reset",
             io::ErrorKind::AddrNotAvailable => "no_local_port_left",
-            io::ErrorKind::InvalidData => "tls_refused",
+            io::ErrorKind::InvalidData => match tls(error) {
+                Some(rustls::Error::InvalidCertificate(_)) => "tls_refused",
+                Some(_) | None => "tls",
+            },
             _ => "connect",
         })
     }
@@ -108,8 +111,8 @@ impl Failure {
             502 => "status_502",
             503 => "status_503",
             504 => "status_504",
-            401..500 => "status_4xx",
-            500..600 => "status_5xx",
+            402 | 405..429 | 430..500 => "status_4xx",
+            501 | 505..600 => "status_5xx",
             _ => "status_other",
         }))
     }
@@ -132,10 +135,16 @@ impl Failure {
             "status_404" => "something else than `loadlab app` answers there",
             "connect_refused" => "nothing listens there: check --gateway",
             "tls_refused" => "the certificate is not trusted: give its authority with --ca-file",
+            "tls" => "no TLS there: http instead of https, perhaps?",
             "not_http" => "no HTTP there: https instead of http, perhaps?",
             _ => return None,
         })
     }
+}
+
+/// Returns what went wrong with TLS.
+fn tls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub struct Outcome {
     pub load: LoadSpec,
     /// Measured time in seconds; shorter than asked for if the run was interrupted.
     pub measured_s: f64,
-    /// Each second of the measured time.
+    /// Each second of the measured time, by when things ended; what ended after it stands in one more.
     pub seconds: Vec<Second>,
     /// Latency from the intended start.
     pub latency: Latency,

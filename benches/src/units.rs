@@ -84,7 +84,7 @@ pub fn part(text: &str) -> Result<f64, UnitError> {
 
 /// Arrivals per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Rate {
     /// Closed loop: the next one starts when the last one ended.
     Max,

@@ -26,7 +26,8 @@ impl Events {
     /// Makes one event each `interval`, each with `size` bytes of padding.
     pub(super) fn new(every: Duration, size: usize) -> Self {
         let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A late event does not make the next ones late: the rate is that which was asked for.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let padding =
             if size == 0 { String::new() } else { format!(": {}\n", "x".repeat(size.min(PADDING_BYTES_MAX))) };
         Self { ticks, sequence: 0, padding }

@@ -207,10 +207,8 @@ impl RunArgs {
 
     /// Returns the lab that `--self` asks for.
     fn lab(&self, load: &LoadSpec) -> anyhow::Result<LabSpec> {
-        let agents = match self.profile {
-            ProfileName::Idle | ProfileName::Storm => load.setting("agents", AGENTS_DEFAULT)?,
-            _ => load.setting("agents", 0)?,
-        };
+        let has_fleet = matches!(self.profile, ProfileName::Idle | ProfileName::Storm);
+        let agents = load.setting("agents", if has_fleet { AGENTS_DEFAULT } else { 0 })?;
         let config: BTreeMap<String, String> = self.config.iter().cloned().collect();
         Ok(LabSpec { tls: self.tls, lanes: self.lanes, link: self.link, workspaces: agents + 1, config })
     }

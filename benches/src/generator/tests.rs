@@ -200,6 +200,20 @@ async fn busy_generator_says_that_it_was_the_limit() {
 }
 
 #[tokio::test]
+async fn generator_that_cannot_offer_what_is_asked_still_carries_what_it_can() {
+    with_app(async |mut context| {
+        context.load.rate = Rate::PerSecond(5e6);
+        context.load.duration = Duration::from_millis(300);
+        context.load.slo.p99 = Some(Duration::from_millis(100));
+        let outcome = profile::run(ProfileName::Http, &context).await.unwrap();
+        // What is carried may all be of the warm-up, which is not counted; what is late says that it was sent.
+        assert!(outcome.carried > 0 || outcome.failed_total() > 0);
+        assert_eq!(outcome.verdict.judgement, Judgement::GeneratorLimited, "{:?}", outcome.verdict);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nobody_there_is_told_before_the_run() {
     with_app(async |mut context| {
         // Bound and never accepting is not refused, so the port is given back first.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,9 @@ use crate::stats::{Collector, Recorder, Window};
 
 /// Connections that one worker opens at once.
 const OPENING_MAX: usize = 64;
+
+/// Arrivals that are dispatched before connections get their turn.
+const DISPATCHED_MAX: u32 = 16;
 
 /// Time that what is under way gets when it is cut: by an interruption, or a long transfer at the end of the run.
 const CUT_GRACE: Duration = Duration::from_millis(20);
@@ -172,15 +175,23 @@ impl Shift {
         let (begin, end) = (self.order.begin, self.window.end);
         alarm::start(schedule.clone(), begin, end, Arc::clone(&wake), self.stop.clone())
             .context("starting a thread")?;
+        let mut at_once = 0;
         for offset in schedule {
             let due = begin + offset;
-            if due >= end {
+            if due >= end || self.stop.is_cancelled() {
                 break;
             }
             while Instant::now() < due {
+                at_once = 0;
                 if self.stop.run_until_cancelled(wake.notified()).await.is_none() {
                     return Ok(());
                 }
+            }
+            // A dispatcher that is behind must not keep connections from working.
+            at_once += 1;
+            if at_once >= DISPATCHED_MAX {
+                at_once = 0;
+                yield_now().await;
             }
             self.recorder.borrow_mut().offered(due);
             queue.push(due);

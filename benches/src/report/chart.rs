@@ -1,7 +1,5 @@
 //! Line charts as inline SVG: colours come from the page, so that they suit light and dark.
 
-use std::fmt::Write as _;
-
 /// Size of the drawing; it is scaled to the width of the page, on a phone too, so letters are large in it.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 260.0;
@@ -91,21 +89,28 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
     let mut out = format!(
         "<figure>\n<figcaption>{title}</figcaption>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n"
     );
-    // Writing to a string cannot fail.
     for (value, words) in &y.ticks {
         let at = up(*value);
-        let _ = writeln!(
-            out,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+        out.push_str(&format!(
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\n",
             WIDTH - RIGHT
-        );
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{words}</text>", LEFT - 6.0, at + 5.0);
+        ));
+        out.push_str(&format!(
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{words}</text>\n",
+            LEFT - 6.0,
+            at + 5.0
+        ));
     }
     for (value, words) in &x.ticks {
         let at = across(*value);
         let (from, to) = (HEIGHT - BOTTOM, HEIGHT - BOTTOM + 5.0);
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>");
-        let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{words}</text>", HEIGHT - 10.0);
+        out.push_str(&format!(
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>\n"
+        ));
+        out.push_str(&format!(
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{words}</text>\n",
+            HEIGHT - 10.0
+        ));
     }
     for line in series {
         let points: Vec<String> =
@@ -115,16 +120,16 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
             // A line of one point would not be seen.
             [only] => {
                 let (cx, cy) = only.split_once(',').unwrap_or(("0", "0"));
-                let _ = writeln!(out, "<circle class=\"{}\" cx=\"{cx}\" cy=\"{cy}\" r=\"3\"/>", line.class);
+                out.push_str(&format!("<circle class=\"{}\" cx=\"{cx}\" cy=\"{cy}\" r=\"3\"/>\n", line.class));
             }
             _ => {
-                let _ = writeln!(out, "<polyline class=\"{}\" points=\"{}\"/>", line.class, points.join(" "));
+                out.push_str(&format!("<polyline class=\"{}\" points=\"{}\"/>\n", line.class, points.join(" ")));
             }
         }
     }
     out += "</svg>\n<p class=\"legend\">";
     for line in series {
-        let _ = write!(out, "<span class=\"{}\">{}</span> ", line.class, line.name);
+        out.push_str(&format!("<span class=\"{}\">{}</span> ", line.class, line.name));
     }
     out + "</p>\n</figure>\n"
 }

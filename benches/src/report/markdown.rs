@@ -1,7 +1,5 @@
 //! The report in Markdown.
 
-use std::fmt::Write as _;
-
 use super::{ratios, words};
 use crate::outcome::Outcome;
 
@@ -25,12 +23,11 @@ fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<Str
     if rows.peek().is_none() {
         return;
     }
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "\n| {} |", head.join(" | "));
-    let _ = writeln!(out, "|{}", " --- |".repeat(head.len()));
+    out.push_str(&format!("\n| {} |\n", head.join(" | ")));
+    out.push_str(&format!("|{}\n", " --- |".repeat(head.len())));
     for row in rows {
         let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
 }
 
@@ -39,7 +36,11 @@ fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<Str
 pub fn page(outcomes: &[Outcome]) -> String {
     let mut out = "# Load report\n".to_owned();
     if let Some(first) = outcomes.first() {
-        let _ = writeln!(out, "\n{}. {}.", escape(&words::date(first.started_unix_ms)), escape(&words::machine(first)));
+        out.push_str(&format!(
+            "\n{}. {}.\n",
+            escape(&words::date(first.started_unix_ms)),
+            escape(&words::machine(first))
+        ));
     }
     let ratios = ratios::rows(outcomes).into_iter().map(|row| {
         let spreads = [row.carried, row.bytes, row.p50, row.p99, row.cpu].map(ratios::show);
@@ -54,18 +55,18 @@ pub fn page(outcomes: &[Outcome]) -> String {
 }
 
 fn section(out: &mut String, outcome: &Outcome) {
-    let _ = writeln!(out, "\n## {}: {}", escape(&words::name(outcome)), words::judgement(outcome.verdict.judgement));
+    out.push_str(&format!("\n## {}: {}\n", escape(&words::name(outcome)), words::judgement(outcome.verdict.judgement)));
     let checks = outcome.verdict.checks.iter().map(|check| {
         let kept = if check.passed { "kept" } else { "**missed**" };
         (vec![check.name.clone(), check.bound.clone(), check.measured.clone()], kept)
     });
-    let _ = writeln!(out, "\n| objective | bound | measured | |\n| --- | --- | --- | --- |");
+    out.push_str("\n| objective | bound | measured | |\n| --- | --- | --- | --- |\n");
     for (cells, kept) in checks {
         let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
-        let _ = writeln!(out, "| {} | {kept} |", cells.join(" | "));
+        out.push_str(&format!("| {} | {kept} |\n", cells.join(" | ")));
     }
     for warning in outcome.verdict.warnings.iter().chain(&outcome.notes) {
-        let _ = writeln!(out, "\n> {}", escape(warning));
+        out.push_str(&format!("\n> {}\n", escape(warning)));
     }
     let latencies = words::latencies(outcome);
     let head: Vec<&str> = std::iter::once("latency").chain(words::PERCENTILES).collect();
