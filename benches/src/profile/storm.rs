@@ -67,13 +67,14 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let agents = context.load.setting("agents", AGENTS.min(lab.spare_tokens().len()))?;
     let way = context.load.setting("way", Way::Kill)?;
     let patience = context.load.settings.get("patience").map_or(Ok(UP_DEADLINE), |text| units::duration(text))?;
+    let bare_rss = lab.gateway().rss()?;
     let fleet = Arc::new(start_fleet(lab, agents)?);
     context.live.phase(&format!("{agents} agents dial"));
     if !fleet.wait_up(agents, UP_DEADLINE).await {
         anyhow::bail!("only {} of {agents} agents came up: {:?}", fleet.up(), fleet.counts());
     }
     context.live.note(&format!("{agents} agents up"));
-    let storm = Storm { context, lab, fleet: fleet.clone(), targets: targets(&context.target, agents) };
+    let storm = Storm { context, lab, fleet: fleet.clone(), targets: targets(&context.target, agents), bare_rss };
     let mut figures = BTreeMap::new();
     let before = storm.calm().await?;
     figures.insert("before_p99_ms".to_owned(), float(before.p99) / 1e3);
@@ -101,6 +102,8 @@ struct Storm<'a> {
     lab: &'a Lab,
     fleet: Arc<Fleet>,
     targets: Arc<[Target]>,
+    /// The gateway's memory without agents.
+    bare_rss: u64,
 }
 
 /// How the gateway went and came, and what it did meanwhile.
@@ -242,7 +245,7 @@ impl Storm<'_> {
             ("gateway_ready_s", weather.ready.as_secs_f64()),
             ("gateway_cpu_peak", weather.cpu_peak),
             ("gateway_cpu_until_all_back_s", weather.cpu_s),
-            ("gateway_kib_each", float(memory.rss) / 1024.0 / float(agents.max(1) as u64)),
+            ("gateway_kib_each", (float(memory.rss) - float(self.bare_rss)) / 1024.0 / float(agents.max(1) as u64)),
             ("redials", float(counts.redials)),
         ];
         figures.extend(more.map(|(name, value)| (name.to_owned(), value)));

@@ -128,11 +128,13 @@ async fn serve(order: std::rc::Rc<Order>, due: std::rc::Rc<tokio::sync::Mutex<mp
     let mut recorder = order.collector.recorder();
     let mut kept = None;
     loop {
+        let free = Instant::now();
         let next = due.lock().await.recv().await;
         let Some(Due { intended, agent }) = next else { return };
         let Some(target) = order.targets.get(agent) else { continue };
         let sent = Instant::now();
-        recorder.late(intended, sent.saturating_duration_since(intended));
+        // Waiting for an answer on every connection is not the prober's fault.
+        recorder.late(intended, sent.saturating_duration_since(intended.max(free)));
         let asked = timeout(order.load.timeout, ask(&mut kept, target, order.load.size)).await;
         record(&mut recorder, intended, sent, asked.unwrap_or(Err(Failure::lost("timeout"))), &mut kept);
     }
