@@ -1,0 +1,169 @@
+//! What a connection's task knows of the run: what is next, and where to record it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use crate::stats::{Bytes, Recorder, Window};
+
+/// Pause after a failure in a closed loop, which has no rate that bounds it.
+const FAILURE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Arrivals that are due and not yet taken by a connection.
+pub(super) struct Queue {
+    due: RefCell<VecDeque<Instant>>,
+    is_closed: Cell<bool>,
+    change: Notify,
+}
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Self { due: RefCell::new(VecDeque::new()), is_closed: Cell::new(false), change: Notify::new() }
+    }
+
+    pub(super) fn push(&self, intended: Instant) {
+        self.due.borrow_mut().push_back(intended);
+        self.change.notify_one();
+    }
+
+    /// Lets tasks end when the queue is empty.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        self.change.notify_waiters();
+    }
+
+    /// Takes everything that nobody took.
+    pub(super) fn take_all(&self) -> VecDeque<Instant> {
+        self.due.take()
+    }
+
+    async fn next(&self) -> Option<Instant> {
+        loop {
+            if let Some(intended) = self.due.borrow_mut().pop_front() {
+                return Some(intended);
+            }
+            if self.is_closed.get() {
+                return None;
+            }
+            // Nothing else runs on this thread between the look above and this registration.
+            self.change.notified().await;
+        }
+    }
+}
+
+/// Where a task's arrivals come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// Open loop.
+    Queue(Rc<Queue>),
+    /// Closed loop: the next one is due when the last one ended.
+    Own,
+}
+
+/// One connection's place in the run.
+pub struct Post {
+    pub(super) index: usize,
+    pub(super) source: Source,
+    pub(super) recorder: Rc<RefCell<Recorder>>,
+    pub(super) window: Window,
+    pub(super) timeout: Duration,
+    pub(super) stop: CancellationToken,
+    pub(super) free_since: Cell<Instant>,
+    /// What is under way: counted as unfinished if the run ends before it does.
+    pub(super) under_way: Cell<Option<Instant>>,
+}
+
+impl Post {
+    /// Returns the number of this connection among all of the run.
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns how long an exchange may take.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns whether nothing new is to be begun.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.stop.is_cancelled() || Instant::now() >= self.window.end
+    }
+
+    /// Waits until something is due and returns its intended start; none when the run is over.
+    pub async fn next(&self) -> Option<Instant> {
+        match &self.source {
+            Source::Queue(queue) => queue.next().await,
+            Source::Own => {
+                let now = Instant::now();
+                if now >= self.window.end || self.stop.is_cancelled() {
+                    return None;
+                }
+                self.recorder.borrow_mut().offered(now);
+                self.free_since.set(now);
+                Some(now)
+            }
+        }
+    }
+
+    /// Notes that what was intended for `intended` is sent now.
+    pub fn sending(&self, intended: Instant) -> Instant {
+        let now = Instant::now();
+        self.under_way.set(Some(intended));
+        // A busy connection is the subject's slowness, not the generator's.
+        let could = intended.max(self.free_since.get());
+        if matches!(self.source, Source::Queue(_)) {
+            self.recorder.borrow_mut().late(intended, now.saturating_duration_since(could));
+        }
+        now
+    }
+
+    /// Records how it ended.
+    pub async fn ended(&self, intended: Instant, sent: Instant, result: Result<Bytes, Failure>) {
+        let now = Instant::now();
+        self.under_way.set(None);
+        self.free_since.set(now);
+        match result {
+            Ok(bytes) => self.recorder.borrow_mut().ok(intended, sent, now, bytes),
+            Err(failure) => {
+                self.recorder.borrow_mut().failed(intended, now, failure.why);
+                if matches!(self.source, Source::Own) {
+                    self.stop.run_until_cancelled(tokio::time::sleep(FAILURE_PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    /// Records bytes of something that goes on.
+    pub fn moved(&self, bytes: Bytes) {
+        self.recorder.borrow_mut().moved(Instant::now(), bytes);
+    }
+
+    /// Notes that something should arrive about now.
+    pub fn expected(&self, now: Instant) {
+        self.recorder.borrow_mut().offered(now);
+    }
+
+    /// Records that something arrived which was made at `made`; its bytes are told by [`Self::moved`].
+    pub fn arrived(&self, made: Instant) {
+        self.recorder.borrow_mut().ok(made, made, Instant::now(), Bytes::default());
+    }
+
+    /// Records that something did not arrive.
+    pub fn missed(&self, intended: Instant, why: &'static str) {
+        self.recorder.borrow_mut().failed(intended, Instant::now(), why);
+    }
+
+    /// Waits until nothing new is to be begun.
+    pub async fn over(&self) {
+        self.stop.run_until_cancelled(tokio::time::sleep_until(self.window.end)).await;
+    }
+}

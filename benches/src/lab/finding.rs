@@ -1,0 +1,22 @@
+//! Verdicts of profiles that are about more than a rate and a percentile.
+
+use crate::outcome::Outcome;
+use crate::verdict::{Check, Judgement, Verdict};
+
+/// Makes a bound with what was measured.
+#[must_use]
+pub fn check(name: &str, bound: impl Into<String>, measured: impl Into<String>, passed: bool) -> Check {
+    Check { name: name.to_owned(), bound: bound.into(), measured: measured.into(), passed }
+}
+
+/// Judges an outcome by `checks` instead of by rate and percentile; what made figures doubtful stays.
+pub fn judge_by(outcome: &mut Outcome, checks: Vec<Check>) {
+    let passed = checks.iter().all(|check| check.passed);
+    let judgement = if passed { Judgement::Passed } else { Judgement::Failed };
+    outcome.verdict = Verdict { judgement, checks, warnings: std::mem::take(&mut outcome.verdict.warnings) };
+}
+
+/// Sets a figure; the unit is in the key.
+pub fn figure(outcome: &mut Outcome, key: &str, value: f64) {
+    outcome.figures.insert(key.to_owned(), value);
+}

@@ -1,0 +1,101 @@
+//! Progress while a run goes on: one line redrawn on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+use crate::clock::float;
+use crate::load::LoadSpec;
+use crate::outcome::Second;
+use crate::units::{show_bytes, show_count, show_micros};
+
+/// Goes to the first column and empties the line.
+const REDRAW: &str = "\r\x1b[2K";
+
+/// Where progress goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Kind {
+    /// Nowhere.
+    #[default]
+    Quiet,
+    /// Lines on standard error.
+    Lines,
+    /// One line on a terminal.
+    Terminal,
+}
+
+/// Tells how a run goes. Clones tell the same person.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    kind: Kind,
+    label: String,
+}
+
+impl Live {
+    /// Makes one that tells nothing.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self::default()
+    }
+
+    /// Makes one that tells on standard error, each line beginning with `label`.
+    #[must_use]
+    pub fn on_stderr(label: &str) -> Self {
+        let kind = if std::io::stderr().is_terminal() { Kind::Terminal } else { Kind::Lines };
+        Self { kind, label: label.to_owned() }
+    }
+
+    /// Tells what begins.
+    pub fn phase(&self, words: &str) {
+        self.tell(words, false);
+    }
+
+    /// Tells how one second went.
+    pub fn second(&self, load: &LoadSpec, second: &Second) {
+        self.tell(&line(load, second), false);
+    }
+
+    /// Tells something that stays on the screen.
+    pub fn note(&self, words: &str) {
+        self.tell(words, true);
+    }
+
+    /// Ends the redrawn line.
+    pub fn clear(&self) {
+        if self.kind == Kind::Terminal {
+            write(REDRAW);
+        }
+    }
+
+    fn tell(&self, words: &str, stays: bool) {
+        match self.kind {
+            Kind::Quiet => {}
+            Kind::Lines => write(&format!("{}: {words}\n", self.label)),
+            Kind::Terminal => {
+                write(&format!("{REDRAW}{}: {words}{}", self.label, if stays { "\n" } else { "" }));
+            }
+        }
+    }
+}
+
+fn write(text: &str) {
+    let mut out = std::io::stderr().lock();
+    // Progress that nobody can read is no reason to stop.
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Writes one second in one line, short enough for a terminal of 100 columns.
+fn line(load: &LoadSpec, second: &Second) -> String {
+    let total = load.duration.as_secs();
+    let mut line = format!("{:>3}/{total} s", second.at + 1);
+    if load.rate.per_second().is_some() {
+        line += &format!("  offered {}/s", show_count(float(second.offered)));
+    }
+    line += &format!("  carried {}/s", show_count(float(second.carried)));
+    let bytes = float(second.bytes_down + second.bytes_up);
+    if bytes > 0.0 {
+        line += &format!("  {}/s", show_bytes(bytes));
+    }
+    if second.carried > 0 {
+        line += &format!("  p50 {}  p99 {}", show_micros(float(second.p50_us)), show_micros(float(second.p99_us)));
+    }
+    line + &format!("  errors {}", second.failed)
+}

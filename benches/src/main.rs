@@ -1,0 +1,59 @@
+//! The program `loadlab`: parse, run, map the result to an exit status.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use loadlab::cli::{BadConfig, Cli, Exit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    raise_descriptors();
+    let mut builder = match cli.threads() {
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        Some(_) | None => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let result = builder.enable_all().build().map_err(Into::into).and_then(|runtime| runtime.block_on(run(cli)));
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            // Nothing can be done about a closed standard error.
+            drop(writeln!(std::io::stderr().lock(), "loadlab: {error:#}"));
+            if error.is::<BadConfig>() { Exit::BadConfig.into() } else { Exit::Failed.into() }
+        }
+    }
+}
+
+/// Runs the command; the first signal asks it to end with what it has, the second ends it.
+async fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut work = std::pin::pin!(cli.run(stop.clone()));
+    tokio::select! {
+        result = &mut work => return result,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    tokio::select! {
+        result = &mut work => result,
+        _ = terminate.recv() => Ok(Exit::Failed),
+        _ = interrupt.recv() => Ok(Exit::Failed),
+    }
+}
+
+/// Lets this process have as many descriptors as it may: each connection is one.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of descriptors stays as it is");
+    }
+}

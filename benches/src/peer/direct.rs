@@ -1,0 +1,16 @@
+//! Nothing between the load and the app: what the machine itself can do.
+
+use futures_util::FutureExt as _;
+
+use super::program::Programs;
+use super::{Kind, Peer};
+
+/// The app itself.
+pub(super) const DIRECT: Peer = Peer {
+    name: "direct",
+    kind: Kind::Port,
+    encrypted: false,
+    programs: Programs(&[]),
+    about: "the app itself, over plain TCP",
+    raise: |crew| async { crew.over_link(crew.backend) }.boxed(),
+};

@@ -1,0 +1,105 @@
+//! Large response bodies.
+
+use std::sync::Arc;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::http::get;
+use crate::client::Client;
+use crate::clock::float;
+use crate::failure::Failure;
+use crate::generator::{self, Kind, Post, Work};
+use crate::outcome::{Latency, Outcome};
+use crate::profile::Context;
+use crate::stats::{Bytes, histogram, record};
+use crate::target::Target;
+
+/// `GET /bytes/SIZE`, one after the other on each connection; bytes count as they arrive.
+struct Downloads {
+    target: Target,
+    path: String,
+    size: u64,
+    first_byte: Arc<Mutex<Histogram<u64>>>,
+}
+
+impl Downloads {
+    async fn download(&self, client: &mut Client, post: &Post, intended: Instant) -> Result<Bytes, Failure> {
+        let patience = post.timeout();
+        let stalled = |_| Failure::lost("stalled");
+        let request = get(&self.target, &self.path)?;
+        let answer = timeout(patience, client.send(request)).await.map_err(stalled)??;
+        if !answer.status().is_success() {
+            return Err(Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) });
+        }
+        let mut body = answer.into_body();
+        let mut down = 0;
+        while let Some(piece) = timeout(patience, client.piece(&mut body)).await.map_err(stalled)?? {
+            if down == 0 {
+                record(&mut self.first_byte.lock(), intended.elapsed());
+            }
+            down += piece.len() as u64;
+            post.moved(Bytes { down: piece.len() as u64, up: 0 });
+        }
+        if down == self.size { Ok(Bytes::default()) } else { Err(Failure::kept("wrong_length")) }
+    }
+}
+
+impl Work for Downloads {
+    type Connection = Client;
+
+    const KIND: Kind = Kind::Bulk;
+
+    async fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.target).await
+    }
+
+    async fn serve(&self, client: Client, post: &Post) {
+        let mut kept = Some(client);
+        while let Some(intended) = post.next().await {
+            let sent = post.sending(intended);
+            let attempt = async {
+                let mut client = match kept.take() {
+                    Some(client) => client,
+                    None => self.connect().await?,
+                };
+                let result = self.download(&mut client, post, intended).await;
+                if !result.is_err_and(|failure| failure.lost) {
+                    kept = Some(client);
+                }
+                result
+            };
+            let result = attempt.await;
+            post.ended(intended, sent, result).await;
+        }
+    }
+}
+
+/// Runs the profile.
+///
+/// # Errors
+/// It could not be run at all.
+pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+    let (target, size) = (context.target.clone(), context.load.size);
+    let first_byte = Arc::new(Mutex::new(histogram()));
+    let path = format!("/bytes/{size}");
+    let work = Downloads { target, path, size, first_byte: Arc::clone(&first_byte) };
+    let mut outcome = generator::run(context, work).await?;
+    let first = Latency::of(&first_byte.lock());
+    if first.count > 0 {
+        outcome.figures.insert("first_byte_p50_ms".to_owned(), float(first.p50) / 1e3);
+        outcome.figures.insert("first_byte_p99_ms".to_owned(), float(first.p99) / 1e3);
+    }
+    bulk_figures(&mut outcome);
+    Ok(outcome)
+}
+
+/// Adds what a transfer is judged by.
+pub(super) fn bulk_figures(outcome: &mut Outcome) {
+    outcome.figures.insert("mbit_per_s".to_owned(), outcome.bytes_per_second() * 8.0 / 1e6);
+    outcome.figures.insert("mb_per_s".to_owned(), outcome.bytes_per_second() / 1e6);
+    outcome
+        .notes
+        .push("Bytes count as they move; latency is that of whole transfers which ended in the run.".to_owned());
+}

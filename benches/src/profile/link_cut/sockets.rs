@@ -1,0 +1,204 @@
+//! WebSockets with numbered messages; what comes back has to be what was sent, in its order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes as Buffer, BytesMut};
+use futures_util::{SinkExt as _, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::Plan;
+use super::tally::Tally;
+use crate::failure::Failure;
+use crate::pattern;
+use crate::profile::ws;
+use crate::stats::{Bytes, Recorder};
+use crate::target::Target;
+
+/// The pause after a connection was lost or refused.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// How long the last messages may take to come back when the run ends.
+const LAST_ECHOES: Duration = Duration::from_secs(10);
+
+/// Messages that are sent and not answered before the sender waits.
+const UNANSWERED_MAX: usize = 100_000;
+
+/// A message under way: its number and when it was sent.
+type Sent = (u64, Instant);
+
+/// Keeps one WebSocket busy until the run ends; a lost one is counted and opened again.
+pub(super) async fn run(target: Target, plan: Plan, socket: usize, tally: Arc<Tally>, mut recorder: Recorder) {
+    let mut was_open = false;
+    let seed = plan.seed.wrapping_add(socket as u64 + 1);
+    while !tally.ended().is_cancelled() {
+        let ended = one(&target, &plan, (socket, seed), &tally, &mut recorder, &mut was_open).await;
+        if let Err(failure) = ended
+            && was_open
+        {
+            tally.drop_for(failure.why);
+            was_open = false;
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+async fn one(
+    target: &Target,
+    plan: &Plan,
+    (socket, seed): (usize, u64),
+    tally: &Tally,
+    recorder: &mut Recorder,
+    is_open: &mut bool,
+) -> Result<(), Failure> {
+    let connected = timeout(plan.patience, ws::connect(target)).await;
+    let (mut write, mut read) = connected.unwrap_or(Err(Failure::lost("timeout")))?.split();
+    *is_open = true;
+    let under_way = Mutex::new(VecDeque::<Sent>::new());
+    let send = async {
+        let mut ticks = interval(plan.every);
+        for number in 0.. {
+            ticks.tick().await;
+            while under_way.lock().len() >= UNANSWERED_MAX {
+                ticks.tick().await;
+            }
+            under_way.lock().push_back((number, Instant::now()));
+            write.send(Message::Binary(message(seed, number, plan.message_bytes))).await.map_err(|_| lost())?;
+        }
+        Ok(())
+    };
+    let receive = async {
+        loop {
+            let message = read.next().await.ok_or(lost())?.map_err(|_| lost())?;
+            match message {
+                Message::Binary(echo) => take(&echo, &under_way, (socket, seed), plan, tally, recorder),
+                Message::Close(_) => return Err(Failure::lost("websocket_closed")),
+                Message::Text(_) | Message::Frame(_) => tally.change(1),
+                Message::Ping(_) | Message::Pong(_) => {}
+            }
+        }
+    };
+    let mut receive = std::pin::pin!(receive);
+    let ended: Result<(), Failure> = tokio::select! {
+        ended = send => ended,
+        ended = &mut receive => ended,
+        () = tally.ended().cancelled() => {
+            // What is under way may come home; the sender is quiet.
+            let home = async {
+                while !under_way.lock().is_empty() {
+                    sleep(AGAIN_AFTER).await;
+                }
+            };
+            tokio::select! {
+                ended = &mut receive => ended,
+                home = timeout(LAST_ECHOES, home) => home.map_err(|_elapsed| Failure::lost("timeout")),
+            }
+        }
+    };
+    let left = under_way.lock().len() as u64;
+    tally.lose(left * plan.message_bytes as u64);
+    ended
+}
+
+const fn lost() -> Failure {
+    Failure::lost("websocket_lost")
+}
+
+/// Compares an echo with what was sent.
+fn take(
+    echo: &Buffer,
+    under_way: &Mutex<VecDeque<Sent>>,
+    (socket, seed): (usize, u64),
+    plan: &Plan,
+    tally: &Tally,
+    recorder: &mut Recorder,
+) {
+    let now = Instant::now();
+    let size = plan.message_bytes as u64;
+    let number = echo.first_chunk().map_or(u64::MAX, |head| u64::from_be_bytes(*head));
+    if *echo != message(seed, number, plan.message_bytes) {
+        tally.change(size);
+        return;
+    }
+    let mut under_way = under_way.lock();
+    // Numbers rise: one that is not among those under way came before.
+    if under_way.front().is_none_or(|(first, _)| number < *first) {
+        tally.repeat(size);
+        return;
+    }
+    while let Some((first, sent)) = under_way.pop_front() {
+        if first < number {
+            tally.lose(size);
+            continue;
+        }
+        recorder.offered(sent);
+        recorder.ok(sent, sent, now, Bytes { down: size, up: size });
+        tally.echoed(socket, sent, now);
+        return;
+    }
+}
+
+/// Makes a message: its number, and bytes that belong to that number.
+fn message(seed: u64, number: u64, bytes: usize) -> Buffer {
+    let mut message = BytesMut::zeroed(bytes.max(8));
+    let (head, rest) = message.split_at_mut(8);
+    head.copy_from_slice(&number.to_be_bytes());
+    pattern::fill(seed.wrapping_add(number), 0, rest);
+    message.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{Collector, Window};
+
+    fn plan() -> Plan {
+        Plan {
+            cuts: 1,
+            sockets: 1,
+            every: Duration::from_millis(10),
+            message_bytes: 32,
+            transfer_bytes_per_s: 1,
+            seed: 7,
+            patience: Duration::from_secs(1),
+        }
+    }
+
+    /// Echoes `numbers` of five messages and returns bytes lost, repeated, changed, in messages.
+    #[track_caller]
+    fn echo(numbers: &[u64], expected: (u64, u64, u64)) {
+        let (tally, plan, now) = (Tally::new(1), plan(), Instant::now());
+        let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
+        let under_way = Mutex::new((0..5).map(|number| (number, now)).collect());
+        let mut recorder = collector.recorder();
+        for number in numbers {
+            take(&message(7, *number, 32), &under_way, (0, 7), &plan, &tally, &mut recorder);
+        }
+        let messages = |bytes: u64| bytes / 32;
+        let found = (messages(tally.lost_bytes()), messages(tally.repeated_bytes()), messages(tally.changed_bytes()));
+        assert_eq!(found, expected, "{numbers:?}");
+    }
+
+    #[tokio::test]
+    async fn echoes_in_order_are_right_and_each_fault_is_counted() {
+        echo(&[0, 1, 2, 3, 4], (0, 0, 0));
+        echo(&[0, 2, 3, 4], (1, 0, 0));
+        echo(&[0, 1, 1, 2], (0, 1, 0));
+        // Out of order: the late one was counted as lost when the later one came.
+        echo(&[0, 2, 1, 3], (1, 1, 0));
+    }
+
+    #[tokio::test]
+    async fn changed_message_is_counted() {
+        let (tally, plan, now) = (Tally::new(1), plan(), Instant::now());
+        let collector = Collector::new(Window { begin: now, end: now + Duration::from_secs(60) });
+        let under_way = Mutex::new(VecDeque::from([(0, now)]));
+        let mut bytes = BytesMut::from(&message(7, 0, 32)[..]);
+        bytes[20] ^= 1;
+        take(&bytes.freeze(), &under_way, (0, 7), &plan, &tally, &mut collector.recorder());
+        assert_eq!(tally.changed_bytes(), 32);
+    }
+}

@@ -1,0 +1,198 @@
+//! Many clients ask for a large download and do not read it. What does that cost the gateway and the agent, and what do
+//! other users feel?
+//!
+//! Other users' requests are measured before, while the readers stand, and after they left. The change of their 99th
+//! percentile is against the mean of before and after, so that a drift of the machine is not counted.
+//!
+//! Settings: `readers=1000`, `bytes_per_s=0` that each of them reads, `body_mib=64` that each asks for,
+//! `budget_mib` of the session (64 unless the lab's configuration says otherwise).
+
+mod readers;
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use self::readers::Readers;
+use crate::client::preflight;
+use crate::clock::{float, micros};
+use crate::lab::Lab;
+use crate::lab::finding::{check, figure, judge_by};
+use crate::outcome::{Latency, Outcome};
+use crate::profile::{Context, http};
+use crate::stats::Parts;
+use crate::units::{self, Rate};
+
+/// The budget of a session unless it is configured, in MiB.
+const SESSION_BUDGET_MIB: f64 = 64.0;
+
+/// The variable that configures it.
+const SESSION_BUDGET_VARIABLE: &str = "GATEWAY_TUNNEL__SESSION_BUDGET";
+
+/// What memory may be above the budget: the program itself.
+const OVER_BUDGET_MIB_MAX: f64 = 32.0;
+
+/// How much other users' 99th percentile may change.
+const CHANGE_MAX: f64 = 0.10;
+
+/// Requests of other users, a second, when the load asks for none.
+const OTHERS_PER_SECOND: f64 = 200.0;
+
+/// Payload of other users' requests.
+const OTHERS_BYTES: u64 = 128;
+
+/// How long the readers may take to be there, and what they set off to settle.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The largest memory of both programs, in MiB.
+#[derive(Clone, Copy, Debug)]
+struct Peaks {
+    gateway: f64,
+    agent: f64,
+}
+
+/// Runs the profile.
+///
+/// # Errors
+/// It could not be run at all.
+pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+    let readers: usize = context.load.setting("readers", 1000)?;
+    let pace: u64 = context.load.setting("bytes_per_s", 0)?;
+    let body: u64 = context.load.setting("body_mib", 64_u64)? << 20;
+    let budget_mib = context.load.setting("budget_mib", configured_budget_mib(context.lab.as_deref()))?;
+    preflight(&context.target, context.load.timeout).await?;
+    let others = others(context);
+    let lab = context.lab.as_deref();
+
+    context.live.phase("other users alone");
+    let before = Box::pin(http::run(&others)).await?;
+    let idle = lab.map(peaks_from_now);
+    context.live.phase("readers arrive");
+    let standing = Readers::start(&context.target, readers, body, pace, context.load.timeout).await;
+    sleep(SETTLE).await;
+    context.live.phase("other users beside the readers");
+    let mut outcome = beside(context, &others).await;
+    let peaks = lab.map(peaks);
+    let (held, gone, read) = (standing.held(), standing.gone(), standing.bytes());
+    let windows = match lab {
+        Some(lab) => lab.metrics().await?.get("gateway_tunnel_window_bytes").copied(),
+        None => None,
+    };
+    standing.end().await;
+    sleep(SETTLE).await;
+    context.live.phase("other users after the readers left");
+    let after = Box::pin(http::run(&others)).await?;
+
+    outcome.load = context.load.clone();
+    let base_p99 = (milliseconds(&before.latency) + milliseconds(&after.latency)) / 2.0;
+    let during_p99 = milliseconds(&outcome.latency);
+    for (key, value) in [
+        ("readers_held", float(held as u64)),
+        ("readers_gone", float(gone)),
+        ("bytes_read", float(read)),
+        ("p99_before_ms", milliseconds(&before.latency)),
+        ("p99_during_ms", during_p99),
+        ("p99_after_ms", milliseconds(&after.latency)),
+        ("p99_change", during_p99 / base_p99.max(1e-6) - 1.0),
+    ] {
+        figure(&mut outcome, key, value);
+    }
+    if let (Some(idle), Some(peaks)) = (idle, peaks) {
+        for (key, value) in [
+            ("budget_mib", budget_mib),
+            ("gateway_idle_mib", idle.gateway),
+            ("gateway_peak_mib", peaks.gateway),
+            ("agent_idle_mib", idle.agent),
+            ("agent_peak_mib", peaks.agent),
+            ("over_budget_mib", peaks.gateway.max(peaks.agent) - budget_mib),
+        ] {
+            figure(&mut outcome, key, value);
+        }
+    }
+    if let Some(windows) = windows {
+        figure(&mut outcome, "windows_mib", windows / 1_048_576.0);
+    }
+    let outside = before.failed_total() + after.failed_total();
+    judge(&mut outcome, readers, outside, lab.is_some());
+    Ok(outcome)
+}
+
+/// Measures other users beside the readers. Where they are refused altogether there is nothing to measure, and that is
+/// the finding: then each of them counts as one that took the whole timeout.
+async fn beside(context: &Context, others: &Context) -> Outcome {
+    match Box::pin(http::run(others)).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            context.live.note(&format!("{error:#}"));
+            let mut outcome = others.outcome(Parts::default());
+            outcome.latency.p99 = micros(context.load.timeout);
+            outcome.failed.insert("refused_beside_readers".to_owned(), 1);
+            let words = "Other users were refused while the readers stood; their latency is given as the timeout.";
+            outcome.notes.push(format!("{words} ({error:#})"));
+            outcome
+        }
+    }
+}
+
+fn judge(outcome: &mut Outcome, readers: usize, failed_outside: u64, has_lab: bool) {
+    let value = |key: &str| outcome.figures.get(key).copied().unwrap_or(f64::NAN);
+    let (held, change, over) = (value("readers_held"), value("p99_change"), value("over_budget_mib"));
+    let failed = outcome.failed_total() + failed_outside;
+    let mut checks = vec![
+        check("readers that stand", format!("all {readers}"), format!("{held:.0}"), held >= float(readers as u64)),
+        check(
+            "change of other users' 99th percentile",
+            "at most 10 %",
+            format!("{:+.0} %", change * 100.0),
+            change.abs() <= CHANGE_MAX,
+        ),
+        check("failed requests of other users", "none", failed.to_string(), failed == 0),
+    ];
+    if has_lab {
+        let passed = over <= OVER_BUDGET_MIB_MAX;
+        checks.push(check("memory over the session's budget", "at most 32 MiB", format!("{over:.1} MiB"), passed));
+    } else {
+        outcome.notes.push("Memory is not known: the gateway is not the lab's own.".to_owned());
+    }
+    judge_by(outcome, checks);
+}
+
+/// Returns the context of the other users' requests: a third of the time each time.
+fn others(context: &Context) -> Context {
+    let mut others = context.clone();
+    others.load.size = OTHERS_BYTES;
+    others.load.duration = context.load.duration / 3;
+    if others.load.rate.per_second().is_none() {
+        others.load.rate = Rate::PerSecond(OTHERS_PER_SECOND);
+        others.load.connections = others.load.connections.max(8);
+        others.load.workers = 1;
+    }
+    others
+}
+
+fn configured_budget_mib(lab: Option<&Lab>) -> f64 {
+    let configured = lab.and_then(|lab| lab.spec().config.get(SESSION_BUDGET_VARIABLE));
+    let bytes = configured.and_then(|text| units::size(text).ok());
+    bytes.map_or(SESSION_BUDGET_MIB, |bytes| float(bytes) / 1_048_576.0)
+}
+
+/// Returns what both programs hold now, and makes their peaks begin here.
+fn peaks_from_now(lab: &Lab) -> Peaks {
+    for process in [lab.gateway(), lab.agent()] {
+        if let Err(error) = crate::lab::usage::reset_peak(process.pid()) {
+            tracing::debug!(%error, "the peak of a process's memory could not be reset");
+        }
+    }
+    peaks(lab)
+}
+
+fn peaks(lab: &Lab) -> Peaks {
+    let mib = |process: &crate::lab::Process| {
+        float(process.memory().map(|memory| memory.peak).unwrap_or_default()) / 1_048_576.0
+    };
+    Peaks { gateway: mib(lab.gateway()), agent: mib(lab.agent()) }
+}
+
+fn milliseconds(latency: &Latency) -> f64 {
+    float(latency.p99) / 1e3
+}

@@ -1,0 +1,141 @@
+//! Large request bodies.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::download::bulk_figures;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::generator::{self, Kind, Post, Work};
+use crate::outcome::Outcome;
+use crate::payload::Payload;
+use crate::profile::Context;
+use crate::stats::Bytes;
+use crate::target::Target;
+
+/// How often what moved is counted.
+const COUNT: Duration = Duration::from_millis(50);
+
+/// Longest answer of the app: `{"bytes":N}`.
+const ANSWER_BYTES_MAX: usize = 256;
+
+/// `POST /upload`, one after the other on each connection; bytes count as they leave.
+struct Uploads {
+    target: Target,
+    size: u64,
+}
+
+/// What the app says it got.
+#[derive(Deserialize)]
+struct Got {
+    bytes: u64,
+}
+
+impl Uploads {
+    async fn upload(&self, client: &mut Client, taken: &Arc<AtomicU64>) -> Result<Bytes, Failure> {
+        let body = Payload::Counted { left: self.size, taken: Arc::clone(taken) };
+        let request = self.target.request(Method::POST, "/upload").body(body);
+        let answer = client.send(request.map_err(|_| Failure::lost("bad_target"))?).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) });
+        }
+        let mut body = answer.into_body();
+        let mut text = Vec::new();
+        while let Some(piece) = client.piece(&mut body).await? {
+            text.extend_from_slice(&piece);
+            if text.len() > ANSWER_BYTES_MAX {
+                return Err(Failure::lost("wrong_answer"));
+            }
+        }
+        match serde_json::from_slice::<Got>(&text) {
+            Ok(got) if got.bytes == self.size => Ok(Bytes::default()),
+            Ok(_) | Err(_) => Err(Failure::kept("wrong_length")),
+        }
+    }
+
+    /// Counts what moves while `work` goes on, and gives up when nothing does.
+    async fn counting<T>(
+        post: &Post,
+        taken: &AtomicU64,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let (seen, changed) = (Cell::new(0), Cell::new(Instant::now()));
+        let count = || {
+            let now = taken.load(Ordering::Relaxed);
+            let up = now - seen.replace(now);
+            if up > 0 {
+                changed.set(Instant::now());
+                post.moved(Bytes { down: 0, up });
+            }
+        };
+        let mut ticks = interval(COUNT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => {
+                    count();
+                    return result;
+                }
+                _ = ticks.tick() => {
+                    count();
+                    if changed.get().elapsed() > post.timeout() {
+                        return Err(Failure::lost("stalled"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Work for Uploads {
+    type Connection = Client;
+
+    const KIND: Kind = Kind::Bulk;
+
+    async fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.target).await
+    }
+
+    async fn serve(&self, client: Client, post: &Post) {
+        let mut kept = Some(client);
+        while let Some(intended) = post.next().await {
+            let sent = post.sending(intended);
+            let taken = Arc::new(AtomicU64::new(0));
+            let attempt = async {
+                let mut client = match kept.take() {
+                    Some(client) => client,
+                    None => {
+                        let connecting = timeout(post.timeout(), self.connect()).await;
+                        connecting.map_err(|_| Failure::lost("connect_timeout"))??
+                    }
+                };
+                let result = self.upload(&mut client, &taken).await;
+                if !result.is_err_and(|failure| failure.lost) {
+                    kept = Some(client);
+                }
+                result
+            };
+            let result = Self::counting(post, &taken, attempt).await;
+            post.ended(intended, sent, result).await;
+        }
+    }
+}
+
+/// Runs the profile.
+///
+/// # Errors
+/// It could not be run at all.
+pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+    let mut outcome =
+        generator::run(context, Uploads { target: context.target.clone(), size: context.load.size }).await?;
+    bulk_figures(&mut outcome);
+    Ok(outcome)
+}

@@ -1,0 +1,93 @@
+//! WebSocket messages, echoed.
+
+use bytes::Bytes as Buffer;
+use futures_util::{SinkExt, StreamExt};
+use http::Method;
+use http::header::{CONNECTION, HeaderValue, ORIGIN, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::failure::Failure;
+use crate::generator::{self, Exchange, Exchanges};
+use crate::outcome::Outcome;
+use crate::profile::Context;
+use crate::stats::Bytes;
+use crate::target::{BoxedStream, Target};
+
+/// Path of the app's echo.
+const PATH: &str = "/ws";
+
+/// One message there and back, one at a time on each connection.
+struct Messages {
+    target: Target,
+    message: Buffer,
+}
+
+impl Exchange for Messages {
+    type Connection = WebSocketStream<BoxedStream>;
+
+    async fn connect(&self) -> Result<Self::Connection, Failure> {
+        connect(&self.target).await
+    }
+
+    async fn exchange(&self, socket: &mut Self::Connection) -> Result<Bytes, Failure> {
+        socket.send(Message::Binary(self.message.clone())).await.map_err(|error| name(&error))?;
+        loop {
+            let message = socket.next().await.ok_or(Failure::lost("closed"))?;
+            match message.map_err(|error| name(&error))? {
+                Message::Binary(echo) if echo == self.message => {
+                    let bytes = echo.len() as u64;
+                    return Ok(Bytes { down: bytes, up: bytes });
+                }
+                Message::Ping(_) | Message::Pong(_) => {}
+                Message::Close(_) => return Err(Failure::lost("closed")),
+                Message::Binary(_) | Message::Text(_) | Message::Frame(_) => {
+                    return Err(Failure::lost("wrong_bytes"));
+                }
+            }
+        }
+    }
+}
+
+/// Opens a WebSocket to the app's echo.
+///
+/// # Errors
+/// The connection cannot be made, or the handshake is refused.
+pub async fn connect(target: &Target) -> Result<WebSocketStream<BoxedStream>, Failure> {
+    // The library wants a scheme in the address; what it sends is the path.
+    let request = target
+        .request(Method::GET, &format!("ws://{}{PATH}", target.host))
+        .header(CONNECTION, "Upgrade")
+        .header(UPGRADE, "websocket")
+        .header(SEC_WEBSOCKET_VERSION, "13")
+        .header(SEC_WEBSOCKET_KEY, generate_key())
+        .header(ORIGIN, HeaderValue::try_from(target.origin()).map_err(|_| Failure::lost("bad_target"))?)
+        .body(())
+        .map_err(|_| Failure::lost("bad_target"))?;
+    let stream = target.connect().await.map_err(|error| Failure::connecting(&error))?;
+    let (socket, _) = client_async(request, stream).await.map_err(|error| name(&error))?;
+    Ok(socket)
+}
+
+/// Names what the library tells.
+fn name(error: &Error) -> Failure {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart in reports")]
+    match error {
+        Error::Io(error) => Failure::of_io(error),
+        Error::Http(answer) => Failure { lost: true, ..Failure::of_answer(answer.status(), answer.headers()) },
+        Error::ConnectionClosed | Error::AlreadyClosed => Failure::lost("closed"),
+        Error::Protocol(_) => Failure::lost("websocket_protocol"),
+        _ => Failure::lost("websocket"),
+    }
+}
+
+/// Runs the profile.
+///
+/// # Errors
+/// It could not be run at all.
+pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
+    let size = usize::try_from(context.load.size)?;
+    let message = Buffer::from(vec![b'm'; size]);
+    generator::run(context, Exchanges(Messages { target: context.target.clone(), message })).await
+}
