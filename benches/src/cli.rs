@@ -101,9 +101,7 @@ impl Cli {
             Command::App(arguments) => app::run(&arguments, stop).await,
             Command::Relay(arguments) => Box::pin(crate::relay::run(arguments, stop)).await.map(|()| Exit::Passed),
             Command::Report(arguments) => report::run(&arguments),
-            Command::Results(arguments) => {
-                Box::pin(crate::results::run(arguments, stop)).await.map(|()| Exit::Passed)
-            }
+            Command::Results(arguments) => Box::pin(crate::results::run(arguments, stop)).await.map(|()| Exit::Passed),
         }
     }
 }

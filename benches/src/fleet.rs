@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::instrument::WithSubscriber as _;
-use workspace_agent::{Gateway, Options, Ports, TokenSource};
+use workspace_agent::{Gateway, Options, Ports, TokenSource, Transport};
 
 use self::roster::Roster;
 
@@ -71,8 +71,13 @@ impl Fleet {
         let dispatch = listener::dispatch(roster.clone());
         let pause = options.spread.div_f64(tokens.len().max(1) as f64);
         for (number, token) in tokens.into_iter().enumerate() {
-            let agent =
-                Options { gateway: gateway.clone(), token: TokenSource::Value(token.into()), ports: ports.clone() };
+            let agent = Options {
+                gateway: gateway.clone(),
+                transport: Transport::default(),
+                token: TokenSource::Value(token.into()),
+                ports: ports.clone(),
+                lanes: 1,
+            };
             let (roster, stop, cut) = (roster.clone(), stop.clone(), cut.clone());
             let first_dial = roster.started() + pause.mul_f64(number as f64);
             let life = async move {

@@ -80,7 +80,8 @@ mod tests {
         outcome.figures.insert("added_p99_ms".to_owned(), 1.5);
         outcome.figures.insert("<u>".to_owned(), f64::NAN);
         outcome.usage = Some(Usage { gateway_cpu_s: 1.0, ..Usage::default() });
-        outcome.seconds = (0..10).map(|at| Second { at, offered: 100, carried: 100, p99_us: 900, ..Second::default() }).collect();
+        outcome.seconds =
+            (0..10).map(|at| Second { at, offered: 100, carried: 100, p99_us: 900, ..Second::default() }).collect();
         outcome.verdict = verdict::judge(&outcome);
         outcome
     }

@@ -31,6 +31,10 @@ pub const WINDOW_BYTES_INITIAL: u32 = 256 * 1024;
 /// half of the window has to be more than that.
 pub const WINDOW_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
+/// Default bound on the sum of a session's windows and of what it keeps for a resume. Half of it is for windows that
+/// grow, and the first to do so gets half of that: 32 MiB.
+pub const SESSION_BUDGET_BYTES: u64 = 128 * 1024 * 1024;
+
 /// What an agent lets the gateway send on a new channel before any grant: a request head and a small body.
 pub const OPEN_CREDIT_BYTES: u32 = 64 * 1024;
 

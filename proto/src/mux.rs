@@ -37,7 +37,7 @@ use crate::frame::{Body, Open};
 use crate::id::ChannelId;
 use crate::limit::{
     CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, PAYLOAD_BYTES_ALONE, REPLAY_BYTES_MAX,
-    SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
+    SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
 
@@ -86,7 +86,7 @@ impl Settings {
             channels_max: CHANNELS_MAX,
             window_initial: WINDOW_BYTES_INITIAL,
             window_max: WINDOW_BYTES_MAX,
-            session_budget: 64 * 1024 * 1024,
+            session_budget: SESSION_BUDGET_BYTES,
             replica_budget: None,
             open_credit: OPEN_CREDIT_BYTES,
             keepalive_interval: Duration::from_secs(20),

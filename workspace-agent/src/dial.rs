@@ -24,12 +24,13 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
-use tunnel_proto::limit::OPEN_CREDIT_BYTES;
+use tunnel_proto::limit::{OPEN_CREDIT_BYTES, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
+use self::decide::LINK_HELD;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 pub use self::proxy::{BadProxy, Proxy};
@@ -44,9 +45,6 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a closing session may take to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What an agent's session may hold in memory, all lanes together, in bytes.
-const SESSION_BUDGET: u64 = 64 * 1024 * 1024;
 
 /// Why an agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
@@ -155,7 +153,7 @@ impl<N: Network> Agent<N> {
             instance: rand::random(),
             lanes: 1,
             join: None,
-            budget: ReplicaBudget::new(SESSION_BUDGET),
+            budget: ReplicaBudget::new(SESSION_BUDGET_BYTES),
             observer: Box::new(|_event| {}),
         }
     }
@@ -185,6 +183,10 @@ impl<N: Network> Agent<N> {
             let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
+            if matches!(failure, DialFailure::LinkLost) && up >= LINK_HELD {
+                // It was no failure to get there; what follows is counted anew.
+                failures = 0;
+            }
             // While somebody's connections wait, patience has another price.
             let backoff = if carried.is_some() { self.backoff.resuming() } else { self.backoff };
             match decide(failure, up, failures, (self.roll)(), &backoff) {

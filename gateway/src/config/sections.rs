@@ -199,7 +199,7 @@ fn read_tunnel(reader: &mut Reader) -> Tunnel {
     Tunnel {
         window_initial: reader.take_within("tunnel.window_initial", 256 * KIB, KIB..=GIB, &SIZE),
         window_max: reader.take_within("tunnel.window_max", 32 * MIB, KIB..=GIB, &SIZE),
-        session_budget: reader.take_within("tunnel.session_budget", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+        session_budget: reader.take_within("tunnel.session_budget", 128 * MIB, KIB..=1024 * GIB, &SIZE),
         replica_budget: reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE),
         channels_per_session: reader.take_within("tunnel.channels_per_session", 4096, 1..=1_000_000, &COUNT_32),
         keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),

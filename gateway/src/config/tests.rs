@@ -134,7 +134,7 @@ fn keys_that_contradict_each_other_are_told_where_they_stand() {
     :3: listen.public = "0.0.0.0:8081": collides with listen.agents = "127.0.0.1:8081"
     :2: public_url = "http://app.ws.test": the host would be a workspace's inside zone ws.test; choose one outside
     :10: tunnel.window_initial = "64 MiB": must not be above tunnel.window_max = "32 MiB"
-    :11: tunnel.replica_budget = "32 MiB": must not be below tunnel.session_budget = "64 MiB"
+    :11: tunnel.replica_budget = "32 MiB": must not be below tunnel.session_budget = "128 MiB"
     "#);
 }
 

@@ -56,6 +56,12 @@ impl ReplicaBudget {
         self.outer.as_ref().map_or(own, |outer| own.max(outer.pressure()))
     }
 
+    /// See [`Budget::growth`].
+    fn growth(&self) -> u64 {
+        let own = (self.limit_bytes / 2).saturating_sub(self.reserved()) / 2;
+        self.outer.as_ref().map_or(own, |outer| own.min(outer.growth()))
+    }
+
     /// Returns how much can still be reserved, in bytes.
     fn free(&self) -> u64 {
         let own = self.limit_bytes.saturating_sub(self.reserved());
@@ -138,13 +144,14 @@ impl Budget {
         self.pressure() == Pressure::Short
     }
 
-    /// Returns whether a window of `window` bytes may double: as much as it has then stays free for the others. So the
-    /// first channel of a session gets half of its budget at most, the next a quarter, and there is always a rest.
+    /// Returns by how much a window may grow, of `wanted` bytes. Growth gets half of the budget, so that the other half is
+    /// there for new channels however fast the old ones are; and of what is left of its half it takes half at most, so
+    /// that the next one can grow too.
     #[must_use]
-    pub fn may_double(&self, window: u32) -> bool {
-        let wanted = u64::from(window).saturating_mul(3);
-        let own = self.limit_bytes.saturating_sub(self.reserved_bytes) >= wanted;
-        own && self.replica.as_ref().is_none_or(|replica| replica.free() >= wanted)
+    pub fn growth(&self, wanted: u32) -> u32 {
+        let own = (self.limit_bytes / 2).saturating_sub(self.reserved_bytes) / 2;
+        let left = self.replica.as_ref().map_or(own, |replica| own.min(replica.growth()));
+        wanted.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     fn pressure(&self) -> Pressure {

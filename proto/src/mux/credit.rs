@@ -134,7 +134,7 @@ impl RecvCredit {
         self.last_grant = now;
         if budget.is_short() {
             self.shrink(budget);
-        } else if limited_by_window && budget.may_double(self.window) {
+        } else if limited_by_window {
             self.grow(budget);
         }
         let granted = std::mem::take(&mut self.owed);
@@ -149,7 +149,7 @@ impl RecvCredit {
     }
 
     fn grow(&mut self, budget: &mut Budget) {
-        let more = self.window.min(self.window_max - self.window);
+        let more = budget.growth(self.window.min(self.window_max - self.window));
         if more > 0 && budget.reserve(u64::from(more)) {
             self.window += more;
             self.owed += more;

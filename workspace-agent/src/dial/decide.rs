@@ -59,7 +59,7 @@ pub enum DialFailure {
 }
 
 /// A link that broke sooner counts as one that did not come up.
-const LINK_HELD: Duration = Duration::from_secs(1);
+pub(super) const LINK_HELD: Duration = Duration::from_millis(250);
 
 /// Agents whose links break together, because what is between them and the gateway was restarted, come back spread over
 /// this time: shorter than what people notice, and long enough for thousands of handshakes.

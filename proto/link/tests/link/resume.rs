@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{Chunk, Code, Dialed, Refused, accept_response, dial, drive, refuse_response};
+use tunnel_link::pace::Paced;
 use tunnel_link::session::{LinkEnd, Session};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Resume, Resumed, Welcome};
@@ -181,7 +182,7 @@ fn answer(
     driving: &Arc<Mutex<JoinSet<()>>>,
 ) {
     let (gateway, driving) = (gateway.clone(), driving.clone());
-    serve_rpc(connections, stream, move |mut reader| {
+    serve_rpc(connections, stream, move |mut reader, pace| {
         let (gateway, driving) = (gateway.clone(), driving.clone());
         async move {
             let asked = match reader.next().await {
@@ -194,7 +195,8 @@ fn answer(
                 return refuse_response::<Empty<Chunk>>(&refused).map(Either::Right);
             };
             let (link, received) = gateway.resume(asked.received).expect("honest books fit together");
-            let answer = accept_response(Welcome { resumed: Some(Resumed { received }), ..welcome() }, link.clone());
+            let answer =
+                accept_response(Welcome { resumed: Some(Resumed { received }), ..welcome() }, link.clone(), pace);
             driving.lock().spawn(async move {
                 drive(&link, reader).await;
                 link.session().said().await;
@@ -209,7 +211,8 @@ async fn carry(agent: &Session, stream: Fuse) {
     let resume = Resume { session: SessionId::new(1), secret: Bytes::new(), received: agent.received() };
     let authority = "gateway.example:8081".parse().expect("authority");
     let hello = Hello { resume: Some(resume), ..hello() };
-    let dialing = dial(stream, authority, http::uri::Scheme::HTTP, "a-token", hello);
+    let (stream, pace) = Paced::new(stream, |_stream, _bytes| {});
+    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, "a-token", hello);
     let Ok(Ok((connection, answer))) = tokio::time::timeout(2 * PATIENCE, dialing).await else { return };
     let mut connection = pin!(connection);
     let dialed = tokio::select! {

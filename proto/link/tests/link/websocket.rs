@@ -19,7 +19,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame as RawFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tunnel_link::grpc::{Code, ConnectError, Dialed, FrameReader, Received, Refused, accept_response, drive};
+use tunnel_link::grpc::{Code, ConnectError, Dialed, FrameReader, Received, Refused, accept_response};
+use tunnel_link::pace::Pace;
 use tunnel_link::session::Session;
 use tunnel_link::websocket::{self, Answer, Handshake, NoHandshake, refuse_response, switch_response};
 use tunnel_proto::frame::{Body, Frame};
@@ -30,7 +31,7 @@ use tunnel_proto::reason::Reason;
 use crate::apps::App;
 use crate::bounds::fill;
 use crate::flow::through_the_echo;
-use crate::pair::{Pair, Plan, hello, no_task_left, soon, until, welcome};
+use crate::pair::{Pair, Plan, driven_to_end, hello, no_task_left, soon, until, welcome};
 use crate::wire::{Stream, Wire, loopback};
 
 type Reader = FrameReader<Received>;
@@ -73,7 +74,7 @@ pub(crate) fn gateway(
         let hello = reader.next().await.expect("readable").expect("a frame");
         assert!(matches!(hello.body, Body::Hello(_)), "{hello:?}");
         let session = Session::new(settings);
-        answer.accept(accept_response(welcome(), session.clone()).into_body());
+        answer.accept(accept_response(welcome(), session.link(), Pace::unbounded()).into_body());
         sender.send((session, reader)).await.expect("somebody waits");
     });
     receiver
@@ -82,7 +83,7 @@ pub(crate) fn gateway(
 /// The agent's end, up to the welcome.
 pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
-    let (carrier, answer) = soon(websocket::dial(stream, authority, "a-token", hello())).await?;
+    let (carrier, answer) = soon(websocket::dial(stream, Pace::unbounded(), authority, "a-token", hello())).await?;
     tasks.spawn(async move {
         carrier.await.ok();
     });
@@ -163,17 +164,17 @@ async fn last_word_of_either_end_is_heard_and_both_connections_end() {
         let dialed = dialed(&mut tasks, here).await.expect("welcome");
         let (gateway, gateway_reader) = soon(attached.recv()).await.expect("attached");
         let agent = Session::new(Settings::new(Side::Agent));
-        dialed.attach(agent.clone());
+        dialed.attach(agent.link());
         let Dialed { reader, .. } = dialed;
         let began = tokio::time::Instant::now();
         if gateway_speaks {
             gateway.close(Reason::Displaced, "a newer agent took over");
             drop((gateway, gateway_reader));
-            assert_eq!(soon(drive(&agent, reader)).await, closed(Reason::Displaced, "a newer agent took over"));
+            assert_eq!(soon(driven_to_end(&agent, reader)).await, closed(Reason::Displaced, "a newer agent took over"));
         } else {
             agent.close(Reason::Shutdown, "the agent is shutting down");
             drop((agent, reader));
-            let end = soon(drive(&gateway, gateway_reader)).await;
+            let end = soon(driven_to_end(&gateway, gateway_reader)).await;
             assert_eq!(end, closed(Reason::Shutdown, "the agent is shutting down"));
             drop(gateway);
         }
@@ -190,7 +191,7 @@ async fn carrier_that_nobody_drives_any_more_is_cut() {
     let dialed = dialed(&mut carriers, here).await.expect("welcome");
     let (gateway, gateway_reader) = soon(attached.recv()).await.expect("attached");
     carriers.shutdown().await;
-    assert_eq!(soon(drive(&gateway, gateway_reader)).await, SessionError::Ended);
+    assert_eq!(soon(driven_to_end(&gateway, gateway_reader)).await, SessionError::Ended);
     drop((gateway, dialed));
     soon(async { while tasks.join_next().await.is_some() {} }).await;
     no_task_left().await;
@@ -367,7 +368,7 @@ async fn message_that_breaks_the_rules_ends_its_link_and_is_told_so() {
             // A reset may overtake it when the offence was not read to its end.
             assert!(heard == Some(code) || (heard.is_none() && code == CloseCode::Size), "{told}: {heard:?}");
         });
-        assert_eq!(soon(drive(&session, reader)).await, SessionError::Ended, "{told}");
+        assert_eq!(soon(driven_to_end(&session, reader)).await, SessionError::Ended, "{told}");
         drop(session);
         soon(async {
             while let Some(task) = tasks.join_next().await {
@@ -384,7 +385,7 @@ async fn frames_that_a_proxy_cut_or_joined_are_the_same_frames() {
     let (session, reader, mut raw) = hostile(&mut tasks).await;
     let driven = session.clone();
     tasks.spawn(async move {
-        drive(&driven, reader).await;
+        driven_to_end(&driven, reader).await;
     });
     let pings: Vec<_> = (1..=3).map(|token| message(Body::Ping { token })).collect();
     // Two in one message, and one in three messages, of which one is in two fragments with a ping of the proxy's between.
