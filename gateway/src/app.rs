@@ -137,7 +137,8 @@ impl App {
             requests_max: config.limits.requests_per_workspace,
             drain: drain.clone(),
         };
-        let agents = AgentService::new(store.clone(), admission, config.timeouts.clone());
+        let agents =
+            AgentService::new(store.clone(), admission, config.limits.sessions_per_second, config.timeouts.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),

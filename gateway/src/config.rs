@@ -147,6 +147,8 @@ pub struct Limits {
     pub http2_streams: u32,
     /// Agent sessions at a time.
     pub sessions: usize,
+    /// New agent sessions in a second; those that come faster wait, and beyond some seconds are told when to come back.
+    pub sessions_per_second: u32,
 }
 
 /// The agents' tunnel. `window_initial <= window_max <= session_budget <= replica_budget`.

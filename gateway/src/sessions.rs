@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod lanes;
+pub mod pacer;
 pub mod registry;
 pub mod resume;
 pub mod service;

@@ -35,8 +35,10 @@ pub const WINDOW_BYTES_MAX: u32 = 32 * 1024 * 1024;
 /// grow, and the first to do so gets half of that: 32 MiB.
 pub const SESSION_BUDGET_BYTES: u64 = 128 * 1024 * 1024;
 
-/// What an agent lets the gateway send on a new channel before any grant: a request head and a small body.
-pub const OPEN_CREDIT_BYTES: u32 = 64 * 1024;
+/// What an agent lets the gateway send on a new channel before any grant: a request head and a small body. It is the
+/// smallest window too, because every channel has it for as long as it lives, thousands of idle ones among them; the rest
+/// of a window comes with the accept.
+pub const OPEN_CREDIT_BYTES: u32 = 16 * 1024;
 
 /// Bytes that one channel may queue for sending. Two frames: one being sent, one ready.
 pub const SEND_QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_ALONE;

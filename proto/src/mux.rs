@@ -285,8 +285,7 @@ impl Mux {
             return;
         }
         live.accepted = true;
-        let more = self.settings.window_initial.saturating_sub(live.recv.credit.window());
-        let credit_bytes = if !self.budget.is_short() && self.budget.reserve(u64::from(more)) { more } else { 0 };
+        let credit_bytes = self.budget.widen(live.recv.credit.window(), self.settings.window_initial);
         live.recv.credit.extend(credit_bytes);
         self.control.push_back(Body::Accept { channel, credit_bytes });
     }

@@ -183,7 +183,8 @@ impl<N: Network> Agent<N> {
             let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            if matches!(failure, DialFailure::LinkLost) && up >= LINK_HELD {
+            let held = matches!(failure, DialFailure::LinkLost) && up >= LINK_HELD;
+            if held || matches!(failure, DialFailure::Drained { .. }) {
                 // It was no failure to get there; what follows is counted anew.
                 failures = 0;
             }

@@ -192,6 +192,7 @@ fn read_limits(reader: &mut Reader) -> Limits {
         requests_per_workspace: reader.take_within("limits.requests_per_workspace", 1024, 1..=COUNT_MAX, &COUNT),
         http2_streams: reader.take_within("limits.http2_streams", 256, 1..=100_000, &COUNT_32),
         sessions: reader.take_within("limits.sessions", 20_000, 1..=COUNT_MAX, &COUNT),
+        sessions_per_second: reader.take_within("limits.sessions_per_second", 1_000, 1..=1_000_000, &COUNT_32),
     }
 }
 

@@ -23,7 +23,7 @@ use super::tls::Tls;
 use super::workers::{Worker, Workers};
 
 /// Connections that the kernel keeps for us while we are busy.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4096;
 
 /// Pause after an accept error that another accept would meet again at once, such as no free file descriptor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);

@@ -12,6 +12,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::pace::{Pace, Paced};
@@ -19,6 +20,7 @@ use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 
 use super::admission::{Admission, Candidate, RETRY_AFTER};
+use super::pacer::{Busy, Pacer};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
 use crate::model::WorkspaceName;
@@ -39,9 +41,13 @@ use self::reflection::Reflection;
 pub struct AgentService {
     store: Store,
     admission: Admission,
+    pacer: Pacer,
     timeouts: Timeouts,
     reflection: Reflection,
 }
+
+/// How long an agent waits for its turn; below what it waits for a Welcome.
+const TURN_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Whom a credential stands for.
 struct Identity {
@@ -52,8 +58,9 @@ struct Identity {
 impl AgentService {
     /// Makes the service.
     #[must_use]
-    pub fn new(store: Store, admission: Admission, timeouts: Timeouts) -> Arc<Self> {
-        Arc::new(Self { store, admission, timeouts, reflection: Reflection::new() })
+    pub fn new(store: Store, admission: Admission, sessions_per_second: u32, timeouts: Timeouts) -> Arc<Self> {
+        let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
+        Arc::new(Self { store, admission, pacer, timeouts, reflection: Reflection::new() })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -154,11 +161,29 @@ impl AgentService {
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
+        // Who goes on has users that wait, and costs less.
+        if hello.resume.is_none() {
+            self.turn().await?;
+        }
         let Identity { workspace, token } = identity;
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
+    }
+
+    /// Waits for a turn, so that a crowd does not take the processor from those who are in.
+    async fn turn(&self) -> Result<(), Refused> {
+        match self.pacer.turn(Instant::now().into_std()) {
+            Ok(Duration::ZERO) => Ok(()),
+            Ok(wait) => {
+                tokio::time::sleep(wait).await;
+                Ok(())
+            }
+            Err(Busy { retry_after }) => {
+                Err(refused(Code::ResourceExhausted, "limits.sessions_per_second is reached", Some(retry_after)))
+            }
+        }
     }
 
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, Refused> {

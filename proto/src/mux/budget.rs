@@ -119,13 +119,23 @@ impl Budget {
     /// Reserves the window of a new channel: `wanted` while there is plenty, a quarter of it past half of the budget,
     /// the smallest past three quarters, so that many stalled channels still leave room for the next.
     pub fn reserve_window(&mut self, wanted: u32) -> Option<u32> {
+        [self.tier(wanted), WINDOW_BYTES_MIN].into_iter().find(|window| self.reserve(u64::from(*window)))
+    }
+
+    /// Widens a new channel's window of `window` bytes to what [`Budget::reserve_window`] would give it. Returns the
+    /// bytes that were added.
+    pub fn widen(&mut self, window: u32, wanted: u32) -> u32 {
+        let more = self.tier(wanted).saturating_sub(window);
+        if self.reserve(u64::from(more)) { more } else { 0 }
+    }
+
+    fn tier(&self, wanted: u32) -> u32 {
         let wanted = wanted.max(WINDOW_BYTES_MIN);
-        let first = match self.pressure() {
+        match self.pressure() {
             Pressure::None => wanted,
             Pressure::Half => (wanted / 4).max(WINDOW_BYTES_MIN),
             Pressure::Short => WINDOW_BYTES_MIN,
-        };
-        [first, WINDOW_BYTES_MIN].into_iter().find(|window| self.reserve(u64::from(*window)))
+        }
     }
 
     /// Gives back what was reserved.
