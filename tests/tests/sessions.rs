@@ -23,3 +23,5 @@ mod raw_agent;
 mod resume;
 #[path = "sessions/resume_hostile.rs"]
 mod resume_hostile;
+#[path = "sessions/streams.rs"]
+mod streams;

@@ -6,17 +6,19 @@
 mod app;
 mod book;
 mod check;
+mod link;
 mod output;
 mod peer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use tunnel_proto::id::ChannelId;
-use tunnel_proto::mux::{Mux, ReplicaBudget, Settings, Side};
+use tunnel_proto::mux::{Mux, ReplicaBudget, SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
 use self::book::Book;
+use self::link::Kept;
 use super::{OPERATION_BYTES, OPERATIONS_MAX, origin};
 
 /// Salt of the bytes that the peer sends.
@@ -29,6 +31,9 @@ const FLOOD_FRAMES_MAX: usize = 70_000;
 
 /// Above this, a flood takes all that is left of [`FLOOD_FRAMES_MAX`].
 const FLOOD_RARELY: u16 = 65_500;
+
+/// How long a session that can be resumed waits for a link.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Bytes of the head that chooses the limits.
 const HEAD_BYTES: usize = 4;
@@ -73,7 +78,13 @@ struct World {
     backlog: usize,
     /// Opens that the session refused without having said so yet.
     refusals_due: usize,
-    drain_due: Option<(u32, u32)>,
+    drains_due: VecDeque<(u32, u32)>,
+    /// What the application asked for last; every new link is told.
+    drain: Option<(u32, u32)>,
+    /// No link carries the session.
+    detached: bool,
+    /// What the session has to keep for the next link.
+    kept: Kept,
     /// The session is over; `Some` while it still has to tell the peer why.
     over: bool,
     close_due: Option<Reason>,
@@ -95,6 +106,8 @@ impl World {
             replica_budget: Some(ReplicaBudget::new(replica_budget)),
             open_credit: pick(head[2], [64 << 10, 16 << 10, 50_001, 256 << 10]),
             keepalive_interval: Duration::from_secs(u64::from(pick(head[2] >> 2, [20, 1, 5, 60]))),
+            resume_grace: (head[3] & 4 != 0).then_some(GRACE),
+            replay_max: session_budget / 2,
             ..Settings::new(side)
         };
         let now = origin();
@@ -114,11 +127,18 @@ impl World {
             pong_due: None,
             backlog: 0,
             refusals_due: 0,
-            drain_due: None,
+            drains_due: VecDeque::new(),
+            drain: None,
+            detached: false,
+            kept: Kept::default(),
             over: false,
             close_due: None,
             flood_left: FLOOD_FRAMES_MAX,
         }
+    }
+
+    fn resumes(&self) -> bool {
+        self.settings.resume_grace.is_some()
     }
 
     fn is_agent(&self) -> bool {
@@ -127,8 +147,11 @@ impl World {
 
     fn step(&mut self, verb: u8, which: u8, number: u16) {
         match verb % 32 {
-            0..=2 if self.is_agent() => self.peer_opens(number),
-            0..=2 => self.app_opens(number),
+            31 if self.resumes() => self.link_step(which, number),
+            0..=2 if !self.is_agent() => self.app_opens(number),
+            30 if number.is_multiple_of(8) => self.app_ends_the_session(which),
+            0..=12 | 28..=30 if self.detached => self.peer_is_not_heard(),
+            0..=2 => self.peer_opens(number),
             3..=12 => self.peer_step(verb % 32, which, number),
             13..=21 => self.app_step(verb % 32, which, number),
             22 => self.pass(Duration::from_millis(u64::from(number % 700))),
@@ -138,7 +161,6 @@ impl World {
             28 => self.flood(which, number),
             // What ends the session would otherwise end nearly every script early.
             29 if number.is_multiple_of(4) => self.peer_breaks_the_session(which),
-            30 if number.is_multiple_of(8) => self.app_ends_the_session(which),
             _ => self.peer_step(5, which, number),
         }
     }
@@ -172,10 +194,18 @@ impl World {
                 let due = self.mux.poll_timeout();
                 assert!(due.is_none_or(|due| due > self.now), "a timer that fires again at once");
             }
+            Err(error) if self.detached => {
+                assert_eq!(error, SessionError::LinkLost);
+                self.end(Reason::SessionLost, None);
+            }
             Err(error) => {
                 let silence = self.now - self.last_delivery;
                 assert!(silence >= self.settings.keepalive_timeout, "{error} after {silence:?}");
-                self.end(Reason::SessionLost, Some(Reason::TimedOut));
+                if self.resumes() {
+                    self.loses_link();
+                } else {
+                    self.end(Reason::SessionLost, Some(Reason::TimedOut));
+                }
             }
         }
         self.events();
@@ -207,7 +237,9 @@ impl World {
         }
         self.backlog = 0;
         self.refusals_due = 0;
-        self.drain_due = None;
+        self.drains_due.clear();
+        self.kept = Kept::default();
+        self.detached = false;
         self.over = true;
         self.close_due = close;
     }

@@ -10,8 +10,8 @@ impl Mux {
     ///
     /// # Invariants
     /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and of what is kept
-    /// to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts agree; received bytes lie in few pieces; what can be sent waits for its
-    /// turn, and nothing else does.
+    /// to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts
+    /// agree; received bytes lie in few pieces; what can be sent waits for its turn, and nothing else does.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
         let mut windows = 0;

@@ -3,152 +3,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use e2e::raw::{Raw, RawApp};
 use e2e::relay::{CUTS, Cut, Relay};
-use e2e::{PATIENCE, TestAgent, until};
-use futures_util::{SinkExt as _, StreamExt as _};
+use e2e::{TestAgent, until};
 use gateway::config::Config;
 use gateway::sessions::registry::LiveSession;
-use h2::RecvStream;
-use http::{HeaderMap, Request, Response};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::{WebSocketStream, accept_async, client_async};
-use tunnel_proto::hello::{AppProtocol, HostMode, Port};
+use tunnel_proto::reason::Reason;
 use workspace_agent::Ended;
 
 use crate::raw_agent::Stage;
-
-const MIB: usize = 1024 * 1024;
+use crate::streams::{Apps, Streams};
 
 /// What a request waits for a link (`LINK_PATIENCE` of the edge).
 const LINK_PATIENCE: Duration = Duration::from_secs(3);
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("it does not hang")
-}
-
-/// The byte at a position of every long body.
-fn at(position: usize) -> u8 {
-    (position.wrapping_mul(31) ^ (position >> 8)) as u8
-}
-
-fn pattern(from: usize, to: usize) -> Vec<u8> {
-    (from..to).map(at).collect()
-}
-
-/// The apps of one workspace, one for each kind of stream.
-struct Apps {
-    websocket: RawApp,
-    upgrade: RawApp,
-    events: RawApp,
-    upload: RawApp,
-    download: RawApp,
-    grpc: RawApp,
-    mirror: RawApp,
-}
-
-const DOWNLOAD: usize = 12 * MIB;
-
-impl Apps {
-    async fn start() -> Self {
-        Self {
-            websocket: RawApp::start(websocket_echo).await,
-            upgrade: RawApp::start(upgrade_echo).await,
-            events: RawApp::start(events).await,
-            upload: RawApp::start(upload).await,
-            download: RawApp::start(download).await,
-            grpc: RawApp::start(grpc).await,
-            mirror: RawApp::mirror().await,
-        }
-    }
-
-    fn ports(&self) -> Vec<Port> {
-        [&self.websocket, &self.upgrade, &self.events, &self.upload, &self.download, &self.grpc, &self.mirror]
-            .into_iter()
-            .map(|app| {
-                let protocol = if app.port == self.grpc.port { AppProtocol::Http2 } else { AppProtocol::Http1 };
-                Port { number: app.port, protocol, host: HostMode::Original }
-            })
-            .collect()
-    }
-}
-
-async fn websocket_echo(mut raw: Raw) {
-    let mut socket = accept_async(raw.socket()).await.expect("a handshake");
-    while let Some(Ok(frame)) = socket.next().await {
-        if (frame.is_text() || frame.is_binary()) && socket.send(frame).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn upgrade_echo(mut raw: Raw) {
-    raw.head().await;
-    raw.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-    loop {
-        let bytes = raw.some().await;
-        if bytes.is_empty() || raw.try_send(bytes).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Says a number every few milliseconds, for ever.
-async fn events(mut raw: Raw) {
-    raw.head().await;
-    raw.send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await;
-    for number in 0_u64.. {
-        if raw.try_send(format!("data: {number}\n\n")).await.is_err() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
-}
-
-/// Checks what it is sent, and says how much that was.
-async fn upload(mut raw: Raw) {
-    let Some(request) = raw.message().await else { return };
-    let good = request.body.iter().enumerate().all(|(position, byte)| *byte == at(position));
-    let text = format!("{} {good}", request.body.len());
-    raw.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len())).await;
-    raw.read_rest().await;
-}
-
-async fn download(mut raw: Raw) {
-    raw.head().await;
-    raw.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {DOWNLOAD}\r\n\r\n")).await;
-    raw.try_send(pattern(0, DOWNLOAD)).await.ok();
-    raw.read_rest().await;
-}
-
-/// Sends back what it gets, message by message, and ends with a status.
-async fn grpc(mut raw: Raw) {
-    let mut connection = h2::server::handshake(raw.socket()).await.expect("a handshake");
-    let mut calls = JoinSet::new();
-    while let Some(Ok((request, mut respond))) = connection.accept().await {
-        calls.spawn(async move {
-            let mut body = request.into_body();
-            let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
-            let mut send = respond.send_response(head, false).expect("sent");
-            while let Some(Ok(data)) = body.data().await {
-                body.flow_control().release_capacity(data.len()).expect("capacity");
-                send.send_data(data, false).expect("sent");
-            }
-            let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
-            send.send_trailers(trailers).expect("sent");
-        });
-    }
-    calls.join_all().await;
-}
-
 /// A gateway, the workspace `one`, and the relay between them.
-struct Flaky {
-    stage: Stage,
-    apps: Apps,
+pub(crate) struct Flaky {
+    pub(crate) stage: Stage,
+    pub(crate) apps: Apps,
     relay: Relay,
     agent: TestAgent,
     session: Arc<LiveSession>,
@@ -194,7 +66,7 @@ impl Flaky {
         format!("{start} HTTP/1.1\r\nhost: {host}\r\ngateway-authorization: Bearer {token}\r\n{fields}\r\n")
     }
 
-    async fn ask(&self, app: &RawApp, start: &str, fields: &str) -> Raw {
+    pub(crate) async fn ask(&self, app: &RawApp, start: &str, fields: &str) -> Raw {
         let mut raw = Raw::connect(self.stage.gateway.addresses.public).await;
         raw.send(self.head(app, start, fields)).await;
         raw
@@ -205,132 +77,6 @@ impl Flaky {
         self.agent.stop().await;
         until("the session is gone", || self.session.tunnel.is_ended()).await;
         self.stage.finish().await;
-    }
-}
-
-/// One open stream of each kind, and how far each has come.
-struct Streams {
-    websocket: WebSocketStream<TcpStream>,
-    upgrade: Raw,
-    events: Raw,
-    event: u64,
-    upload: Raw,
-    uploaded: usize,
-    download: Raw,
-    downloaded: usize,
-    grpc: Grpc,
-    round: u64,
-}
-
-struct Grpc {
-    send: h2::SendStream<Bytes>,
-    body: RecvStream,
-    _connection: JoinSet<()>,
-}
-
-const PIECE: usize = 200_000;
-
-impl Streams {
-    async fn open(flaky: &Flaky, rounds: usize) -> Self {
-        let apps = &flaky.apps;
-        let gateway = &flaky.stage.gateway;
-        let mut request =
-            format!("ws://{}/", gateway.authority("one", apps.websocket.port)).into_client_request().unwrap();
-        let token = format!("Bearer {}", gateway.user_token);
-        request.headers_mut().insert("gateway-authorization", token.parse().unwrap());
-        let stream = TcpStream::connect(gateway.addresses.public).await.expect("it listens");
-        let (websocket, _) = soon(client_async(request, stream)).await.expect("a handshake");
-        let mut upgrade = flaky.ask(&apps.upgrade, "GET /", "connection: upgrade\r\nupgrade: echo\r\n").await;
-        assert_eq!(upgrade.head().await.expect("a head").status(), 101);
-        let mut events = flaky.ask(&apps.events, "GET /", "").await;
-        assert_eq!(events.head().await.expect("a head").status(), 200);
-        let length = format!("content-length: {}\r\n", rounds * PIECE);
-        let upload = flaky.ask(&apps.upload, "POST /", &length).await;
-        let mut download = flaky.ask(&apps.download, "GET /", "").await;
-        assert_eq!(download.head().await.expect("a head").status(), 200);
-        let grpc = Grpc::open(flaky).await;
-        Self { websocket, upgrade, events, event: 0, upload, uploaded: 0, download, downloaded: 0, grpc, round: 0 }
-    }
-
-    /// Everything that can be said on the streams before the answers are read.
-    async fn say(&mut self) {
-        self.round += 1;
-        let text = format!("round {}", self.round);
-        self.websocket.send(Message::Text(text.clone().into())).await.expect("sent");
-        self.websocket.send(Message::Binary(vec![7; 70_000].into())).await.expect("sent");
-        self.upgrade.send(&text).await;
-        self.grpc.send.send_data(text.into(), false).expect("sent");
-        self.upload.send(pattern(self.uploaded, self.uploaded + PIECE)).await;
-        self.uploaded += PIECE;
-    }
-
-    /// What was said comes back, and what comes by itself goes on where it was.
-    async fn hear(&mut self) {
-        let text = format!("round {}", self.round);
-        let heard = soon(self.websocket.next()).await.expect("a message").expect("a message");
-        assert_eq!(heard, Message::Text(text.clone().into()));
-        let heard = soon(self.websocket.next()).await.expect("a message").expect("a message");
-        assert_eq!(heard, Message::Binary(vec![7; 70_000].into()));
-        assert_eq!(self.upgrade.exactly(text.len()).await, text.as_bytes());
-        let data = soon(self.grpc.body.data()).await.expect("a message").expect("a message");
-        self.grpc.body.flow_control().release_capacity(data.len()).expect("capacity");
-        assert_eq!(data, text);
-        let bytes = self.download.exactly(PIECE).await;
-        assert!(bytes == pattern(self.downloaded, self.downloaded + PIECE), "other bytes after {}", self.downloaded);
-        self.downloaded += PIECE;
-        self.hear_events(20).await;
-    }
-
-    async fn hear_events(&mut self, count: u64) {
-        let end = self.event + count;
-        while self.event < end {
-            // The lines of chunks are between the lines of events.
-            let line = self.events.line().await;
-            if let Some(data) = line.strip_prefix("data: ") {
-                let mut numbers = data.split("\n\n").filter(|number| !number.is_empty());
-                for number in numbers.by_ref() {
-                    let number = number.trim_start_matches("data: ");
-                    assert_eq!(number.parse(), Ok(self.event), "{line}");
-                    self.event += 1;
-                }
-            }
-        }
-    }
-
-    /// The ends come through as well.
-    async fn close(mut self) {
-        self.websocket.close(None).await.expect("closed");
-        assert!(soon(self.websocket.next()).await.expect("an answer").expect("an answer").is_close());
-        let answer = self.upload.message().await.expect("an answer");
-        assert_eq!(answer.text(), format!("{} true", self.uploaded));
-        let rest = self.download.exactly(DOWNLOAD - self.downloaded).await;
-        assert!(rest == pattern(self.downloaded, DOWNLOAD));
-        self.grpc.send.send_data(Bytes::new(), true).expect("sent");
-        assert!(soon(self.grpc.body.data()).await.is_none());
-        let trailers = soon(self.grpc.body.trailers()).await.expect("an end").expect("trailers");
-        assert_eq!(trailers.get("grpc-status").unwrap(), "0");
-    }
-}
-
-impl Grpc {
-    async fn open(flaky: &Flaky) -> Self {
-        let gateway = &flaky.stage.gateway;
-        let stream = TcpStream::connect(gateway.addresses.public).await.expect("it listens");
-        let (mut client, connection) = soon(h2::client::handshake(stream)).await.expect("a handshake");
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            connection.await.ok();
-        });
-        let uri = format!("http://{}/echo.Echo/Stream", gateway.authority("one", flaky.apps.grpc.port));
-        let request = Request::post(uri)
-            .header("gateway-authorization", format!("Bearer {}", gateway.user_token))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .unwrap();
-        let (answer, send) = client.send_request(request, false).expect("sent");
-        let body = soon(answer).await.expect("an answer").into_body();
-        Self { send, body, _connection: tasks }
     }
 }
 
@@ -474,6 +220,6 @@ async fn agent_that_comes_back_after_the_gateway_restarted_gets_a_new_session() 
     flaky.stage.gateway.until_connected("one").await;
     let answer = flaky.ask(&flaky.apps.mirror, "GET /", "").await.message().await.expect("an answer");
     assert_eq!(answer.status(), 200);
-    flaky.session.tunnel.close(tunnel_proto::reason::Reason::Shutdown, "the test is over");
+    flaky.session.tunnel.close(Reason::Shutdown, "the test is over");
     flaky.finish().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::{
-    CONTROL_QUEUED_MAX, INTERACTIVE_BYTES_MAX, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN,
+    INTERACTIVE_BYTES_MAX, OPENS_QUEUED_MAX, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN,
 };
 use tunnel_proto::mux::{OpenError, Read, Room};
 use tunnel_proto::reason::Reason;
@@ -37,7 +37,7 @@ impl World {
         let mut first = pattern(FROM_SESSION, 0, usize::from(number % 4096));
         let wanted = first.len();
         let live = self.mux.stats().channels_live;
-        let full = live >= self.settings.channels_max as usize || self.backlog >= CONTROL_QUEUED_MAX;
+        let full = live >= self.settings.channels_max as usize || self.backlog >= OPENS_QUEUED_MAX;
         let channel = match self.mux.open(self.now, 80, &mut first) {
             Ok(channel) => channel,
             Err(error) => {
@@ -184,20 +184,28 @@ impl World {
 
     pub(super) fn app_ends_the_session(&mut self, which: u8) {
         match which % 4 {
-            0 | 1 if !self.over && !self.is_agent() && self.drain_due.is_none() => {
+            0 | 1 if !self.over && !self.is_agent() && self.drains_due.is_empty() => {
                 self.mux.drain(Duration::from_millis(u64::from(which)), Duration::from_secs(1));
-                self.drain_due = Some((u32::from(which), 1000));
+                self.drain = Some((u32::from(which), 1000));
+                self.drains_due.extend(self.drain);
                 self.backlog += 1;
             }
             2 => {
                 self.mux.close(Reason::Shutdown, "bye");
                 if !self.over {
-                    self.end(Reason::SessionLost, Some(Reason::Shutdown));
+                    // Without a link nobody is told.
+                    let close = (!self.detached).then_some(Reason::Shutdown);
+                    self.end(Reason::SessionLost, close);
                 }
             }
             3 => {
-                self.mux.link_lost(self.now);
-                self.end(Reason::SessionLost, None);
+                let waits = self.mux.link_lost(self.now);
+                assert_eq!(waits, self.resumes() && !self.over, "waits for a link or not");
+                if !waits {
+                    self.end(Reason::SessionLost, None);
+                } else if !self.detached {
+                    self.loses_link();
+                }
             }
             _ => {}
         }

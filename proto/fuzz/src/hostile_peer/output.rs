@@ -22,18 +22,32 @@ impl World {
                 break;
             };
             assert!(wanted, "has something to send, and nobody would have woken the link");
-            self.take_numbers(&frame);
             check_wire(&frame);
-            self.take(frame.body);
+            if self.take_numbers(&frame) {
+                self.take(frame.body);
+            }
         }
         self.events();
     }
 
-    fn take_numbers(&mut self, frame: &Frame) {
-        if frame.body.is_numbered() {
+    /// Returns whether the frame is new.
+    fn take_numbers(&mut self, frame: &Frame) -> bool {
+        assert!(!self.detached, "something is sent without a link");
+        let comes_again = frame.body.is_numbered() && self.kept.is_behind();
+        if comes_again {
+            self.kept.take_again(frame);
+        } else if frame.body.is_numbered() {
             self.heard += 1;
             assert_eq!(frame.sequence, self.heard, "numbers grow by one");
+            if self.resumes() {
+                if matches!(frame.body, Body::Data { .. }) {
+                    self.check_room();
+                }
+                self.kept.keep(frame);
+            }
         } else {
+            let heartbeat = matches!(frame.body, Body::Ping { .. } | Body::Pong { .. });
+            assert!(heartbeat || !self.kept.is_behind(), "something new went ahead of what has to come again");
             assert_eq!(frame.sequence, 0, "this frame has no number");
         }
         if frame.acknowledged > 0 {
@@ -46,6 +60,7 @@ impl World {
         if matches!(frame.body, Body::Acknowledge) {
             assert!(frame.acknowledged > 0, "a frame that says nothing");
         }
+        !comes_again
     }
 
     fn take(&mut self, body: Body) {
@@ -75,7 +90,7 @@ impl World {
             Body::Ping { token } => self.pinged = Some(token),
             Body::Pong { token } => assert_eq!(Some(token), self.pong_due.take(), "another pong than asked for"),
             Body::Drain { deadline_ms, redial_after_ms } => {
-                assert_eq!(self.drain_due.take(), Some((deadline_ms, redial_after_ms)), "another drain");
+                assert_eq!(self.drains_due.pop_front(), Some((deadline_ms, redial_after_ms)), "another drain");
                 self.backlog -= 1;
             }
             Body::Close { reason, .. } => assert_eq!(self.close_due.take(), Some(reason), "closed for another reason"),

@@ -64,8 +64,8 @@ impl World {
 
     /// Returns whether the budgets may lack so many bytes.
     pub(super) fn budget_lacks(&self, bytes: u64) -> bool {
-        let replica = self.settings.replica_budget.as_ref().map_or(u64::MAX, |replica| replica.limit());
-        self.mux.stats().window_bytes + bytes > self.settings.session_budget.min(replica)
+        let replica = self.settings.replica_budget.as_ref().expect("set above");
+        replica.reserved() + bytes > self.settings.session_budget.min(replica.limit())
     }
 
     fn peer_sends(&mut self, channel: ChannelId, number: u16) {
@@ -193,6 +193,11 @@ impl World {
         }
     }
 
+    /// Acknowledges everything. Returns whether the session goes on.
+    pub(super) fn peer_acknowledges(&mut self) -> bool {
+        self.hand_over(Frame { sequence: 0, acknowledged: self.heard, body: Body::Acknowledge }, None)
+    }
+
     /// Breaks a rule that concerns more than one channel.
     pub(super) fn peer_breaks_the_session(&mut self, which: u8) {
         let next = self.last_opened.next().expect("far from the end");
@@ -232,6 +237,7 @@ impl World {
     fn hand_over(&mut self, frame: Frame, fatal: Option<Option<Reason>>) -> bool {
         let numbered = frame.sequence > 0;
         let wrong_numbers = numbered && frame.sequence != self.sent + 1 || frame.acknowledged > self.heard;
+        let acknowledged = frame.acknowledged;
         let result = self.mux.handle_frame(self.now, frame);
         if self.over {
             assert_eq!(result, Err(SessionError::Ended), "a frame was taken after the end");
@@ -248,6 +254,7 @@ impl World {
             self.end(Reason::SessionLost, close);
         } else {
             assert_eq!(result, Ok(()), "a frame within the session's rules ended it");
+            self.kept.acknowledge(acknowledged);
             return true;
         }
         self.events();

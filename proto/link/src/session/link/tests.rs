@@ -33,7 +33,7 @@ fn write(channel: &mut ChannelIo, bytes: &'static [u8]) {
 fn read(channel: &mut ChannelIo) -> Bytes {
     match channel.poll_bytes(&idle()) {
         Poll::Ready(Ok(Some(bytes))) => bytes,
-        other => panic!("{other:?}"),
+        other @ (Poll::Ready(_) | Poll::Pending) => panic!("{other:?}"),
     }
 }
 
