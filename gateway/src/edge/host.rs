@@ -126,17 +126,6 @@ impl HostRules {
             None => format!("{name}.{}", self.zone),
         }
     }
-
-    /// Finds the target of a request and the authority it was asked under.
-    ///
-    /// # Errors
-    ///
-    /// `no_such_host`, or `bad_request` if the request names no host or several.
-    pub fn locate<'parts>(&self, parts: &'parts Parts) -> Result<(HostTarget, &'parts str), Failure> {
-        let authority = authority_of(parts).map_err(BadHost::failure)?;
-        let target = self.parse(authority).map_err(|NoSuchHost| Failure::NoSuchHost)?;
-        Ok((target, authority))
-    }
 }
 
 /// Returns the authority a request was sent to, as written.

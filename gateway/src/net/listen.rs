@@ -247,7 +247,7 @@ enum Hello {
     /// There will be no handshake.
     Plain(TcpStream),
     /// The client said its hello.
-    Tls(StartHandshake<TcpStream>),
+    Tls(Box<StartHandshake<TcpStream>>),
 }
 
 impl Hello {
@@ -276,8 +276,9 @@ impl Hello {
         Ok(match self {
             Self::Unread(stream) => Self::Unread(worker.adopt(stream)?),
             Self::Plain(stream) => Self::Plain(worker.adopt(stream)?),
-            Self::Tls(StartHandshake { accepted, io, .. }) => {
-                Self::Tls(StartHandshake::from_parts(accepted, worker.adopt(io)?))
+            Self::Tls(start) => {
+                let StartHandshake { accepted, io, .. } = *start;
+                Self::Tls(Box::new(StartHandshake::from_parts(accepted, worker.adopt(io)?)))
             }
         })
     }
@@ -295,7 +296,7 @@ where
         }
         let hello = timeout(self.limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
         let hello = hello.map_err(io::Error::from).flatten();
-        hello.map_err(|error| self.complain(&error)).ok().map(Hello::Tls)
+        hello.map_err(|error| self.complain(&error)).ok().map(|start| Hello::Tls(Box::new(start)))
     }
 
     /// Serves the connection on another thread, or here if there is none.
@@ -319,7 +320,7 @@ where
         let stream = match hello {
             None => return,
             Some(Hello::Plain(stream) | Hello::Unread(stream)) => Stream::Plain(stream),
-            Some(Hello::Tls(start)) => match self.shake(start).await {
+            Some(Hello::Tls(start)) => match self.shake(*start).await {
                 Ok(stream) => stream,
                 Err(error) => return self.complain(&error),
             },

@@ -115,3 +115,48 @@ impl Drop for Threads {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_address_always_has_the_same_worker_and_turns_reach_all() {
+        let (workers, _threads) = Workers::start(&Handle::current(), 3).expect("threads");
+        let id = |worker: Option<Worker>| worker.expect("a worker").0.id();
+        let mut of_addresses = std::collections::HashSet::new();
+        for port in 1..100 {
+            let peer = SocketAddr::from(([127, 0, 0, 1], port));
+            assert_eq!(id(workers.of(peer)), id(workers.of(peer)));
+            of_addresses.insert(id(workers.of(peer)));
+        }
+        assert_eq!(of_addresses.len(), 3);
+        let turns: std::collections::HashSet<_> = (0..3).map(|_| id(workers.next())).collect();
+        assert_eq!(turns, of_addresses);
+        assert!(Workers::none().next().is_none());
+    }
+
+    #[tokio::test]
+    async fn task_and_stream_move_to_the_worker() {
+        let (workers, threads) = Workers::start(&Handle::current(), 2).expect("threads");
+        let worker = [workers.next(), workers.next()].into_iter().flatten().find(|worker| !worker.is_here());
+        let worker = worker.expect("another thread");
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (here, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let stream = worker.adopt(accepted.expect("accepted").0).expect("moved");
+        let (done, is_done) = oneshot::channel();
+        let there = worker.clone();
+        worker.spawn(&Drain::default(), async move {
+            let mut byte = [0];
+            let mut stream = stream;
+            let read = tokio::io::AsyncReadExt::read(&mut stream, &mut byte).await;
+            done.send((there.is_here(), read.ok(), byte)).ok();
+        });
+        tokio::io::AsyncWriteExt::write_all(&mut here.expect("connected"), b"x").await.expect("written");
+        assert_eq!(is_done.await, Ok((true, Some(1), *b"x")));
+        drop(threads);
+    }
+}

@@ -182,3 +182,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn host_is_guessed_from_the_beginning_of_a_connection() {
+    let cases: [(&[u8], _); 7] = [
+        (b"GET / HTTP/1.1\r\nHost: a.zone:8080\r\n\r\n", Some("a.zone:8080")),
+        (b"GET / HTTP/1.1\r\nAccept: */*\r\nhOST:a.zone \r\nX: y", Some("a.zone")),
+        (b"GET / HTTP/1.1\r\nHost: a.zo", None),
+        (b"Host: a.zone\r\n\r\n", None),
+        (b"GET / HTTP/1.1\r\nX-Host: a.zone\r\n\r\n", None),
+        (b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", None),
+        (b"", None),
+    ];
+    for (head, expected) in cases {
+        assert_eq!(host_in(head), expected, "{:?}", String::from_utf8_lossy(head));
+    }
+}
