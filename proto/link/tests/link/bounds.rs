@@ -74,7 +74,8 @@ async fn memory_stays_within_its_budget_with_many_stalled_readers_and_all_of_it_
     let (gateway_budget, agent_budget) = (ReplicaBudget::new(8 << 20), ReplicaBudget::new(8 << 20));
     let plan = Plan {
         gateway: small(Side::Gateway, &gateway_budget),
-        agent: small(Side::Agent, &agent_budget),
+        // Less than the gateway's, so that it is the agent's that ends.
+        agent: Settings { session_budget: 1 << 20, ..small(Side::Agent, &agent_budget) },
         serves: false,
         ..Plan::new(Wire::Memory)
     };

@@ -97,11 +97,16 @@ async fn first_write_larger_than_an_open_frame_arrives_whole() {
     let (mut channel, _accepted) = pair.gateway.channel(3000);
     let pattern = Pattern::new(3);
     let total = 20 * INTERACTIVE_BYTES_MAX + 1;
-    pattern.write(&mut channel, total).await;
-    channel.shutdown().await.expect("finished");
-    let mut there = soon(pair.agent.accept()).await.expect("a channel").accept();
-    assert_eq!(soon(pattern.check(&mut there)).await, total);
-    drop((channel, there));
+    let writing = async {
+        pattern.write(&mut channel, total).await;
+        channel.shutdown().await.expect("finished");
+    };
+    let reading = async {
+        let mut there = soon(pair.agent.accept()).await.expect("a channel").accept();
+        assert_eq!(soon(pattern.check(&mut there)).await, total);
+    };
+    tokio::join!(writing, reading);
+    drop(channel);
     pair.finish().await;
 }
 
