@@ -39,14 +39,14 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Puts a channel that can send `ready` bytes into the queue it belongs to, unless it waits already.
-    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, ready: usize) {
+    /// Puts a channel that can send, and has `queued` bytes to, into the queue it belongs to, unless it waits already.
+    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, queued: usize) {
         match *place {
             Place::Idle => {}
             // What was a keystroke has become bulk; it is noticed when its turn comes.
             Place::Interactive | Place::Bulk => return,
         }
-        if ready <= INTERACTIVE_BYTES_MAX {
+        if queued <= INTERACTIVE_BYTES_MAX {
             *place = Place::Interactive;
             self.interactive.push_back(channel);
         } else {

@@ -138,9 +138,9 @@ impl Mux {
     /// Puts a channel that can send into the queue it belongs to.
     pub(super) fn requeue(&mut self, channel: ChannelId) {
         if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
-            let ready = live.send.ready();
-            if ready > 0 {
-                self.schedule.enqueue(channel, &mut live.send.place, ready);
+            if live.send.ready() > 0 {
+                // By what is queued, not by what there is credit for: the end of a download's credit is no keystroke.
+                self.schedule.enqueue(channel, &mut live.send.place, live.send.queued);
             }
         }
     }
