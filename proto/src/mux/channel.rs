@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use super::budget::Budget;
 use super::credit::{RecvCredit, SendCredit};
 use super::schedule::Place;
+use crate::limit::INTERACTIVE_BYTES_MAX;
 use crate::reason::Reason;
 
 /// A payload up to this length joins the piece that waits before it, so that a queue is never mostly bookkeeping: a
@@ -53,6 +54,8 @@ pub(super) struct SendHalf {
     pub(super) credit: SendCredit,
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued: usize,
+    /// There was more than a keystroke in the queue since it was last empty: what is left of it is bulk too.
+    pub(super) bulk: bool,
     pub(super) state: SendState,
     pub(super) place: Place,
     /// The application was told to wait for room.
@@ -82,6 +85,7 @@ impl Live {
                 credit: SendCredit::new(send_credit),
                 queue: VecDeque::new(),
                 queued: 0,
+                bulk: false,
                 state: SendState::Open,
                 place: Place::Idle,
                 blocked: false,
@@ -129,6 +133,7 @@ impl SendHalf {
     /// Stores bytes that there is room for.
     pub(super) fn store(&mut self, piece: Bytes) {
         self.queued += piece.len();
+        self.bulk |= self.queued > INTERACTIVE_BYTES_MAX;
         append(&mut self.queue, piece);
     }
 
@@ -140,6 +145,7 @@ impl SendHalf {
             return None;
         }
         self.queued -= taken;
+        self.bulk &= self.queued > 0;
         let front = self.queue.front_mut()?;
         if taken == front.len() { self.queue.pop_front() } else { Some(front.split_to(taken)) }
     }

@@ -39,19 +39,19 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Puts a channel that can send, and has `queued` bytes to, into the queue it belongs to, unless it waits already.
-    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, queued: usize) {
+    /// Puts a channel that can send into the queue it belongs to, unless it waits already.
+    pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, bulk: bool) {
         match *place {
             Place::Idle => {}
             // What was a keystroke has become bulk; it is noticed when its turn comes.
             Place::Interactive | Place::Bulk => return,
         }
-        if queued <= INTERACTIVE_BYTES_MAX {
-            *place = Place::Interactive;
-            self.interactive.push_back(channel);
-        } else {
+        if bulk {
             *place = Place::Bulk;
             self.bulk.push_back(channel);
+        } else {
+            *place = Place::Interactive;
+            self.interactive.push_back(channel);
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
             for (number, ready) in queued.iter().enumerate() {
                 let channel = ChannelId::new(number as u64);
                 let mut place = Place::Idle;
-                world.schedule.enqueue(channel, &mut place, *ready);
+                world.schedule.enqueue(channel, &mut place, *ready > INTERACTIVE_BYTES_MAX);
                 world.places.push((channel, place, *ready));
             }
             world
@@ -133,7 +133,7 @@ mod tests {
             self.schedule.sent(turn, bytes);
             *place = Place::Idle;
             if *ready > 0 {
-                self.schedule.enqueue(*channel, place, *ready);
+                self.schedule.enqueue(*channel, place, *ready > INTERACTIVE_BYTES_MAX);
             }
             Some((channel.get(), bytes))
         }
@@ -159,15 +159,15 @@ mod tests {
         let mut schedule = Schedule::default();
         let bulk = ChannelId::new(1);
         let chatter = ChannelId::new(2);
-        schedule.enqueue(bulk, &mut Place::Idle, MANY);
+        schedule.enqueue(bulk, &mut Place::Idle, true);
         let mut bulk_turns = 0;
         for _ in 0..200 {
-            schedule.enqueue(chatter, &mut Place::Idle, INTERACTIVE_BYTES_MAX);
+            schedule.enqueue(chatter, &mut Place::Idle, false);
             let turn = schedule.next().expect("somebody waits");
             schedule.sent(turn, turn.bytes_max);
             if turn.channel == bulk {
                 bulk_turns += 1;
-                schedule.enqueue(bulk, &mut Place::Idle, MANY);
+                schedule.enqueue(bulk, &mut Place::Idle, true);
             }
         }
         assert!(bulk_turns >= 4, "bulk had {bulk_turns} of 200 turns");

@@ -139,8 +139,7 @@ impl Mux {
     pub(super) fn requeue(&mut self, channel: ChannelId) {
         if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
             if live.send.ready() > 0 {
-                // By what is queued, not by what there is credit for: the end of a download's credit is no keystroke.
-                self.schedule.enqueue(channel, &mut live.send.place, live.send.queued);
+                self.schedule.enqueue(channel, &mut live.send.place, live.send.bulk);
             }
         }
     }
