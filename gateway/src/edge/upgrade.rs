@@ -77,6 +77,8 @@ impl Forwarder {
             websocket::answer_for_connect(&mut head);
         }
         let idle = self.timeouts.stream_idle;
+        let mut lease = lease;
+        lease.upgraded();
         streams.spawn(async move {
             // Grant, slot and lease live as long as the bytes.
             let (_route, _lease) = (route, lease);
@@ -94,12 +96,15 @@ async fn join(user: OnUpgrade, app: OnUpgrade, idle: std::time::Duration) -> any
     let (user, app) = tokio::try_join!(user, app)?;
     let mut user = TokioIo::new(user);
     let parts = app.downcast::<TokioIo<ChannelIo>>().map_err(|_: Upgraded| anyhow::anyhow!("not a channel"))?;
+    let hyper::upgrade::Parts { io, read_buf, .. } = parts;
     // What the app sent right behind its 101 was read together with it.
-    if !parts.read_buf.is_empty() {
-        user.write_all(&parts.read_buf).await?;
+    if !read_buf.is_empty() {
+        user.write_all(&read_buf).await?;
         user.flush().await?;
     }
-    splice_idle(parts.io.into_inner(), user, Some(idle)).await?;
+    // An idle stream keeps no buffer.
+    drop(read_buf);
+    splice_idle(io.into_inner(), user, Some(idle)).await?;
     Ok(())
 }
 

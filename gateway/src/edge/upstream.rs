@@ -119,6 +119,13 @@ impl Lease {
         }
     }
 
+    /// The connection has become a stream: what would send requests on it is of no more use, and it has a buffer.
+    pub(super) fn upgraded(&mut self) {
+        if let Link::Task { _sender } = &mut self.link {
+            *_sender = None;
+        }
+    }
+
     /// Returns the connection to the pool after its response came to an end.
     pub(super) fn give_back(self) {
         let Link::Own(mut driven) = self.link else { return };

@@ -38,6 +38,8 @@ impl Drain {
         let task = Box::pin(task);
         drop(self.tasks.spawn(async move {
             tokio::select! {
+                // The task first: its turn costs no roll of dice.
+                biased;
                 () = task => {}
                 () = cut.cancelled() => {}
             }

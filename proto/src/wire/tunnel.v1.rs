@@ -72,10 +72,20 @@ pub struct Hello {
     /// Port of `{name}.{zone}`. 0: the first of `ports`.
     #[prost(uint32, tag = "10")]
     pub default_port: u32,
+    /// Asks for one more lane of a session that is up. Absent: a session of its own.
     #[prost(message, optional, tag = "11")]
     pub join: ::core::option::Option<Join>,
+    /// Lanes that the agent wants for a new session, its first link included. 0 or 1: only that.
     #[prost(uint32, tag = "12")]
     pub lanes: u32,
+}
+/// A lane is a link with frame numbers and a resume of its own; new channels are spread over a session's lanes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Join {
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub secret: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {
@@ -115,32 +125,30 @@ pub struct Welcome {
     pub keepalive_interval_ms: u32,
     #[prost(uint32, tag = "7")]
     pub keepalive_timeout_ms: u32,
-    /// Shown with a resume request. Empty while the feature is not agreed on.
+    /// Shown with the next resume request, good for one. Empty while the feature is not agreed on.
     #[prost(bytes = "bytes", tag = "8")]
     pub resume_secret: ::prost::bytes::Bytes,
     /// Name of the workspace that the credential stands for.
     #[prost(string, tag = "9")]
     pub workspace: ::prost::alloc::string::String,
+    /// How long the gateway keeps a session that has no link.
     #[prost(uint32, tag = "10")]
     pub resume_grace_ms: u32,
+    /// The session that `Hello.resume` names goes on. Absent: this one is new, and the other is over.
     #[prost(message, optional, tag = "11")]
     pub resumed: ::core::option::Option<Resumed>,
+    /// Lanes that the session may have, the first one included. 0 while the feature is not agreed on.
     #[prost(uint32, tag = "12")]
     pub lanes: u32,
+    /// Shown to join a lane.
     #[prost(bytes = "bytes", tag = "13")]
     pub join_secret: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resumed {
+    /// Highest frame number received in order.
     #[prost(uint64, tag = "1")]
     pub received: u64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Join {
-    #[prost(uint64, tag = "1")]
-    pub session: u64,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub secret: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {

@@ -150,12 +150,12 @@ async fn three_hundred_stalled_downloads_stay_within_the_budget() {
     until("every download has a channel", || session.tunnel.stats().channels_live >= 300).await;
     settle(|| session.tunnel.stats().bytes_received).await;
     let stats = session.tunnel.stats();
-    assert!(stats.window_bytes <= 64 * MIB as u64, "{stats:?}");
+    assert!(stats.window_bytes <= 128 * MIB as u64, "{stats:?}");
     assert_eq!(session.tunnel.broken_invariant(), None);
     stage.assert_serves().await;
     let grown = resident_bytes().saturating_sub(before);
-    // 64 MiB of windows at the gateway, its HTTP buffers, what the agent queues, and this test's own apps and users.
-    assert!(grown < 220 * MIB, "{} MiB for 300 stalled downloads", grown / MIB);
+    // 128 MiB of windows at the gateway, its HTTP buffers, what the agent queues, and this test's own apps and users.
+    assert!(grown < 290 * MIB, "{} MiB for 300 stalled downloads", grown / MIB);
     // All of them still get on, in turn.
     for raw in &mut stalled {
         raw.exactly(MIB).await;
@@ -167,7 +167,7 @@ async fn three_hundred_stalled_downloads_stay_within_the_budget() {
 /// Waits until a number has stopped to grow.
 async fn settle(mut number: impl FnMut() -> u64) {
     let mut last = number();
-    for _ in 0..200 {
+    for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = number();
         if now == last && now > 0 {
