@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
-use tunnel_link::session::{LinkEnd, Session};
+use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError};
@@ -275,34 +275,34 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// Serves one link of a session, new or going on; `None` when it was asked to stop.
-    async fn serve(
+    /// Gives the link that was dialed to a session: the one that waits for it, or a new one.
+    ///
+    /// # Errors
+    /// Why the gateway's session and this side's do not fit together; a new dial then replaces both.
+    async fn take_up(
         &mut self,
         carried: &mut Option<Carried>,
-        dialed: Dialed,
-        mut connection: Connection,
+        dialed: &Dialed,
         stop: &CancellationToken,
-    ) -> Option<DialFailure> {
+    ) -> Result<Link, SessionError> {
         let welcome = &dialed.welcome;
-        let resumed = match carried.as_mut().map(|carried| carried.go_on(welcome)) {
-            Some(Ok(link)) => Some(link),
+        let mut resumed = None;
+        match carried.as_mut().map(|carried| carried.go_on(welcome)) {
+            Some(Ok(link)) => resumed = Some(link),
             Some(Err(error)) => {
                 warn!(%error, "the session could not be resumed, its connections end");
                 self.lose(carried).await;
-                // The gateway may hold a session of which this side knows nothing any more; a new dial replaces it.
                 if welcome.resumed.is_some() {
-                    return Some(DialFailure::Session(error));
+                    return Err(error);
                 }
-                None
             }
-            None => None,
-        };
+            None => {}
+        }
         let goes_on = resumed.is_some();
         let carried = carried.get_or_insert_with(|| Carried::new(welcome, self.budget.clone()));
-        let session = carried.session.clone();
-        let link = resumed.unwrap_or_else(|| session.link());
+        let link = resumed.unwrap_or_else(|| carried.session.link());
         dialed.attach(link.clone());
-        (self.observer)(AgentEvent::Connected { welcome, session: &session });
+        (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });
         info!(
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
             gateway = %self.network.origin().0, via = %dialed.reader.via(),
@@ -311,6 +311,23 @@ impl<N: Network> Agent<N> {
         if !goes_on {
             self.add_lanes(carried, welcome, stop);
         }
+        Ok(link)
+    }
+
+    /// Serves one link of a session, new or going on; `None` when it was asked to stop.
+    async fn serve(
+        &mut self,
+        carried: &mut Option<Carried>,
+        dialed: Dialed,
+        mut connection: Connection,
+        stop: &CancellationToken,
+    ) -> Option<DialFailure> {
+        let link = match self.take_up(carried, &dialed, stop).await {
+            Ok(link) => link,
+            Err(error) => return Some(DialFailure::Session(error)),
+        };
+        let session = link.session();
+        let carried = carried.as_mut()?;
         let Dialed { reader, .. } = dialed;
         let mut driver = Box::pin(drive(&link, reader));
         // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.

@@ -185,7 +185,6 @@ impl Rate {
         if elapsed < WINDOW_MIN || taken == 0 {
             return;
         }
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let sample = taken as f64 / elapsed.as_secs_f64();
         self.estimate = Some(self.estimate.map_or(sample, |before| 0.5f64.mul_add(sample - before, before)));
         self.window = Some((now, 0));
