@@ -208,11 +208,7 @@ impl Rate {
 
     /// Returns how many bytes the stream takes in some time.
     fn bytes_in(&self, time: Duration) -> usize {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "rates are positive, casts saturate"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "casts from floats saturate")]
         self.estimate.map_or(usize::MAX, |rate| (rate * time.as_secs_f64()) as usize)
     }
 }
