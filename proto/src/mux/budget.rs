@@ -12,7 +12,7 @@ use crate::limit::WINDOW_BYTES_MIN;
 pub struct ReplicaBudget {
     limit_bytes: u64,
     reserved_bytes: AtomicU64,
-    outer: Option<Arc<ReplicaBudget>>,
+    outer: Option<Arc<Self>>,
 }
 
 impl ReplicaBudget {

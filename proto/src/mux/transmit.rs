@@ -137,10 +137,10 @@ impl Mux {
 
     /// Puts a channel that can send into the queue it belongs to.
     pub(super) fn requeue(&mut self, channel: ChannelId) {
-        if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
-            if live.send.ready() > 0 {
-                self.schedule.enqueue(channel, &mut live.send.place, live.send.bulk);
-            }
+        if let Some(Channel::Live(live)) = self.channels.get_mut(&channel)
+            && live.send.ready() > 0
+        {
+            self.schedule.enqueue(channel, &mut live.send.place, live.send.bulk);
         }
     }
 }
