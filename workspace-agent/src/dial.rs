@@ -305,8 +305,8 @@ impl<N: Network> Agent<N> {
         (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });
         info!(
             workspace = %welcome.workspace, session = %welcome.session, generation = %welcome.generation,
-            gateway = %self.network.origin().0, via = %dialed.reader.via(),
-            proxy = self.network.proxy().map(tracing::field::display), resumed = goes_on, "connected"
+            gateway = %self.network.origin().0, resumed = goes_on, via = %dialed.reader.via(),
+            proxy = self.network.proxy().map(tracing::field::display), "connected"
         );
         if !goes_on {
             self.add_lanes(carried, welcome, stop);
