@@ -177,6 +177,13 @@ impl Admission {
         Ok(Admitted { welcome, link, session, place })
     }
 
+    /// Returns whether the session or lane that an agent wants to resume is here.
+    #[must_use]
+    pub fn knows(&self, workspace: &WorkspaceName, resume: &Resume) -> bool {
+        let current = self.registry.current(workspace);
+        current.is_some_and(|current| current.id == resume.session || current.lanes.get(resume.session).is_some())
+    }
+
     /// Feeds an agent's session with what `reader` brings, on a task of its own.
     pub fn serve<B>(&self, admitted: Admitted, reader: FrameReader<B>)
     where

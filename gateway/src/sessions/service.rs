@@ -161,8 +161,8 @@ impl AgentService {
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
-        // Who goes on has users that wait, and costs less.
-        if hello.resume.is_none() {
+        // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
+        if !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.workspace, resume)) {
             self.turn().await?;
         }
         let Identity { workspace, token } = identity;
