@@ -8,11 +8,12 @@ pub const FRAME_OVERHEAD_BYTES_MAX: usize = 64;
 /// Largest plaintext of one TLS record (RFC 8446, section 5.1).
 const TLS_RECORD_BYTES: usize = 16_384;
 
-/// Payload of one Data frame while other channels wait too: with its overhead it fills one TLS record, and it is
-/// short enough that a keystroke behind it waits a fraction of a millisecond on a slow uplink's bottleneck queue.
+/// Payload of one Data frame while an interactive channel waits: with its overhead it fills one TLS record, and a
+/// keystroke behind it waits a fraction of a millisecond on a slow uplink's bottleneck queue.
 pub const PAYLOAD_BYTES_SHARED: usize = TLS_RECORD_BYTES - FRAME_OVERHEAD_BYTES_MAX;
 
-/// Payload of one Data frame while a channel has the link for itself: four TLS records, fewer frames and syscalls.
+/// Payload of one Data frame while only bulk waits: four TLS records, fewer frames and syscalls. Eight downloads at once
+/// cost twice the processor time with 16 KiB.
 pub const PAYLOAD_BYTES_ALONE: usize = 4 * TLS_RECORD_BYTES - FRAME_OVERHEAD_BYTES_MAX;
 
 /// Largest payload that is accepted from a peer.
@@ -54,9 +55,6 @@ pub const INTERACTIVE_BYTES_MAX: usize = 2 * 1024;
 
 /// Interactive bytes that may go ahead of waiting bulk before one bulk frame gets its turn: priority never starves.
 pub const INTERACTIVE_BURST_BYTES: usize = 4 * PAYLOAD_BYTES_SHARED;
-
-/// Bytes that a bulk channel may send per round of the deficit round robin.
-pub const QUANTUM_BYTES: usize = PAYLOAD_BYTES_SHARED;
 
 /// Grants in one Credit frame: 64 of them stay under a kilobyte.
 pub const GRANTS_PER_FRAME_MAX: usize = 64;
