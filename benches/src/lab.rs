@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use gateway::model::Scheme;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -25,7 +26,7 @@ use self::ground::{Certificate, Tokens, free_address, make_store, workspace_name
 use self::process::{Recipe, find};
 use crate::client::preflight;
 use crate::relay::{self, LinkSpec, Relay};
-use crate::target::{Scheme, Target, TlsClient};
+use crate::target::{Target, TlsClient};
 
 pub use self::process::Process;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use gateway::model::Scheme;
 use tokio_util::sync::CancellationToken;
 
 use super::address::Address;
@@ -225,8 +226,8 @@ impl RunArgs {
             .parse()
             .map_err(|error| BadConfig(format!("{host} is no host: {error}")))?;
         let tls = match address.scheme {
-            crate::target::Scheme::Http => None,
-            crate::target::Scheme::Https => {
+            Scheme::Http => None,
+            Scheme::Https => {
                 let client = TlsClient::trusting(self.ca_file.as_deref(), name.certified());
                 Some(client.map_err(|error| BadConfig(format!("{error:#}")))?)
             }
