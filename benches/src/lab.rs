@@ -39,8 +39,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What kind of lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabSpec {
-    /// TLS for users and for agents.
-    pub tls: bool,
+    /// TLS between users and gateway.
+    pub users_tls: bool,
+    /// TLS between agent and gateway.
+    pub link_tls: bool,
     /// Parallel links of the agent's session; 1 for one.
     pub lanes: u16,
     /// What is between agent and gateway; `None` is loopback alone.
@@ -53,7 +55,7 @@ pub struct LabSpec {
 
 impl Default for LabSpec {
     fn default() -> Self {
-        Self { tls: false, lanes: 1, link: None, workspaces: 1, config: BTreeMap::new() }
+        Self { users_tls: false, link_tls: false, lanes: 1, link: None, workspaces: 1, config: BTreeMap::new() }
     }
 }
 
@@ -95,7 +97,8 @@ impl Lab {
             Places { app: free_address()?, public: free_address()?, agents: free_address()?, admin: free_address()? };
         let store = format!("sqlite://{}", folder.path().join("gateway.db").display());
         let tokens = make_store(&store, spec.workspaces.max(1)).await?;
-        let certificate = spec.tls.then(|| Certificate::make(folder.path(), names(&places))).transpose()?;
+        let is_encrypted = spec.users_tls || spec.link_tls;
+        let certificate = is_encrypted.then(|| Certificate::make(folder.path(), names(&places))).transpose()?;
         let app = Process::start(app_recipe(folder.path(), &places)?)?;
         let gateway = Process::start(gateway_recipe(folder.path(), &places, store, certificate.as_ref(), &spec)?)?;
         ready_within(&gateway, places.admin, Instant::now() + START_DEADLINE).await?;
@@ -114,7 +117,7 @@ impl Lab {
     #[must_use]
     pub fn target(&self) -> Target {
         let host = self.host();
-        let tls = self.certificate.as_ref().and_then(|certificate| {
+        let tls = self.certificate.as_ref().filter(|_| self.spec.users_tls).and_then(|certificate| {
             TlsClient::new(certificate.trusting.clone(), host.split(':').next().unwrap_or_default()).ok()
         });
         Target {
@@ -141,13 +144,13 @@ impl Lab {
     /// Returns the gateway's URL for agents, without the link.
     #[must_use]
     pub fn agents_url(&self) -> String {
-        url(self.spec.tls, self.places.agents)
+        url(self.spec.link_tls, self.places.agents)
     }
 
     /// Returns the gateway's URL for agents, through the link if there is one.
     #[must_use]
     pub fn agents_url_over_link(&self) -> String {
-        url(self.spec.tls, self.link.as_ref().map_or(self.places.agents, relay::Handle::address))
+        url(self.spec.link_tls, self.link.as_ref().map_or(self.places.agents, relay::Handle::address))
     }
 
     /// Returns the tokens of the workspaces that have no agent yet.
@@ -156,10 +159,10 @@ impl Lab {
         self.tokens.agents.get(1..).unwrap_or_default()
     }
 
-    /// Returns the file of the certificate that agents have to trust, with TLS.
+    /// Returns the file of the certificate that agents have to trust, with TLS on the link.
     #[must_use]
     pub fn ca_file(&self) -> Option<&Path> {
-        self.certificate.as_ref().map(|certificate| certificate.cert.as_path())
+        self.certificate.as_ref().filter(|_| self.spec.link_tls).map(|certificate| certificate.cert.as_path())
     }
 
     /// Returns the name of a workspace by the position of its token.
@@ -284,7 +287,8 @@ fn gateway_recipe(
         ("GATEWAY_LOG__LEVEL".to_owned(), "warn".to_owned()),
     ]);
     if let Some(certificate) = certificate {
-        for listener in ["PUBLIC", "AGENTS"] {
+        let listeners = [("PUBLIC", spec.users_tls), ("AGENTS", spec.link_tls)];
+        for (listener, _) in listeners.into_iter().filter(|(_, is_encrypted)| *is_encrypted) {
             environment.insert(format!("GATEWAY_TLS__{listener}__CERT"), certificate.cert.display().to_string());
             environment.insert(format!("GATEWAY_TLS__{listener}__KEY"), certificate.key.display().to_string());
         }
@@ -301,10 +305,10 @@ fn agent_recipe(
     certificate: Option<&Certificate>,
     spec: &LabSpec,
 ) -> anyhow::Result<Recipe> {
-    let mut arguments: Vec<OsString> = vec!["run".into(), "--gateway".into(), url(spec.tls, dialed).into()];
+    let mut arguments: Vec<OsString> = vec!["run".into(), "--gateway".into(), url(spec.link_tls, dialed).into()];
     arguments.extend(["--token-file".into(), folder.join("agent-token").into()]);
     arguments.extend(["--default-port".into(), app_port.to_string().into()]);
-    if let Some(certificate) = certificate {
+    if let Some(certificate) = certificate.filter(|_| spec.link_tls) {
         arguments.extend(["--ca-file".into(), certificate.cert.clone().into()]);
     }
     if spec.lanes > 1 {

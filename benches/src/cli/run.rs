@@ -20,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::peer::compare::{Generator, Plan, Work, compare};
 use crate::peer::meter::Trees;
 use crate::peer::subject::Subject;
-use crate::profile::{self, Context, ProfileName};
+use crate::profile::{self, Context, ProfileName, idle};
 use crate::relay::LinkSpec;
 use crate::report;
 use crate::target::{Target, TlsClient};
@@ -29,8 +29,8 @@ use crate::units::{self, Rate};
 /// Variable with the user's token.
 const TOKEN_VARIABLE: &str = "LOADLAB_TOKEN";
 
-/// Agents of a profile that has many, unless told otherwise.
-const AGENTS_DEFAULT: usize = 1000;
+/// Agents of a storm, unless told otherwise.
+const STORM_AGENTS: usize = 1000;
 
 /// How long a comparison waits for an idle machine before each subject.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +42,17 @@ pub(super) enum Output {
     Text,
     /// For programs.
     Json,
+}
+
+/// Where the lab's own gateway speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Encrypted {
+    /// Towards users and towards agents.
+    Both,
+    /// Towards agents.
+    Link,
+    /// Towards users.
+    Users,
 }
 
 /// What `loadlab run` is told.
@@ -85,9 +96,9 @@ pub struct RunArgs {
     /// Start a gateway, an agent and the app for this run
     #[arg(long = "self", id = "own", conflicts_with_all = ["gateway", "workspace_url", "token_file", "ca_file"], help_heading = "Own gateway")]
     own: bool,
-    /// With TLS for users and agents
-    #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], help_heading = "Own gateway")]
-    tls: bool,
+    /// With TLS for users and agents; `link` is what peers with an encrypted link do
+    #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "both", value_name = "WHERE", help_heading = "Own gateway")]
+    tls: Option<Encrypted>,
     /// Parallel links of the agent's session
     #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16), help_heading = "Own gateway")]
     lanes: u16,
@@ -208,10 +219,21 @@ impl RunArgs {
 
     /// Returns the lab that `--self` asks for.
     fn lab(&self, load: &LoadSpec) -> anyhow::Result<LabSpec> {
-        let has_fleet = matches!(self.profile, ProfileName::Idle | ProfileName::Storm);
-        let agents = load.setting("agents", if has_fleet { AGENTS_DEFAULT } else { 0 })?;
-        let config: BTreeMap<String, String> = self.config.iter().cloned().collect();
-        Ok(LabSpec { tls: self.tls, lanes: self.lanes, link: self.link, workspaces: agents + 1, config })
+        let (workspaces, mut config) = if self.profile == ProfileName::Idle {
+            idle::needs(load)?
+        } else {
+            let agents = if self.profile == ProfileName::Storm { STORM_AGENTS } else { 0 };
+            (load.setting("agents", agents)? + 1, BTreeMap::new())
+        };
+        config.extend(self.config.iter().cloned());
+        Ok(LabSpec {
+            users_tls: matches!(self.tls, Some(Encrypted::Both | Encrypted::Users)),
+            link_tls: matches!(self.tls, Some(Encrypted::Both | Encrypted::Link)),
+            lanes: self.lanes,
+            link: self.link,
+            workspaces,
+            config,
+        })
     }
 
     /// Returns where a deployment's users go.
@@ -372,4 +394,44 @@ fn tell(arguments: &RunArgs, outcomes: &[Outcome]) -> anyhow::Result<()> {
         report::write(path, outcomes).context("the run is over, but its report is not written")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn lab(line: &str) -> LabSpec {
+        let run = Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}")).run;
+        run.lab(&run.load()).unwrap()
+    }
+
+    #[test]
+    fn tls_is_for_users_and_link_unless_one_is_named() {
+        for (option, users, link) in
+            [("", false, false), (" --tls", true, true), (" --tls=link", false, true), (" --tls=users", true, false)]
+        {
+            let spec = lab(&format!("run http --self{option}"));
+            assert_eq!((spec.users_tls, spec.link_tls), (users, link), "{option}");
+        }
+    }
+
+    #[test]
+    fn lab_of_an_idle_run_is_what_the_profile_needs() {
+        let spec = lab("run idle --self --set websockets=5000 --config GATEWAY_TUNNEL__SESSION_BUDGET=1");
+        let value = |key: &str| spec.config.get(key).map(String::as_str);
+        assert_eq!(spec.workspaces, 1);
+        assert_eq!(value("GATEWAY_TUNNEL__CHANNELS_PER_SESSION"), Some("5020"));
+        assert_eq!(value("GATEWAY_TUNNEL__SESSION_BUDGET"), Some("1"), "what was told is not overruled");
+        assert_eq!(lab("run idle --self --set agents=7").workspaces, 8);
+        assert_eq!(lab("run storm --self").workspaces, STORM_AGENTS + 1);
+        assert_eq!(lab("run http --self").workspaces, 1);
+    }
 }

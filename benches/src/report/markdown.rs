@@ -35,11 +35,7 @@ fn table(out: &mut String, table: &Table) {
 pub fn page(outcomes: &[Outcome]) -> String {
     let mut out = "# Load report\n".to_owned();
     if let Some(first) = outcomes.first() {
-        out.push_str(&format!(
-            "\n{}. {}.\n",
-            escape(&words::date(first)),
-            escape(&words::machine(first))
-        ));
+        out.push_str(&format!("\n{}. {}.\n", escape(&words::date(first)), escape(&words::machine(first))));
     }
     table(&mut out, &words::comparison(outcomes));
     for outcome in outcomes {
