@@ -251,14 +251,14 @@ fn at_most(section: &Section, load: &str, what: &str, value: &str, limit: f64) -
     }
 }
 
-/// The link's own queue is part of what is added, for each subject alike; the second load has next to none of it.
+/// The link's own queue is part of what is added, for each subject alike; the second load has less of it.
 fn quiet(section: &Section) -> Vec<Line> {
     let with_queue = |load: &str, line: Line| match section.spread(load, OURS, "link_queue_ms") {
         Some(queue) => Line { measured: format!("{}; up to {queue} of it in the link's queue", line.measured), ..line },
         None => line,
     };
     let added = at_most(section, "noisy-neighbour", "added p99, ms", "added_p99_ms", 10.0);
-    let what = "the same with the link's shortest queue, ms (for comparison)";
+    let what = "the same with a shorter queue before the link, ms (for comparison)";
     let short = reported(section, "noisy-neighbour-short", what, "added_p99_ms");
     vec![
         with_queue("noisy-neighbour", added),
