@@ -286,16 +286,21 @@ fn gateway_recipe(
         ("GATEWAY_STORE__URL".to_owned(), store),
         ("GATEWAY_LOG__LEVEL".to_owned(), "warn".to_owned()),
     ]);
-    if let Some(certificate) = certificate {
-        let listeners = [("PUBLIC", spec.users_tls), ("AGENTS", spec.link_tls)];
-        for (listener, _) in listeners.into_iter().filter(|(_, is_encrypted)| *is_encrypted) {
-            environment.insert(format!("GATEWAY_TLS__{listener}__CERT"), certificate.cert.display().to_string());
-            environment.insert(format!("GATEWAY_TLS__{listener}__KEY"), certificate.key.display().to_string());
-        }
+    if let Some(Certificate { cert, key, .. }) = certificate {
+        environment.extend(tls_variables(spec, cert, key));
     }
     environment.extend(spec.config.clone());
     let program = find("gateway", "LOADLAB_GATEWAY")?;
     Ok(Recipe { name: "gateway", program, arguments: vec!["serve".into()], environment, folder: folder.to_owned() })
+}
+
+/// Returns the gateway's variables for the listeners that are to speak TLS.
+fn tls_variables(spec: &LabSpec, cert: &Path, key: &Path) -> BTreeMap<String, String> {
+    let listeners = [("PUBLIC", spec.users_tls), ("AGENTS", spec.link_tls)];
+    let encrypted = listeners.into_iter().filter_map(|(listener, is_encrypted)| is_encrypted.then_some(listener));
+    let files = [("CERT", cert.display().to_string()), ("KEY", key.display().to_string())];
+    let variables = |listener| files.clone().map(|(file, path)| (format!("GATEWAY_TLS__{listener}__{file}"), path));
+    encrypted.flat_map(variables).collect()
 }
 
 fn agent_recipe(
@@ -343,4 +348,27 @@ async fn get(address: SocketAddr, path: &str, deadline: Instant) -> anyhow::Resu
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
     anyhow::ensure!(head.starts_with("HTTP/1.1 200"), "{path} answers {}", head.lines().next().unwrap_or_default());
     Ok(body.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_gets_a_certificate_only_if_its_side_is_encrypted() {
+        for (users_tls, link_tls, listeners) in [
+            (false, false, &[][..]),
+            (false, true, &["AGENTS"]),
+            (true, false, &["PUBLIC"]),
+            (true, true, &["AGENTS", "PUBLIC"]),
+        ] {
+            let spec = LabSpec { users_tls, link_tls, ..LabSpec::default() };
+            let variables = tls_variables(&spec, Path::new("/cert"), Path::new("/key"));
+            let expected = listeners.iter().flat_map(|listener| {
+                [("CERT", "/cert"), ("KEY", "/key")]
+                    .map(|(file, path)| (format!("GATEWAY_TLS__{listener}__{file}"), path.to_owned()))
+            });
+            assert_eq!(variables, expected.collect());
+        }
+    }
 }

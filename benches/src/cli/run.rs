@@ -308,6 +308,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
     if arguments.own {
         live.phase("starting gateway, agent and app");
         let spec = arguments.lab(&context.load)?;
+        context.subject = Subject::gateway(spec.clone()).name().to_owned();
         let Some(lab) = stop.run_until_cancelled(Box::pin(Lab::start(spec))).await else {
             anyhow::bail!("interrupted before anything was measured");
         };
