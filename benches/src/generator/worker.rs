@@ -267,7 +267,7 @@ mod tests {
         let window = Window { begin: begin + Duration::from_millis(1), end: begin + Duration::from_millis(20) };
         let work = async {
             // The watch waits for the window already, and is not let in before its end.
-            tokio::task::yield_now().await;
+            yield_now().await;
             while Instant::now() < window.end + Duration::from_millis(5) {
                 std::hint::spin_loop();
             }
