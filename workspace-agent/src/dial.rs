@@ -30,7 +30,6 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
-use self::decide::LINK_HELD;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 pub use self::proxy::{BadProxy, Proxy};
@@ -183,8 +182,7 @@ impl<N: Network> Agent<N> {
             let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            let held = matches!(failure, DialFailure::LinkLost) && up >= LINK_HELD;
-            if held || matches!(failure, DialFailure::Drained { .. }) {
+            if failure.is_of_link_that_held(up) || matches!(failure, DialFailure::Drained { .. }) {
                 // It was no failure to get there; what follows is counted anew.
                 failures = 0;
             }
@@ -263,7 +261,7 @@ impl<N: Network> Agent<N> {
             default_port: self.ports.default,
             // Also beside a resume: a lane that cannot go on must not become a session of its own.
             join: self.join.clone(),
-            lanes: if self.join.is_some() { 1 } else { self.lanes },
+            lanes: self.lanes,
         }
     }
 

@@ -27,8 +27,7 @@ impl Mux {
         self.keepalive.heard(now);
         self.numbering.receive(now, frame.sequence, frame.acknowledged)?;
         if frame.acknowledged > 0 {
-            let (sent, acknowledged) = self.numbering.sent();
-            self.replay.acknowledge(sent, acknowledged, &mut self.budget);
+            self.forget_acknowledged();
         }
         // Answers that the peer does not collect must not pile up here by its word.
         if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > self.replay_bound() {
