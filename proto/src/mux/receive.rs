@@ -86,7 +86,10 @@ impl Mux {
             Body::Drain { deadline_ms, redial_after_ms } => match self.settings.side {
                 Side::Gateway => Err(SessionError::Unexpected { frame: "drain" }),
                 Side::Agent => {
-                    self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                    let asked = Some((deadline_ms, redial_after_ms));
+                    if std::mem::replace(&mut self.drain_heard, asked) != asked {
+                        self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                    }
                     Ok(())
                 }
             },

@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use super::{Event, Mux, SessionError, State};
+use crate::frame::Body;
 use crate::reason::Reason;
 
 impl Mux {
@@ -76,8 +77,10 @@ impl Mux {
         self.keepalive.restart(now);
         self.state = State::Up;
         self.stats.links += 1;
-        // It was not numbered, so it may have been lost.
-        self.control.extend(self.drain.clone());
+        // It was not numbered, so it may have been lost; unless it waits for a link since it was said.
+        if !self.control.iter().any(|body| matches!(body, Body::Drain { .. })) {
+            self.control.extend(self.drain.clone());
+        }
         Ok(())
     }
 
