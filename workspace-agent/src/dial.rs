@@ -24,7 +24,7 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
 use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
-use tunnel_proto::limit::{OPEN_CREDIT_BYTES, SESSION_BUDGET_BYTES};
+use tunnel_proto::limit::{OPEN_CREDIT_BYTES, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
@@ -39,7 +39,7 @@ use self::carried::Carried;
 use self::link::Connection;
 use crate::{Ports, TokenSource};
 
-/// How long a gateway may take to answer a Hello.
+/// How long a gateway may take to answer a Hello while there is no session to save.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a closing session may take to say so.
@@ -229,7 +229,8 @@ impl<N: Network> Agent<N> {
         let token = read_token(&self.token).await?;
         let network = self.network.clone();
         let plan = self.memory.plan(self.transport);
-        let dialing = link::dial(&*network, plan, &token, self.hello(carried.as_ref()));
+        let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
+        let dialing = link::dial(&*network, plan, &token, self.hello(carried.as_ref()), patience);
         let Some(dialed) = stop.run_until_cancelled(dialing).await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // It may have run out of time meanwhile.
