@@ -201,9 +201,9 @@ impl<N: Network> Agent<N> {
                         "not connected, dialing again"
                     );
                     (self.observer)(AgentEvent::Redialing { after, cause: &cause });
-                    tokio::select! {
-                        () = stop.cancelled() => return Ok(()),
-                        () = tokio::time::sleep(after) => {}
+                    let waiting = stop.run_until_cancelled(tokio::time::sleep(after));
+                    if Carried::serving(carried.as_mut(), &self.network, waiting).await.is_none() {
+                        return Ok(());
                     }
                 }
             }
@@ -231,7 +231,8 @@ impl<N: Network> Agent<N> {
         let plan = self.memory.plan(self.transport);
         let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
         let dialing = link::dial(&*network, plan, &token, self.hello(carried.as_ref()), patience);
-        let Some(dialed) = stop.run_until_cancelled(dialing).await else { return Ok(None) };
+        let dialing = Carried::serving(carried.as_mut(), &network, stop.run_until_cancelled(dialing));
+        let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // It may have run out of time meanwhile.
         self.forget_ended(carried).await;

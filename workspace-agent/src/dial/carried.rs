@@ -73,6 +73,27 @@ impl Carried {
         }
     }
 
+    /// Does something else, and serves meanwhile the session that waits for a link, if there is one: what was received
+    /// before the last one broke is enough for some channels.
+    ///
+    /// Cancel safety: that of `work`.
+    pub(super) async fn serving<N: Network, T>(
+        carried: Option<&mut Self>,
+        network: &Arc<N>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let serve = async {
+            if let Some(carried) = carried {
+                carried.serve(network).await;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            done = work => done,
+            never = serve => never,
+        }
+    }
+
     /// The link is gone: the session's grace begins, and ends by itself.
     pub(super) fn wait(&mut self, link: Link) {
         drop(self.tasks.spawn(async move {
