@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::instrument::WithSubscriber as _;
-use workspace_agent::{Gateway, Options, Ports, TokenSource, Transport};
+use workspace_agent::{Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use self::roster::Roster;
 
@@ -77,6 +77,7 @@ impl Fleet {
                 token: TokenSource::Value(token.into()),
                 ports: ports.clone(),
                 lanes: 1,
+                memory_budget: MEMORY_BUDGET_BYTES,
             };
             let (roster, stop, cut) = (roster.clone(), stop.clone(), cut.clone());
             let first_dial = roster.started() + pause.mul_f64(number as f64);

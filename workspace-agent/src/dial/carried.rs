@@ -32,6 +32,8 @@ impl Carried {
             keepalive_interval: welcome.keepalive_interval,
             keepalive_timeout: welcome.keepalive_timeout,
             resume_grace: resumes.then_some(welcome.resume_grace),
+            // One session may have all of it: what there is, is its.
+            session_budget: budget.limit(),
             replica_budget: Some(budget),
             ..Settings::new(Side::Agent)
         });

@@ -19,7 +19,7 @@ use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{Settings, Side};
 
 use super::*;
-use crate::Ports;
+use crate::{MEMORY_BUDGET_BYTES, Ports};
 
 fn welcome() -> Welcome {
     Welcome {
@@ -75,6 +75,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         let address = listener.local_addr().expect("bound");
         let options = crate::Options {
             lanes: 1,
+            memory_budget: MEMORY_BUDGET_BYTES,
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
             transport: Transport::default(),
             token: TokenSource::Value("a-token".into()),
