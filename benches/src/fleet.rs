@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use workspace_agent::dial::Observer;
-use workspace_agent::{Agent, AgentEvent, Gateway, Options, Ports, TokenSource, Transport};
+use workspace_agent::{Agent, AgentEvent, Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use self::roster::Roster;
 
@@ -75,6 +75,7 @@ impl Fleet {
                 token: TokenSource::Value(token.into()),
                 ports: ports.clone(),
                 lanes: 1,
+                memory_budget: MEMORY_BUDGET_BYTES,
             };
             let agent = Agent { observer: entering(number, roster.clone()), ..options.agent() };
             let (roster, stop, cut) = (roster.clone(), stop.clone(), cut.clone());
