@@ -28,22 +28,18 @@ impl ResumeKeys {
         let secret = Opaque::random()?;
         let mut keys = self.0.lock();
         keys.before = keys.newest.replace(secret.digest());
-        keys.shown = digest(shown);
+        keys.shown = Opaque::digest_of(shown);
         Ok(Bytes::from(secret.reveal()))
     }
 
     /// Returns whether `shown` opens the session. `heard` says that the newest secret has reached the agent.
     #[must_use]
     pub fn accepts(&self, shown: &[u8], heard: bool) -> bool {
-        let Some(digest) = digest(shown) else { return false };
+        let Some(digest) = Opaque::digest_of(shown) else { return false };
         let keys = self.0.lock();
         let of = |key: &Option<Digest>| key.as_ref() == Some(&digest);
         of(&keys.newest) || (!heard && (of(&keys.before) || of(&keys.shown)))
     }
-}
-
-fn digest(shown: &[u8]) -> Option<Digest> {
-    Some(std::str::from_utf8(shown).ok().and_then(Opaque::parse)?.digest())
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Admission {
             return self.join(&candidate, join, agreement, resumes);
         }
         let keys = ResumeKeys::default();
-        let secret = if resumes { keys.next(&[]).map_err(|_| no_randomness())? } else { Bytes::new() };
+        let secret = first_secret(&keys, resumes)?;
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
@@ -165,13 +165,13 @@ impl Admission {
             resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
         let tunnel = Session::new(self.settings(&candidate.hello, resumes, budget));
         let link = tunnel.link();
-        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys: ResumeKeys::default() });
+        let keys = ResumeKeys::default();
+        let secret = first_secret(&keys, resumes)?;
+        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys });
         if !session.lanes.add(lane.clone()) {
             return Err(foreign());
         }
         let place = Place::Lane(lane);
-        let secret =
-            if resumes { place.next_secret(&session, &[]).map_err(|_| no_randomness())? } else { Bytes::new() };
         info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
         let welcome = self.welcome(&session, &place, agreement, secret, None);
         Ok(Admitted { welcome, link, session, place })
@@ -181,7 +181,7 @@ impl Admission {
     #[must_use]
     pub fn knows(&self, workspace: &WorkspaceName, resume: &Resume) -> bool {
         let current = self.registry.current(workspace);
-        current.is_some_and(|current| current.id == resume.session || current.lanes.get(resume.session).is_some())
+        current.is_some_and(|current| resume::place(&current, resume.session).is_some())
     }
 
     /// Feeds an agent's session with what `reader` brings, on a task of its own.
@@ -343,10 +343,17 @@ impl Drop for Claim {
     }
 }
 
+/// Makes the secret of a first welcome; empty for a session that ends with its link.
+fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, Refused> {
+    if resumes { keys.next(&[]).map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
+}
+
 fn no_randomness() -> Refused {
     refused(Code::Unavailable, "the system's random generator failed", Some(RETRY_AFTER))
 }
 
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
+/// Makes the answer for an agent that is turned away.
+#[must_use]
+pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
     Refused { code, message: message.to_owned(), retry_after }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{Join, Resume};
+use tunnel_proto::id::SessionId;
 use tunnel_proto::mux::ReplicaBudget;
 
 use super::lanes::Lane;
@@ -69,16 +70,17 @@ pub enum Verdict {
     Displaced,
 }
 
+/// Finds the place that an id names: the session's own, or one of its lanes.
+#[must_use]
+pub fn place(current: &LiveSession, id: SessionId) -> Option<Place> {
+    if current.id == id { Some(Place::First) } else { current.lanes.get(id).map(Place::Lane) }
+}
+
 /// Decides for an agent that names a session or a lane, when `current` is the session of its workspace.
 #[must_use]
 pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
     let Some(current) = current else { return Verdict::New };
-    let place = if current.id == resume.session {
-        Some(Place::First)
-    } else {
-        current.lanes.get(resume.session).map(Place::Lane)
-    };
-    if let Some(place) = place {
+    if let Some(place) = place(current, resume.session) {
         let tunnel = place.tunnel(current);
         return if !place.keys(current).accepts(&resume.secret, tunnel.was_heard()) {
             Verdict::Foreign

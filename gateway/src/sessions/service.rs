@@ -19,7 +19,7 @@ use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 
-use super::admission::{Admission, Candidate, RETRY_AFTER};
+use super::admission::{Admission, Candidate, RETRY_AFTER, refused};
 use super::pacer::{Busy, Pacer};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
@@ -230,8 +230,4 @@ impl AgentService {
 
 fn log_refused(peer: SocketAddr, refused: &Refused) {
     info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
-}
-
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
-    Refused { code, message: message.to_owned(), retry_after }
 }

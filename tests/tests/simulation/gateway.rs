@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gateway::config::Tunnel;
 use gateway::model::WorkspaceName;
-use gateway::sessions::admission::{Admission, Candidate};
+use gateway::sessions::admission::{Admission, Candidate, refused};
 use gateway::sessions::registry::Registry;
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
@@ -166,8 +166,4 @@ fn authenticate<B>(request: &Request<B>) -> Result<WorkspaceName, Refused> {
         .and_then(|bearer| bearer.strip_prefix("Bearer "))
         .and_then(|name| name.parse().ok())
         .ok_or_else(|| refused(Code::Unauthenticated, "the token is not a workspace's name", None))
-}
-
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
-    Refused { code, message: message.to_owned(), retry_after }
 }
