@@ -306,6 +306,28 @@ named_failure() {
   echo "$code"
 }
 
+# start_echo : the app that says back what it is asked, on ECHO_PORT.
+start_echo() {
+  ECHO_PORT=$(free_port)
+  spawn app node "$APPS/echo.mjs" "$ECHO_PORT"
+  wait_port app "$ECHO_PORT"
+}
+
+# start_files : an app with one large file, `blob.bin`, on FILES_PORT.
+start_files() {
+  mkdir -p "$OUT/files"
+  head -c 20000001 /dev/urandom >"$OUT/files/blob.bin"
+  FILES_PORT=$(free_port)
+  spawn files python3 -m http.server --bind 127.0.0.1 --directory "$OUT/files" "$FILES_PORT"
+  wait_port files "$FILES_PORT"
+}
+
+# nginx_user : the line of nginx's configuration that lets it run as root, in NGINX_USER; empty for anybody else.
+nginx_user() {
+  NGINX_USER=''
+  [ "$(id -u)" != 0 ] || NGINX_USER='user root;'
+}
+
 # websocket NAME PORT WORKSPACE ARGUMENTS… : starts the WebSocket client of apps/ws_client.mjs; to be collected by NAME.
 websocket() {
   local name=$1 port=$2 workspace=$3 connect
