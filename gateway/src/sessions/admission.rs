@@ -207,25 +207,23 @@ impl Admission {
         let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             Verdict::Resume(session, place) => (session, place),
             Verdict::New => return Ok(None),
-            Verdict::Foreign => {
-                warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
-                return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
-            }
             Verdict::Displaced => {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let secret = place.next_secret(&session, &resume.secret).map_err(|_| no_randomness())?;
-        let tunnel = place.tunnel(&session);
-        let (link, received) = match tunnel.resume(resume.received) {
-            Ok(resumed) => resumed,
+        let Some(goes_on) = place.go_on(&session, resume).map_err(|_| no_randomness())? else {
+            warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
+            return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
+        };
+        let (link, received, secret) = match goes_on {
+            Ok(goes_on) => goes_on,
             Err(error) => {
                 info!(workspace = %session.workspace, session = %session.id, %error, "session cannot go on");
                 return Ok(None);
             }
         };
         session.moved(peer);
-        let stats = tunnel.stats();
+        let stats = place.tunnel(&session).stats();
         info!(
             workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, via = %candidate.via, "session resumed"
@@ -345,7 +343,7 @@ impl Drop for Claim {
 
 /// Makes the secret of a first welcome; empty for a session that ends with its link.
 fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, Refused> {
-    if resumes { keys.next(&[]).map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
+    if resumes { keys.first().map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
 }
 
 fn no_randomness() -> Refused {
