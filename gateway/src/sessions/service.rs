@@ -167,7 +167,7 @@ impl AgentService {
         }
         let Identity { workspace, token } = identity;
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
-        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
     }

@@ -135,7 +135,7 @@ impl Gateway {
         };
         let token = "t-1".parse().expect("an id");
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: Via::Http2, hello })?;
-        let session = &admitted.session;
+        let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));
         } else {
@@ -154,7 +154,7 @@ impl Gateway {
                 shared.session_ended(place, tunnel.end().unwrap_or(SessionError::Ended));
             }));
         }
-        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
     }
