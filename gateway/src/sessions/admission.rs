@@ -109,6 +109,7 @@ impl Admission {
             tunnel,
             keys,
             lanes,
+            had: hello.resume.as_ref().map(|resume| resume.session),
             instance: hello.instance,
             peer,
             agent_version: hello.agent_version,

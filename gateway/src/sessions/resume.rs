@@ -89,7 +89,7 @@ pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume)
         return if is_ended { Verdict::New } else { Verdict::Resume(current.clone(), place) };
     }
     // The same process may have got a session whose welcome was lost on the way.
-    if current.id > resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
+    if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
 }
 
 /// Decides for an agent that wants one more lane. Returns the session, and the budget that its lanes share.

@@ -196,7 +196,7 @@ async fn session_that_is_not_the_current_one_is_never_resumed() {
     owned.assert_undisturbed("an older session", 1).await;
 
     // Of the same process, or unheard of: an agent that lost its way gets a new session, as without a resume.
-    for (told, session) in [("its own older one", None), ("one that never was", Some(SessionId::new(1 << 40)))] {
+    for (told, session) in [("its own older one", None), ("one that never was", Some(SessionId::new(1 << 62)))] {
         let owned = Owned::new(|_| {}).await;
         let session = session.unwrap_or(SessionId::new(owned.session.id.get() - 1));
         let mut again = owned.dial(asking(session, &owned.welcome.resume_secret, 0)).await;
