@@ -94,6 +94,7 @@ impl Admission {
             let welcome = self.welcome(&claim, agreement, secret, Some(received));
             return Ok(Admitted { welcome, claim });
         }
+        self.takes_new()?;
         if let Some(join) = &hello.join {
             return self.join(&candidate, join, agreement, resumes);
         }
@@ -172,6 +173,15 @@ impl Admission {
         let claim = Claim::new(self.registry.clone(), session, Place::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
         Ok(Admitted { welcome, claim })
+    }
+
+    /// Agrees to a new session or lane, unless this gateway drains: then the agent is better off elsewhere, or here a
+    /// little later.
+    ///
+    /// # Errors
+    /// [`Refused`] during a drain.
+    pub fn takes_new(&self) -> Result<(), Refused> {
+        if self.drain.is_draining() { Err(shutting_down()) } else { Ok(()) }
     }
 
     /// Returns whether the session or lane that an agent wants to resume is here.
@@ -273,6 +283,12 @@ impl Admission {
 /// Makes the secret of a first welcome; empty for a session that ends with its link.
 fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, Refused> {
     if resumes { keys.first().map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
+}
+
+/// Makes the answer for an agent that has no session here while this gateway drains.
+#[must_use]
+pub fn shutting_down() -> Refused {
+    refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER))
 }
 
 fn no_randomness() -> Refused {

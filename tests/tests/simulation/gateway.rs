@@ -123,9 +123,6 @@ impl Gateway {
         peer: SocketAddr,
         pace: Arc<Pace>,
     ) -> Result<Response<Outgoing>, Refused> {
-        if self.drain.is_draining() {
-            return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
-        }
         let workspace = authenticate(&request)?;
         let mut reader = FrameReader::new(request.into_body());
         let hello = match tokio::time::timeout(HELLO_TIMEOUT, reader.next()).await {
