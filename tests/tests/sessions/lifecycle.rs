@@ -38,7 +38,7 @@ fn connections(ports: &[u16]) -> usize {
 }
 
 /// Reads one number off the operator's listener.
-async fn metric(gateway: &TestGateway, name: &str) -> u64 {
+pub(crate) async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     let mut raw = Raw::connect(gateway.addresses.admin.expect("on")).await;
     raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
     let text = raw.message().await.expect("an answer").text();
@@ -47,7 +47,7 @@ async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-async fn until_metric(gateway: &TestGateway, name: &str, wanted: u64) {
+pub(crate) async fn until_metric(gateway: &TestGateway, name: &str, wanted: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let found = metric(gateway, name).await;
