@@ -242,6 +242,8 @@ choose_ports() {
     "GATEWAY_LISTEN__ADMIN=127.0.0.1:$ADMIN"
     "GATEWAY_STORE__URL=sqlite://$OUT/gateway.db"
     "NO_COLOR=1"
+    # Machines that allow few open files would be warned of.
+    "GATEWAY_LIMITS__CONNECTIONS=1000" "GATEWAY_LIMITS__SESSIONS=1000"
   )
 }
 
