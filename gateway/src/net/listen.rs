@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
@@ -137,19 +138,19 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until the drain begins; each connection is served by `serve` in a task of its own, handshake included,
-    /// on the thread that `placing` says.
+    /// Accepts until `stop`; each connection is served by `serve` in a task of the drain, handshake included, on the
+    /// thread that `placing` says.
     ///
     /// At the bound on connections, new ones wait in the kernel's backlog.
-    pub async fn run<F, S>(self, drain: Drain, placing: Placing, serve: S)
+    pub async fn run<F, S>(self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
         S: Fn(Connection) -> F + Clone + Send + Sync + 'static,
     {
-        let mut draining = std::pin::pin!(drain.draining().cancelled());
+        let mut stopped = std::pin::pin!(stop.cancelled());
         loop {
             let accepted = tokio::select! {
-                () = draining.as_mut() => return,
+                () = stopped.as_mut() => return,
                 accepted = self.accept() => accepted,
             };
             let (stream, peer, permit) = match accepted {
