@@ -123,22 +123,27 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
             figure(&mut outcome, key, value);
         }
     }
+    counted(&mut outcome, &metrics, tcp);
+    let outside = before.failed_total() + after.failed_total();
+    judge(&mut outcome, readers, outside, lab.is_some());
+    Ok(outcome)
+}
+
+/// Adds what the gateway and the kernel count themselves.
+fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
     for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("unsent_mib", "gateway_unsent_bytes")] {
         if let Some(bytes) = metrics.get(name) {
-            figure(&mut outcome, key, bytes / 1_048_576.0);
+            figure(outcome, key, bytes / 1_048_576.0);
         }
     }
     if let Some(tcp) = tcp {
-        figure(&mut outcome, "kernel_tcp_mib", float(tcp.used) / 1_048_576.0);
+        figure(outcome, "kernel_tcp_mib", float(tcp.used) / 1_048_576.0);
         if tcp.used >= tcp.pressure {
             let words =
                 "The kernel was short of memory for TCP while the readers stood, and then it drops what arrives.";
             outcome.notes.push(words.to_owned());
         }
     }
-    let outside = before.failed_total() + after.failed_total();
-    judge(&mut outcome, readers, outside, lab.is_some());
-    Ok(outcome)
 }
 
 /// Measures other users beside the readers. Where they are refused altogether there is nothing to measure, and that is
