@@ -54,6 +54,7 @@ pub(crate) mod forward;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
+mod unsent;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

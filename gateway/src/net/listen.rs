@@ -36,6 +36,14 @@ const FIRST_BYTES: usize = 1024;
 /// How long a connection's first bytes are waited for before it is served anywhere.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Unsent bytes that the kernel holds for one user (`TCP_NOTSENT_LOWAT`), in bytes: above it the socket is not writable.
+///
+/// Without it the kernel takes some 4 MiB for each user who stops reading. A thousand of them spend what the kernel has
+/// for all TCP of the machine, and then it drops what everybody else is sent: their requests take seconds. What is
+/// under way to a user who reads does not count, so a long link is not slowed; what is left is two bulk frames, one to
+/// send while the next is made.
+const USER_QUEUE_BYTES: usize = 128 * 1024;
+
 /// An address cannot be listened on. The text says which, why, and what to change.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address} ({what}): {error}; choose another address with {flag} or the key {key}")]
@@ -200,7 +208,10 @@ impl Listener {
         let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = self.socket.accept().await?;
         match self.kind {
-            Kind::User => socket::tune(&stream)?,
+            Kind::User => {
+                socket::tune(&stream)?;
+                socket::limit_queue(&stream, USER_QUEUE_BYTES);
+            }
             Kind::Link => socket::tune_link(&stream)?,
         }
         Ok((stream, peer, permit))
