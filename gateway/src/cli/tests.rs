@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::auth::token::{Token, TokenKind};
-use crate::store::{Store, UnixSeconds};
+use crate::model::UnixSeconds;
+use crate::store::Store;
 
 /// A stream that keeps what it is given.
 #[derive(Clone, Default)]

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Cli, Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
 use crate::config::{AuthMode, Config, StoreUrl};
-use crate::model::{UserName, WorkspaceName};
-use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject, UnixSeconds};
+use crate::model::{UnixSeconds, UserName, WorkspaceName};
+use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject};
 
 /// Runs `gateway token`.
 pub async fn run_token(

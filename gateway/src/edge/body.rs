@@ -12,8 +12,10 @@ use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::headers;
+use super::living::UnderWay;
 use super::upstream::Lease;
 
 /// How long an app may take to say `100 Continue` before the body is sent all the same (RFC 9110, section 10.1.1: a
@@ -171,11 +173,24 @@ pub struct Download {
     /// Why there is no more.
     broken: Option<hyper::Error>,
     _slot: OwnedSemaphorePermit,
+    watch: UnderWay,
+    /// Waits for the end of access, once the body has kept anybody waiting: most are over before.
+    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Download {
+    fn poll_app(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let incoming = &mut self.incoming;
+        match &mut self.lease {
+            Some(lease) => lease.poll(context, |context| Pin::new(&mut *incoming).poll_frame(context)),
+            None => Pin::new(incoming).poll_frame(context),
+        }
+    }
 }
 
 impl ResponseBody {
-    pub(super) fn app(incoming: Incoming, lease: Lease, slot: OwnedSemaphorePermit) -> Self {
-        Self::App(Box::new(Download { incoming, lease: Some(lease), broken: None, _slot: slot }))
+    pub(super) fn app(incoming: Incoming, lease: Lease, slot: OwnedSemaphorePermit, watch: UnderWay) -> Self {
+        Self::App(Box::new(Download { incoming, lease: Some(lease), broken: None, _slot: slot, watch, ended: None }))
     }
 }
 
@@ -194,14 +209,22 @@ impl Body for ResponseBody {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::App(download) => {
-                let Download { incoming, lease, broken, .. } = &mut **download;
-                if let Some(error) = broken.take() {
+                if let Some(error) = download.broken.take() {
                     return Poll::Ready(Some(Err(error)));
                 }
-                let frame = std::task::ready!(match lease {
-                    Some(lease) => lease.poll(context, |context| Pin::new(&mut *incoming).poll_frame(context)),
-                    None => Pin::new(&mut *incoming).poll_frame(context),
-                });
+                if download.watch.is_ended() {
+                    // Without its connection the body breaks off, and so the user's connection does.
+                    drop(download.lease.take());
+                }
+                let Poll::Ready(frame) = download.poll_app(context) else {
+                    let Download { watch, ended, .. } = &mut **download;
+                    let ended = ended.get_or_insert_with(|| Box::pin(watch.wait_owned()));
+                    std::task::ready!(ended.as_mut().poll(context));
+                    drop(download.lease.take());
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                };
+                let Download { incoming, lease, broken, .. } = &mut **download;
                 let is_over = frame.is_none() || incoming.is_end_stream();
                 if is_over && let Some(lease) = lease.take() {
                     lease.give_back();

@@ -23,6 +23,7 @@ use super::body::{Gate, Progress, RequestBody, ResponseBody};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
+use super::living::UnderWay;
 use super::respond::Failure;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::{Accepted, Http1, Lease, Upstreams};
@@ -51,6 +52,8 @@ pub(super) struct Route {
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
     /// Held until the response has ended.
+    /// Ends when whoever asked may no longer.
+    pub(super) watch: UnderWay,
     pub(super) slot: OwnedSemaphorePermit,
 }
 
@@ -109,7 +112,7 @@ impl Forwarder {
         let lease = lease.watch(progress.as_deref(), over);
         let (mut head, incoming) = response.into_parts();
         self.finish(&mut head, None, &route, mode);
-        Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot)))
+        Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot, route.watch)))
     }
 
     /// Turns the head that the user sent into the one that the app gets.

@@ -62,7 +62,7 @@ impl Forwarder {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (mut head, incoming) = response.into_parts();
             self.finish(&mut head, None, &route, mode);
-            return Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot)));
+            return Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot, route.watch)));
         }
         let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(response.headers(), key.as_bytes()));
         if !accepts {
@@ -81,10 +81,14 @@ impl Forwarder {
         lease.upgraded();
         streams.spawn(async move {
             // Grant, slot and lease live as long as the bytes.
-            let (_route, _lease) = (route, lease);
-            match join(user, app, idle).await {
-                Ok(()) => debug!("stream ended"),
-                Err(error) => debug!(%error, "stream broke"),
+            let (route, _lease) = (route, lease);
+            tokio::select! {
+                biased;
+                joined = join(user, app, idle) => match joined {
+                    Ok(()) => debug!("stream ended"),
+                    Err(error) => debug!(%error, "stream broke"),
+                },
+                () = route.watch.wait() => debug!("stream cut: access ended"),
             }
         });
         Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))
