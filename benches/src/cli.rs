@@ -125,6 +125,7 @@ mod tests {
             "loadlab run http --self --rate 0",
             "loadlab run http --self --gateway http://a",
             "loadlab run http --gateway http://a --tls",
+            "loadlab run http --self --tls=nobody",
             "loadlab run http --gateway http://a --peer nginx",
             "loadlab run http --self --duration 30",
             "loadlab run http --self --report out.pdf",

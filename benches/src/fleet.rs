@@ -1,9 +1,8 @@
 //! A fleet: thousands of real agents in one process, as tasks.
 //!
-//! Each is `workspace_agent::run` with a token of its own, so it dials, shakes hands, serves channels and redials as the
+//! Each is the agent's own library with a token of its own, so it dials, shakes hands, serves channels and redials as the
 //! program does; only the process, the runtime and the TLS settings are shared. One agent is one file descriptor.
 
-mod listener;
 mod roster;
 pub mod sockets;
 
@@ -16,8 +15,8 @@ use anyhow::Context as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::instrument::WithSubscriber as _;
-use workspace_agent::{Gateway, Options, Ports, TokenSource, Transport};
+use workspace_agent::dial::Observer;
+use workspace_agent::{Agent, AgentEvent, Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use self::roster::Roster;
 
@@ -68,26 +67,26 @@ impl Fleet {
         let ports = Arc::new(options.ports.clone());
         let roster = Arc::new(Roster::new(tokens.len(), Instant::now()));
         let (tasks, stop, cut) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
-        let dispatch = listener::dispatch(roster.clone());
         let pause = options.spread.div_f64(tokens.len().max(1) as f64);
         for (number, token) in tokens.into_iter().enumerate() {
-            let agent = Options {
+            let options = Options {
                 gateway: gateway.clone(),
                 transport: Transport::default(),
                 token: TokenSource::Value(token.into()),
                 ports: ports.clone(),
                 lanes: 1,
+                memory_budget: MEMORY_BUDGET_BYTES,
             };
+            let agent = Agent { observer: entering(number, roster.clone()), ..options.agent() };
             let (roster, stop, cut) = (roster.clone(), stop.clone(), cut.clone());
             let first_dial = roster.started() + pause.mul_f64(number as f64);
             let life = async move {
                 tokio::time::sleep_until(first_dial).await;
-                match workspace_agent::run(agent, stop).await {
+                match agent.run(stop).await {
                     Ok(()) => roster.stopped(number),
                     Err(ended) => roster.gave_up(number, &ended.to_string()),
                 }
             };
-            let life = listener::AGENT.scope(number, life).with_subscriber(dispatch.clone());
             // The task's own future stays small, and the large one is not moved through its layers.
             let life = Box::pin(life);
             drop(tasks.spawn(async move { cut.run_until_cancelled(life).await.unwrap_or_default() }));
@@ -167,6 +166,16 @@ impl Fleet {
         self.tasks.wait().await;
         left
     }
+}
+
+/// Makes the observer that enters what an agent tells into the roster.
+fn entering(agent: usize, roster: Arc<Roster>) -> Observer {
+    Box::new(move |event| match event {
+        AgentEvent::Connected { .. } => roster.connected(agent, Instant::now()),
+        AgentEvent::Redialing { .. } => roster.redials(agent),
+        // Each dial ends in one of the two above, or in the end of the agent, which its task enters.
+        AgentEvent::Dialing | AgentEvent::SessionEnded { .. } => {}
+    })
 }
 
 /// Returns how many came up in each second: what [`Fleet::ups_since`] gives, as a curve.

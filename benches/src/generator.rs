@@ -77,6 +77,40 @@ pub trait Exchange: Send + Sync + 'static {
     fn exchange(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Bytes, Failure>>;
 }
 
+/// A connection that is kept from one use to the next, and replaced when it was lost.
+pub struct Kept<C>(Option<C>);
+
+impl<C> Kept<C> {
+    /// Keeps an open connection.
+    #[must_use]
+    pub const fn new(connection: C) -> Self {
+        Self(Some(connection))
+    }
+
+    /// Works with the kept connection, or with the one that `connect` opens.
+    ///
+    /// # Errors
+    /// Those of `connect` and of `work`; the connection is let go if the failure says that it is lost.
+    ///
+    /// # Cancel safety
+    /// Dropped before its end, it drops the connection; the next use opens another.
+    pub async fn exchange<T>(
+        &mut self,
+        connect: impl Future<Output = Result<C, Failure>>,
+        work: impl AsyncFnOnce(&mut C) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut connection = match self.0.take() {
+            Some(connection) => connection,
+            None => connect.await?,
+        };
+        let result = work(&mut connection).await;
+        if !result.as_ref().is_err_and(|failure| failure.lost) {
+            self.0 = Some(connection);
+        }
+        result
+    }
+}
+
 /// Makes [`Work`] of an [`Exchange`].
 pub struct Exchanges<E>(pub E);
 
@@ -90,20 +124,10 @@ impl<E: Exchange> Work for Exchanges<E> {
     }
 
     async fn serve(&self, connection: E::Connection, post: &Post) {
-        let mut kept = Some(connection);
+        let mut kept = Kept::new(connection);
         while let Some(intended) = post.next().await {
             let sent = post.sending(intended);
-            let attempt = async {
-                let mut connection = match kept.take() {
-                    Some(connection) => connection,
-                    None => self.0.connect().await?,
-                };
-                let exchanged = self.0.exchange(&mut connection).await;
-                if !exchanged.is_err_and(|failure| failure.lost) {
-                    kept = Some(connection);
-                }
-                exchanged
-            };
+            let attempt = kept.exchange(self.0.connect(), async |connection| self.0.exchange(connection).await);
             let result = match tokio::time::timeout(post.timeout(), attempt).await {
                 Ok(result) => result,
                 Err(_) => Err(Failure::lost("timeout")),

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use gateway::model::Scheme;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -25,7 +26,7 @@ use self::ground::{Certificate, Tokens, free_address, make_store, workspace_name
 use self::process::{Recipe, find};
 use crate::client::preflight;
 use crate::relay::{self, LinkSpec, Relay};
-use crate::target::{Scheme, Target, TlsClient};
+use crate::target::{Target, TlsClient};
 
 pub use self::process::Process;
 
@@ -38,8 +39,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What kind of lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabSpec {
-    /// TLS for users and for agents.
-    pub tls: bool,
+    /// TLS between users and gateway.
+    pub users_tls: bool,
+    /// TLS between agent and gateway.
+    pub link_tls: bool,
     /// Parallel links of the agent's session; 1 for one.
     pub lanes: u16,
     /// What is between agent and gateway; `None` is loopback alone.
@@ -52,7 +55,7 @@ pub struct LabSpec {
 
 impl Default for LabSpec {
     fn default() -> Self {
-        Self { tls: false, lanes: 1, link: None, workspaces: 1, config: BTreeMap::new() }
+        Self { users_tls: false, link_tls: false, lanes: 1, link: None, workspaces: 1, config: BTreeMap::new() }
     }
 }
 
@@ -94,7 +97,8 @@ impl Lab {
             Places { app: free_address()?, public: free_address()?, agents: free_address()?, admin: free_address()? };
         let store = format!("sqlite://{}", folder.path().join("gateway.db").display());
         let tokens = make_store(&store, spec.workspaces.max(1)).await?;
-        let certificate = spec.tls.then(|| Certificate::make(folder.path(), names(&places))).transpose()?;
+        let is_encrypted = spec.users_tls || spec.link_tls;
+        let certificate = is_encrypted.then(|| Certificate::make(folder.path(), names(&places))).transpose()?;
         let app = Process::start(app_recipe(folder.path(), &places)?)?;
         let gateway = Process::start(gateway_recipe(folder.path(), &places, store, certificate.as_ref(), &spec)?)?;
         ready_within(&gateway, places.admin, Instant::now() + START_DEADLINE).await?;
@@ -113,7 +117,7 @@ impl Lab {
     #[must_use]
     pub fn target(&self) -> Target {
         let host = self.host();
-        let tls = self.certificate.as_ref().and_then(|certificate| {
+        let tls = self.certificate.as_ref().filter(|_| self.spec.users_tls).and_then(|certificate| {
             TlsClient::new(certificate.trusting.clone(), host.split(':').next().unwrap_or_default()).ok()
         });
         Target {
@@ -140,13 +144,13 @@ impl Lab {
     /// Returns the gateway's URL for agents, without the link.
     #[must_use]
     pub fn agents_url(&self) -> String {
-        url(self.spec.tls, self.places.agents)
+        url(self.spec.link_tls, self.places.agents)
     }
 
     /// Returns the gateway's URL for agents, through the link if there is one.
     #[must_use]
     pub fn agents_url_over_link(&self) -> String {
-        url(self.spec.tls, self.link.as_ref().map_or(self.places.agents, relay::Handle::address))
+        url(self.spec.link_tls, self.link.as_ref().map_or(self.places.agents, relay::Handle::address))
     }
 
     /// Returns the tokens of the workspaces that have no agent yet.
@@ -155,10 +159,10 @@ impl Lab {
         self.tokens.agents.get(1..).unwrap_or_default()
     }
 
-    /// Returns the file of the certificate that agents have to trust, with TLS.
+    /// Returns the file of the certificate that agents have to trust, with TLS on the link.
     #[must_use]
     pub fn ca_file(&self) -> Option<&Path> {
-        self.certificate.as_ref().map(|certificate| certificate.cert.as_path())
+        self.certificate.as_ref().filter(|_| self.spec.link_tls).map(|certificate| certificate.cert.as_path())
     }
 
     /// Returns the name of a workspace by the position of its token.
@@ -282,15 +286,21 @@ fn gateway_recipe(
         ("GATEWAY_STORE__URL".to_owned(), store),
         ("GATEWAY_LOG__LEVEL".to_owned(), "warn".to_owned()),
     ]);
-    if let Some(certificate) = certificate {
-        for listener in ["PUBLIC", "AGENTS"] {
-            environment.insert(format!("GATEWAY_TLS__{listener}__CERT"), certificate.cert.display().to_string());
-            environment.insert(format!("GATEWAY_TLS__{listener}__KEY"), certificate.key.display().to_string());
-        }
+    if let Some(Certificate { cert, key, .. }) = certificate {
+        environment.extend(tls_variables(spec, cert, key));
     }
     environment.extend(spec.config.clone());
     let program = find("gateway", "LOADLAB_GATEWAY")?;
     Ok(Recipe { name: "gateway", program, arguments: vec!["serve".into()], environment, folder: folder.to_owned() })
+}
+
+/// Returns the gateway's variables for the listeners that are to speak TLS.
+fn tls_variables(spec: &LabSpec, cert: &Path, key: &Path) -> BTreeMap<String, String> {
+    let listeners = [("PUBLIC", spec.users_tls), ("AGENTS", spec.link_tls)];
+    let encrypted = listeners.into_iter().filter_map(|(listener, is_encrypted)| is_encrypted.then_some(listener));
+    let files = [("CERT", cert.display().to_string()), ("KEY", key.display().to_string())];
+    let variables = |listener| files.clone().map(|(file, path)| (format!("GATEWAY_TLS__{listener}__{file}"), path));
+    encrypted.flat_map(variables).collect()
 }
 
 fn agent_recipe(
@@ -300,10 +310,10 @@ fn agent_recipe(
     certificate: Option<&Certificate>,
     spec: &LabSpec,
 ) -> anyhow::Result<Recipe> {
-    let mut arguments: Vec<OsString> = vec!["run".into(), "--gateway".into(), url(spec.tls, dialed).into()];
+    let mut arguments: Vec<OsString> = vec!["run".into(), "--gateway".into(), url(spec.link_tls, dialed).into()];
     arguments.extend(["--token-file".into(), folder.join("agent-token").into()]);
     arguments.extend(["--default-port".into(), app_port.to_string().into()]);
-    if let Some(certificate) = certificate {
+    if let Some(certificate) = certificate.filter(|_| spec.link_tls) {
         arguments.extend(["--ca-file".into(), certificate.cert.clone().into()]);
     }
     if spec.lanes > 1 {
@@ -338,4 +348,27 @@ async fn get(address: SocketAddr, path: &str, deadline: Instant) -> anyhow::Resu
     let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
     anyhow::ensure!(head.starts_with("HTTP/1.1 200"), "{path} answers {}", head.lines().next().unwrap_or_default());
     Ok(body.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_gets_a_certificate_only_if_its_side_is_encrypted() {
+        for (users_tls, link_tls, listeners) in [
+            (false, false, &[][..]),
+            (false, true, &["AGENTS"]),
+            (true, false, &["PUBLIC"]),
+            (true, true, &["AGENTS", "PUBLIC"]),
+        ] {
+            let spec = LabSpec { users_tls, link_tls, ..LabSpec::default() };
+            let variables = tls_variables(&spec, Path::new("/cert"), Path::new("/key"));
+            let expected = listeners.iter().flat_map(|listener| {
+                [("CERT", "/cert"), ("KEY", "/key")]
+                    .map(|(file, path)| (format!("GATEWAY_TLS__{listener}__{file}"), path.to_owned()))
+            });
+            assert_eq!(variables, expected.collect());
+        }
+    }
 }

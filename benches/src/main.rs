@@ -10,9 +10,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+/// What is logged unless `RUST_LOG` says otherwise. Not what a fleet's agents say of each redial: they are ten thousand,
+/// and the fleet counts.
+const LOG: &str = "warn,workspace_agent=off";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     raise_descriptors();
     let mut builder = match cli.threads() {

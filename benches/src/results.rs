@@ -21,7 +21,7 @@ use clap::Args;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::unix_time;
+use crate::clock::{day, unix_time};
 use crate::live::Live;
 use crate::machine::Machine;
 use crate::peer::compare::Generator;
@@ -133,7 +133,7 @@ fn effort(arguments: &ResultsArgs, stop: &CancellationToken) -> Effort {
 /// Adds to a section how and where it was measured.
 async fn describe(mut section: Section, name: Name, arguments: &ResultsArgs) -> Section {
     section.command = command(name, arguments);
-    section.date = date(unix_time());
+    section.date = day(unix_time());
     section.quick = arguments.quick;
     section.conditions = Conditions {
         machine: describe_machine(&Machine::here()),
@@ -176,20 +176,6 @@ async fn revision() -> String {
     if clean { head } else { format!("{head} with changes") }
 }
 
-/// Writes a day of the Gregorian calendar, in UTC.
-fn date(since_1970: Duration) -> String {
-    // Years begin in March, so that the day a leap year adds is its last.
-    let days = since_1970.as_secs() / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
 fn read_accounts(page: &Path) -> anyhow::Result<Accounts> {
     let text = match std::fs::read_to_string(page) {
         Ok(text) => text,
@@ -216,20 +202,6 @@ pub fn peers() -> BTreeMap<&'static str, (&'static str, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01"),
-            (951_782_400, "2000-02-29"),
-            (951_868_800, "2000-03-01"),
-            (1_735_689_599, "2024-12-31"),
-            (1_795_219_200, "2026-11-21"),
-            (4_107_542_400, "2100-03-01"),
-        ] {
-            assert_eq!(date(Duration::from_secs(seconds)), expected, "{seconds}");
-        }
-    }
 
     #[test]
     fn page_with_an_open_account_is_refused_before_measuring() {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use gateway::model::Scheme;
 use http::header::{HOST, HeaderValue};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -24,35 +25,6 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Any connection to a target.
 pub type BoxedStream = Box<dyn Stream>;
-
-/// Whether users speak TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// Plain.
-    Http,
-    /// TLS.
-    Https,
-}
-
-impl Scheme {
-    /// Returns the scheme as it stands in a URL.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
-    /// Returns the port of a URL without one.
-    #[must_use]
-    pub const fn default_port(self) -> u16 {
-        match self {
-            Self::Http => 80,
-            Self::Https => 443,
-        }
-    }
-}
 
 /// The client's half of TLS towards one name.
 #[derive(Clone)]

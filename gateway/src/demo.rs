@@ -10,7 +10,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use workspace_agent::{Gateway, Options, Ports, TokenSource, Transport};
+use workspace_agent::{Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use crate::app::{App, DEV_USER};
 use crate::auth::sign_in::path::ReturnPath;
@@ -105,6 +105,7 @@ async fn agent(
     let scheme = if gateway.config().tls.agents.is_some() { "https" } else { "http" };
     Ok(Options {
         lanes: 1,
+        memory_budget: MEMORY_BUDGET_BYTES,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         transport: Transport::default(),
         token: TokenSource::Value(token.token.reveal().into()),

@@ -31,6 +31,14 @@ pub struct Agreement {
     pub features: Vec<String>,
 }
 
+impl Agreement {
+    /// Returns whether both named a feature.
+    #[must_use]
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|name| name == feature)
+    }
+}
+
 /// Decides what to use with an agent whose credential stands for `role`.
 ///
 /// # Errors

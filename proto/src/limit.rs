@@ -85,6 +85,10 @@ pub const REPLAY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Default time for which a session without a link is kept.
 pub const RESUME_GRACE: Duration = Duration::from_secs(30);
 
+/// How long an agent whose session waits for a link gives a gateway to answer its Hello, which may be lost without a sound:
+/// several attempts have to fit into the grace. A gateway that lets agents wait for their turn does so for less.
+pub const RESUME_ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
+
 /// Open frames that may wait for the link, so that a session without one does not collect requests for ever.
 pub const OPENS_QUEUED_MAX: usize = 8 * 1024;
 
@@ -111,4 +115,5 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= FRAME_BYTE
 const _: () = assert!(WINDOW_BYTES_MIN <= OPEN_CREDIT_BYTES);
 const _: () = assert!(OPEN_CREDIT_BYTES <= WINDOW_BYTES_INITIAL);
 const _: () = assert!(WINDOW_BYTES_INITIAL <= WINDOW_BYTES_MAX);
+const _: () = assert!(4 * RESUME_ANSWER_TIMEOUT.as_millis() < RESUME_GRACE.as_millis());
 const _: () = assert!(INTERACTIVE_BYTES_MAX < PAYLOAD_BYTES_SHARED);

@@ -191,6 +191,8 @@ pub struct Mux {
     queued_bytes: usize,
     /// The peer was asked to attach elsewhere; a new link is told again.
     drain: Option<Body>,
+    /// What the peer asked of that kind, in milliseconds: it tells every link.
+    drain_heard: Option<(u32, u32)>,
     stats: Stats,
 }
 
@@ -228,6 +230,7 @@ impl Mux {
             events: VecDeque::new(),
             queued_bytes: 0,
             drain: None,
+            drain_heard: None,
             stats: Stats { links: 1, ..Stats::default() },
             settings,
         }

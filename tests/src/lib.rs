@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
-use workspace_agent::{Agent, Ended, Gateway, Machine, Options, Ports, TokenSource, Transport};
+use workspace_agent::{Agent, Ended, Gateway, MEMORY_BUDGET_BYTES, Machine, Options, Ports, TokenSource, Transport};
 
 /// The longest that anything in a test may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -172,6 +172,7 @@ fn options(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Por
     let default = exposed.first().map(|port| port.number);
     Options {
         lanes: 1,
+        memory_budget: MEMORY_BUDGET_BYTES,
         gateway,
         transport,
         token: TokenSource::Value(token.into()),

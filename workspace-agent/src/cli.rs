@@ -1,13 +1,18 @@
 //! The command line.
 
+mod size;
+
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::size::Size;
+
 use crate::dial::{Gateway, Transport};
 use crate::ports::{PortArgument, Ports};
-use crate::{Options, TokenSource};
+use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
 
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
@@ -17,6 +22,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// What can be given as memory. The least of it is 64 channels with the smallest window.
+const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -77,6 +85,12 @@ pub struct RunArguments {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(tunnel_proto::limit::LANES_MAX)))]
     pub lanes: u32,
 
+    /// Bound on the bytes that may be on their way through the agent at once: the windows of all channels, and what is kept
+    /// for a link that breaks. Less makes downloads slower on long paths, and the agent smaller.
+    #[arg(long, value_name = "SIZE", default_value_t = Size(MEMORY_BUDGET_BYTES), env = "WORKSPACE_AGENT_MEMORY_BUDGET",
+          value_parser = |text: &str| Size::parse_within(text, &MEMORY_BUDGET))]
+    pub memory_budget: Size,
+
     /// Port never to expose. Repeatable.
     #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub denied_ports: Vec<u16>,
@@ -104,6 +118,36 @@ impl RunArguments {
             token: TokenSource::File(self.token_file),
             ports: Arc::new(ports),
             lanes: self.lanes,
+            memory_budget: self.memory_budget.0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(more: &[&str]) -> Result<RunArguments, clap::Error> {
+        // Any file will do: it is read when the agent dials.
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let fixed = ["workspace-agent", "run", "--gateway", "http://localhost:8081", "--token-file", file];
+        let Cli { command: Command::Run(arguments) } = Cli::try_parse_from(fixed.iter().chain(more))?;
+        Ok(arguments)
+    }
+
+    #[test]
+    fn memory_budget_is_what_the_agents_sessions_share() {
+        for (more, bytes) in [(&[][..], MEMORY_BUDGET_BYTES), (&["--memory-budget", "4MiB"], 4 << 20)] {
+            let options = run(more).expect("arguments").options().expect("options");
+            assert_eq!(options.agent().budget.limit(), bytes);
+        }
+    }
+
+    #[test]
+    fn memory_budget_that_is_none_is_refused_with_what_would_be_accepted() {
+        for (value, wrong) in [("4 MB", "64 KiB, 8MiB, 1 GiB"), ("1KiB", "must be from 1MiB to 1024GiB")] {
+            let error = run(&["--memory-budget", value]).expect_err(value).to_string();
+            assert!(error.contains("--memory-budget") && error.contains(wrong), "{error}");
+        }
     }
 }

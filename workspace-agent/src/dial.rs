@@ -24,13 +24,12 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
 use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
-use tunnel_proto::limit::{OPEN_CREDIT_BYTES, SESSION_BUDGET_BYTES};
+use tunnel_proto::limit::{OPEN_CREDIT_BYTES, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
-use self::decide::LINK_HELD;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 pub use self::proxy::{BadProxy, Proxy};
@@ -40,11 +39,14 @@ use self::carried::Carried;
 use self::link::Connection;
 use crate::{Ports, TokenSource};
 
-/// How long a gateway may take to answer a Hello.
+/// How long a gateway may take to answer a Hello while there is no session to save.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a closing session may take to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long an agent that is asked to stop may take to say so, if its session has no link at that moment.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why an agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
@@ -165,6 +167,10 @@ impl<N: Network> Agent<N> {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
         let mut carried = None;
         let result = self.keep_up(&mut carried, &stop).await;
+        if result.is_ok() && carried.as_ref().is_some_and(|carried| carried.session.is_detached()) {
+            // Boxed: another dial in here would double what an agent takes for as long as it runs.
+            Box::pin(self.say_goodbye(&mut carried, &stop)).await;
+        }
         if let Some(carried) = carried {
             let session = carried.session.clone();
             carried.end(Reason::Shutdown).await;
@@ -180,11 +186,10 @@ impl<N: Network> Agent<N> {
             let started = Instant::now();
             (self.observer)(AgentEvent::Dialing);
             // Hears of `stop` itself: a session that is up still has to say goodbye.
-            let Some((failure, up)) = self.one_link(carried, stop).await? else { return Ok(()) };
+            let Some((failure, up)) = self.one_link(carried, stop, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
             failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            let held = matches!(failure, DialFailure::LinkLost) && up >= LINK_HELD;
-            if held || matches!(failure, DialFailure::Drained { .. }) {
+            if failure.is_of_link_that_held(up) || matches!(failure, DialFailure::Drained { .. }) {
                 // It was no failure to get there; what follows is counted anew.
                 failures = 0;
             }
@@ -203,9 +208,9 @@ impl<N: Network> Agent<N> {
                         "not connected, dialing again"
                     );
                     (self.observer)(AgentEvent::Redialing { after, cause: &cause });
-                    tokio::select! {
-                        () = stop.cancelled() => return Ok(()),
-                        () = tokio::time::sleep(after) => {}
+                    let waiting = stop.run_until_cancelled(tokio::time::sleep(after));
+                    if Carried::serving(carried.as_mut(), &self.network, waiting).await.is_none() {
+                        return Ok(());
                     }
                 }
             }
@@ -221,18 +226,38 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// Dials once and serves until the link ends. `None` when it was asked to stop; else why it ended and how long it
-    /// was up.
+    /// Tells the gateway over one last link that nobody comes back for the session: it would keep users waiting until the
+    /// grace is over. Whoever does not get there in time leaves without a word.
+    async fn say_goodbye(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) {
+        // A lane ends with its session, whose own agent says so.
+        if self.join.is_some() {
+            return;
+        }
+        (self.observer)(AgentEvent::Dialing);
+        let never = CancellationToken::new();
+        // It dials although it was asked to stop, and closes what it dialed for because of that.
+        let last = self.one_link(carried, &never, stop);
+        if tokio::time::timeout(GOODBYE_TIMEOUT, last).await.is_err() {
+            warn!("the gateway could not be told in time that this agent stops");
+        }
+    }
+
+    /// Dials once, unless it is told to give that up, and serves until the link ends or it was asked to stop: `None`
+    /// then, and else why it ended and how long it was up.
     async fn one_link(
         &mut self,
         carried: &mut Option<Carried>,
+        give_up: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Option<(DialFailure, Duration)>, Ended> {
         let token = read_token(&self.token).await?;
         let network = self.network.clone();
         let plan = self.memory.plan(self.transport);
-        let dialing = link::dial(&*network, plan, &token, self.hello(carried.as_ref()));
-        let Some(dialed) = stop.run_until_cancelled(dialing).await else { return Ok(None) };
+        let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
+        // Boxed: it is large, passes through hands, and is soon over.
+        let dialing = Box::pin(link::dial(&*network, plan, &token, self.hello(carried.as_ref()), patience));
+        let dialing = Carried::serving(carried.as_mut(), &network, give_up.run_until_cancelled(dialing));
+        let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // It may have run out of time meanwhile.
         self.forget_ended(carried).await;
@@ -263,7 +288,7 @@ impl<N: Network> Agent<N> {
             default_port: self.ports.default,
             // Also beside a resume: a lane that cannot go on must not become a session of its own.
             join: self.join.clone(),
-            lanes: if self.join.is_some() { 1 } else { self.lanes },
+            lanes: self.lanes,
         }
     }
 

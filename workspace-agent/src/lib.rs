@@ -8,10 +8,14 @@ pub mod ports;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tunnel_proto::limit::LANES_MAX;
+use tunnel_proto::limit::{LANES_MAX, SESSION_BUDGET_BYTES};
+use tunnel_proto::mux::ReplicaBudget;
 
 pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine, Transport};
 pub use self::ports::Ports;
+
+/// What an agent's sessions may hold in memory where nobody says otherwise, in bytes.
+pub const MEMORY_BUDGET_BYTES: u64 = SESSION_BUDGET_BYTES;
 
 /// What an agent needs to know.
 #[derive(Clone, Debug)]
@@ -26,15 +30,18 @@ pub struct Options {
     pub ports: Arc<Ports>,
     /// Links that its session should have, 1 to [`LANES_MAX`].
     pub lanes: u32,
+    /// What its sessions may hold in memory, together, in bytes.
+    pub memory_budget: u64,
 }
 
 impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<Machine> {
-        let Self { gateway, transport, token, ports, lanes } = self;
+        let Self { gateway, transport, token, ports, lanes, memory_budget } = self;
         let network = Machine { gateway, ports: ports.clone() };
-        Agent { transport, lanes: lanes.clamp(1, LANES_MAX), ..Agent::new(network, token, ports) }
+        let lanes = lanes.clamp(1, LANES_MAX);
+        Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, ports) }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::str::FromStr;
 
+use gateway::model::Scheme;
 use http::Uri;
 use thiserror::Error;
-
-use crate::target::Scheme;
 
 /// Why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

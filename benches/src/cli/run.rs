@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use gateway::model::Scheme;
 use tokio_util::sync::CancellationToken;
 
 use super::address::Address;
@@ -19,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::peer::compare::{Generator, Plan, Work, compare};
 use crate::peer::meter::Trees;
 use crate::peer::subject::Subject;
-use crate::profile::{self, Context, ProfileName};
+use crate::profile::{self, Context, ProfileName, idle};
 use crate::relay::LinkSpec;
 use crate::report;
 use crate::target::{Target, TlsClient};
@@ -28,8 +29,8 @@ use crate::units::{self, Rate};
 /// Variable with the user's token.
 const TOKEN_VARIABLE: &str = "LOADLAB_TOKEN";
 
-/// Agents of a profile that has many, unless told otherwise.
-const AGENTS_DEFAULT: usize = 1000;
+/// Agents of a storm, unless told otherwise.
+const STORM_AGENTS: usize = 1000;
 
 /// How long a comparison waits for an idle machine before each subject.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,6 +42,17 @@ pub(super) enum Output {
     Text,
     /// For programs.
     Json,
+}
+
+/// Where the lab's own gateway speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Encrypted {
+    /// Towards users and towards agents.
+    Both,
+    /// Towards agents.
+    Link,
+    /// Towards users.
+    Users,
 }
 
 /// What `loadlab run` is told.
@@ -84,9 +96,9 @@ pub struct RunArgs {
     /// Start a gateway, an agent and the app for this run
     #[arg(long = "self", id = "own", conflicts_with_all = ["gateway", "workspace_url", "token_file", "ca_file"], help_heading = "Own gateway")]
     own: bool,
-    /// With TLS for users and agents
-    #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], help_heading = "Own gateway")]
-    tls: bool,
+    /// With TLS for users and agents; `link` is what peers with an encrypted link do
+    #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "both", value_name = "WHERE", help_heading = "Own gateway")]
+    tls: Option<Encrypted>,
     /// Parallel links of the agent's session
     #[arg(long, requires = "own", conflicts_with_all = ["gateway", "workspace_url"], default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16), help_heading = "Own gateway")]
     lanes: u16,
@@ -207,10 +219,21 @@ impl RunArgs {
 
     /// Returns the lab that `--self` asks for.
     fn lab(&self, load: &LoadSpec) -> anyhow::Result<LabSpec> {
-        let has_fleet = matches!(self.profile, ProfileName::Idle | ProfileName::Storm);
-        let agents = load.setting("agents", if has_fleet { AGENTS_DEFAULT } else { 0 })?;
-        let config: BTreeMap<String, String> = self.config.iter().cloned().collect();
-        Ok(LabSpec { tls: self.tls, lanes: self.lanes, link: self.link, workspaces: agents + 1, config })
+        let (workspaces, mut config) = if self.profile == ProfileName::Idle {
+            idle::needs(load)?
+        } else {
+            let agents = if self.profile == ProfileName::Storm { STORM_AGENTS } else { 0 };
+            (load.setting("agents", agents)? + 1, BTreeMap::new())
+        };
+        config.extend(self.config.iter().cloned());
+        Ok(LabSpec {
+            users_tls: matches!(self.tls, Some(Encrypted::Both | Encrypted::Users)),
+            link_tls: matches!(self.tls, Some(Encrypted::Both | Encrypted::Link)),
+            lanes: self.lanes,
+            link: self.link,
+            workspaces,
+            config,
+        })
     }
 
     /// Returns where a deployment's users go.
@@ -225,8 +248,8 @@ impl RunArgs {
             .parse()
             .map_err(|error| BadConfig(format!("{host} is no host: {error}")))?;
         let tls = match address.scheme {
-            crate::target::Scheme::Http => None,
-            crate::target::Scheme::Https => {
+            Scheme::Http => None,
+            Scheme::Https => {
                 let client = TlsClient::trusting(self.ca_file.as_deref(), name.certified());
                 Some(client.map_err(|error| BadConfig(format!("{error:#}")))?)
             }
@@ -285,6 +308,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
     if arguments.own {
         live.phase("starting gateway, agent and app");
         let spec = arguments.lab(&context.load)?;
+        context.subject = Subject::gateway(spec.clone()).name().to_owned();
         let Some(lab) = stop.run_until_cancelled(Box::pin(Lab::start(spec))).await else {
             anyhow::bail!("interrupted before anything was measured");
         };
@@ -372,3 +396,6 @@ fn tell(arguments: &RunArgs, outcomes: &[Outcome]) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

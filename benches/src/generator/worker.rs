@@ -238,18 +238,41 @@ async fn tick(recorder: Rc<RefCell<Recorder>>, window: Window) {
 /// Measures which part of the measured time this thread wanted a processor.
 async fn measure(busy: Rc<Cell<f64>>, window: Window, stop: CancellationToken) {
     sleep_until(window.begin).await;
-    let (begin, before) = (Instant::now(), wanted());
+    let before = wanted();
+    // Whatever kept this task from its time was work of the thread.
+    let late = Instant::now().saturating_duration_since(window.begin);
     loop {
         // Kept up to date, for a run that is interrupted.
         let until = (Instant::now() + Duration::from_millis(250)).min(window.end);
         let is_stopped = stop.run_until_cancelled(sleep_until(until)).await.is_none();
         let now = Instant::now();
         if let (Some(before), Some(after)) = (before, wanted()) {
-            let wall = now.saturating_duration_since(begin).as_secs_f64();
-            busy.set(if wall > 0.0 { (after.saturating_sub(before).as_secs_f64() / wall).min(1.0) } else { 0.0 });
+            let wall = now.saturating_duration_since(window.begin).as_secs_f64();
+            let wanted = late + after.saturating_sub(before);
+            busy.set(if wall > 0.0 { (wanted.as_secs_f64() / wall).min(1.0) } else { 0.0 });
         }
         if is_stopped || now >= window.end {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn thread_that_worked_through_the_whole_window_was_busy() {
+        let (busy, begin) = (Rc::new(Cell::new(0.0)), Instant::now());
+        let window = Window { begin: begin + Duration::from_millis(1), end: begin + Duration::from_millis(20) };
+        let work = async {
+            // The watch waits for the window already, and is not let in before its end.
+            yield_now().await;
+            while Instant::now() < window.end + Duration::from_millis(5) {
+                std::hint::spin_loop();
+            }
+        };
+        tokio::join!(measure(busy.clone(), window, CancellationToken::new()), work);
+        assert!(busy.get() > 0.9, "{}", busy.get());
     }
 }

@@ -11,6 +11,7 @@ use super::meter::Trees;
 use super::program::{Invocation, Process, free_address, wait_for_listener};
 use super::{Peer, find};
 use crate::lab::{Lab, LabSpec};
+use crate::results::rows::{OURS, OURS_TLS, OURS_TLS_BOTH, OURS_TLS_USERS};
 use crate::target::Target;
 
 /// One subject of a comparison.
@@ -28,10 +29,15 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Makes the gateway as a subject: `gateway`, or `gateway-tls` if its link is encrypted.
+    /// Makes the gateway as a subject, named after what is encrypted: nothing, the link as that of peers is, or more.
     #[must_use]
     pub fn gateway(spec: LabSpec) -> Self {
-        let name = if spec.tls { "gateway-tls" } else { "gateway" };
+        let name = match (spec.users_tls, spec.link_tls) {
+            (false, false) => OURS,
+            (false, true) => OURS_TLS,
+            (true, false) => OURS_TLS_USERS,
+            (true, true) => OURS_TLS_BOTH,
+        };
         Self::Gateway { name: name.to_owned(), spec }
     }
 

@@ -10,7 +10,7 @@ use super::http::get;
 use crate::client::Client;
 use crate::clock::float;
 use crate::failure::Failure;
-use crate::generator::{self, Kind, Post, Work};
+use crate::generator::{self, Kept, Kind, Post, Work};
 use crate::outcome::{Latency, Outcome};
 use crate::profile::Context;
 use crate::stats::{Bytes, histogram, record};
@@ -56,21 +56,11 @@ impl Work for Downloads {
     }
 
     async fn serve(&self, client: Client, post: &Post) {
-        let mut kept = Some(client);
+        let mut kept = Kept::new(client);
         while let Some(intended) = post.next().await {
             let sent = post.sending(intended);
-            let attempt = async {
-                let mut client = match kept.take() {
-                    Some(client) => client,
-                    None => self.connect().await?,
-                };
-                let result = self.download(&mut client, post, intended).await;
-                if !result.is_err_and(|failure| failure.lost) {
-                    kept = Some(client);
-                }
-                result
-            };
-            let result = attempt.await;
+            let transfer = async |client: &mut Client| self.download(client, post, intended).await;
+            let result = kept.exchange(in_time(post, self.connect()), transfer).await;
             post.ended(intended, sent, result).await;
         }
     }
@@ -93,6 +83,14 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     }
     bulk_figures(&mut outcome);
     Ok(outcome)
+}
+
+/// Opens a connection no longer than an exchange may take.
+pub(super) async fn in_time(
+    post: &Post,
+    connecting: impl Future<Output = Result<Client, Failure>>,
+) -> Result<Client, Failure> {
+    timeout(post.timeout(), connecting).await.map_err(|_elapsed| Failure::lost("connect_timeout"))?
 }
 
 /// Adds what a transfer is judged by.

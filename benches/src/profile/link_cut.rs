@@ -91,7 +91,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let mut outcome = context.outcome(collector.finish(Instant::now()));
     outcome.usage = usage;
     let rtt_ms = lab.link().map_or(0.0, |link| (link.spec().delay * 2).as_secs_f64() * 1e3);
-    report(&mut outcome, &tally, &breaks, Link { rtt_ms, tls: lab.spec().tls, redial_max_ms });
+    report(&mut outcome, &tally, &breaks, Link { rtt_ms, tls: lab.spec().link_tls, redial_max_ms });
     Ok(outcome)
 }
 

@@ -1,6 +1,7 @@
 //! A quiet WebSocket that says something every 100 ms, alone and beside bulk transfers that fill the link.
 //!
-//! Figures are the quiet channel's round trips. With the lab's own link, the same load then goes through a tunnel
+//! Figures are the quiet channel's round trips. `link_queue_ms` is how much of what is added may be the link's own queue,
+//! which bulk transfers fill whatever the tunnel does, and which each round trip passes in one direction. With the lab's own link, the same load then goes through a tunnel
 //! without a scheduler ([`Fifo`]), for comparison.
 //!
 //! Settings: `downloads=8`, `uploads=0`, `every_ms=100`, `fifo=1`.
@@ -77,6 +78,9 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
         ("bulk_mbit_s", found.bulk_mbit_s),
     ] {
         figure(&mut outcome, key, value);
+    }
+    if let Some(queue) = link.and_then(|link| link.full_queue()) {
+        figure(&mut outcome, "link_queue_ms", queue.as_secs_f64() * 1e3);
     }
     if let Some(rate) = link.and_then(|link| link.rate_bits) {
         figure(&mut outcome, "bulk_share_of_link", found.bulk_mbit_s * 1e6 / float(rate));

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use serde::Deserialize;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::download::bulk_figures;
+use super::download::{bulk_figures, in_time};
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::generator::{self, Kind, Post, Work};
+use crate::generator::{self, Kept, Kind, Post, Work};
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::profile::Context;
@@ -105,24 +105,12 @@ impl Work for Uploads {
     }
 
     async fn serve(&self, client: Client, post: &Post) {
-        let mut kept = Some(client);
+        let mut kept = Kept::new(client);
         while let Some(intended) = post.next().await {
             let sent = post.sending(intended);
             let taken = Arc::new(AtomicU64::new(0));
-            let attempt = async {
-                let mut client = match kept.take() {
-                    Some(client) => client,
-                    None => {
-                        let connecting = timeout(post.timeout(), self.connect()).await;
-                        connecting.map_err(|_| Failure::lost("connect_timeout"))??
-                    }
-                };
-                let result = self.upload(&mut client, &taken).await;
-                if !result.is_err_and(|failure| failure.lost) {
-                    kept = Some(client);
-                }
-                result
-            };
+            let transfer = async |client: &mut Client| self.upload(client, &taken).await;
+            let attempt = kept.exchange(in_time(post, self.connect()), transfer);
             let result = Self::counting(post, &taken, attempt).await;
             post.ended(intended, sent, result).await;
         }

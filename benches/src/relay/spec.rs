@@ -82,6 +82,13 @@ impl LinkSpec {
         Some(self.bytes_in(self.queue / 4).clamp(SOCKET_BYTES_MIN, SOCKET_BYTES_MAX))
     }
 
+    /// Returns how long bytes wait before a full link: its own queue, and the receive window, which the kernel makes twice
+    /// what it is told. Shorter than [`SOCKET_BYTES_MIN`] allows it does not become; `None` for a link without a rate.
+    #[must_use]
+    pub fn full_queue(&self) -> Option<Duration> {
+        Some(self.own_queue() + self.time_of(self.receive_buffer_bytes()?.saturating_mul(2)))
+    }
+
     /// Returns the send buffer of the relay's sockets; `None` leaves it to the kernel. Two milliseconds: a slow receiver
     /// is felt by the sender, and a burst of one timer tick still fits.
     #[must_use]
@@ -256,7 +263,12 @@ mod tests {
         assert_eq!(spec.held_bytes_max(), 125_000);
         assert_eq!(spec.receive_buffer_bytes(), Some(6_250));
         assert_eq!(spec.piece_bytes(), PACKET_BYTES);
+        assert_eq!(spec.full_queue(), Some(spec.queue));
+        let short = LinkSpec { queue: Duration::from_millis(2), ..spec };
+        let window = Duration::from_micros(4_672);
+        assert_eq!(short.full_queue(), Some(Duration::from_millis(1) + window), "four packets, twice");
         let unlimited = LinkSpec::default();
+        assert_eq!(unlimited.full_queue(), None);
         assert_eq!(unlimited.time_of(1 << 30), Duration::ZERO);
         assert_eq!(unlimited.receive_buffer_bytes(), None);
     }

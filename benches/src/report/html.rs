@@ -1,7 +1,7 @@
 //! The report as one page that needs nothing else: style and charts are in it.
 
 use super::chart::{Axis, Series, lines};
-use super::{ratios, words};
+use super::words::{self, Table};
 use crate::clock::float;
 use crate::outcome::{Latency, Outcome, Second};
 use crate::units::{show_bytes, show_count, show_micros};
@@ -30,20 +30,19 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
-    let mut rows = rows.into_iter().peekable();
-    if rows.peek().is_none() {
+fn table(out: &mut String, table: &Table) {
+    if table.rows.is_empty() {
         return;
     }
     *out += "<div class=\"scroll\"><table>\n<thead><tr>";
-    for name in head {
+    for name in &table.head {
         out.push_str(&format!("<th>{}</th>", escape(name)));
     }
     *out += "</tr></thead>\n<tbody>\n";
-    for row in rows {
+    for row in &table.rows {
         *out += "<tr>";
         for cell in row {
-            out.push_str(&format!("<td>{}</td>", escape(&cell)));
+            out.push_str(&format!("<td>{}</td>", escape(cell)));
         }
         *out += "</tr>\n";
     }
@@ -59,7 +58,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
          <body>\n<main>\n<h1>Load report</h1>\n"
     );
     if let Some(first) = outcomes.first() {
-        let (date, machine) = (words::date(first.started_unix_ms), words::machine(first));
+        let (date, machine) = (words::date(first), words::machine(first));
         out.push_str(&format!("<p class=\"quiet\">{}. {}.</p>\n", escape(&date), escape(&machine)));
     }
     comparison(&mut out, outcomes);
@@ -78,18 +77,13 @@ pub fn page(outcomes: &[Outcome]) -> String {
 }
 
 fn comparison(out: &mut String, outcomes: &[Outcome]) {
-    let rows = ratios::rows(outcomes);
-    if rows.is_empty() {
+    let ratios = words::comparison(outcomes);
+    if ratios.rows.is_empty() {
         return;
     }
     *out += "<h2>Ratios</h2>\n<p class=\"quiet\">Median of rounds (smallest–largest). Above 1 is better for carried and bytes, \
              below 1 for latency and CPU.</p>\n";
-    let head = ["profile", "ratio of", "carried/s", "bytes/s", "p50", "p99", "CPU per exchange"];
-    let rows = rows.into_iter().map(|row| {
-        let spreads = [row.carried, row.bytes, row.p50, row.p99, row.cpu].map(ratios::show);
-        [vec![row.profile.to_owned(), format!("{} / {}", row.subject, row.other)], spreads.to_vec()].concat()
-    });
-    table(out, &head, rows);
+    table(out, &ratios);
 }
 
 fn section(out: &mut String, outcome: &Outcome) {
@@ -108,24 +102,15 @@ fn section(out: &mut String, outcome: &Outcome) {
         let kept = if check.passed { "✓ kept" } else { "✗ missed" };
         vec![check.name.clone(), check.bound.clone(), check.measured.clone(), kept.to_owned()]
     });
-    table(out, &["objective", "bound", "measured", ""], checks);
+    table(out, &Table { head: vec!["objective", "bound", "measured", ""], rows: checks.collect() });
     *out += "<div class=\"charts\">\n";
     *out += &percentile_chart(outcome);
     *out += &rate_chart(outcome);
     *out += &latency_chart(whole(outcome));
     *out += "</div>\n";
-    let latencies = words::latencies(outcome).into_iter();
-    let head: Vec<&str> = std::iter::once("latency").chain(words::PERCENTILES).collect();
-    table(
-        out,
-        &head,
-        latencies.map(|(name, latency)| [vec![name.to_owned()], words::percentiles(latency).to_vec()].concat()),
-    );
-    table(out, &["failed", "count"], outcome.failed.iter().map(|(why, count)| vec![why.clone(), count.to_string()]));
-    let figures = outcome.figures.iter();
-    table(out, &["figure", ""], figures.map(|(key, value)| vec![words::figure_name(key), words::figure(*value)]));
-    table(out, &["used", ""], words::usage(outcome).into_iter().map(|(name, value)| vec![name, value]));
-    table(out, &["load", ""], words::load(outcome).into_iter().map(|(name, value)| vec![name.to_owned(), value]));
+    for part in words::details(outcome) {
+        table(out, &part);
+    }
 }
 
 /// Draws latency over percentiles: each step to the right is a tenth of what is left.

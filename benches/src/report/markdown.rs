@@ -1,6 +1,6 @@
 //! The report in Markdown.
 
-use super::{ratios, words};
+use super::words::{self, Table};
 use crate::outcome::Outcome;
 
 /// Lets a text stand in a cell or a line.
@@ -18,14 +18,13 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
-    let mut rows = rows.into_iter().peekable();
-    if rows.peek().is_none() {
+fn table(out: &mut String, table: &Table) {
+    if table.rows.is_empty() {
         return;
     }
-    out.push_str(&format!("\n| {} |\n", head.join(" | ")));
-    out.push_str(&format!("|{}\n", " --- |".repeat(head.len())));
-    for row in rows {
+    out.push_str(&format!("\n| {} |\n", table.head.join(" | ")));
+    out.push_str(&format!("|{}\n", " --- |".repeat(table.head.len())));
+    for row in &table.rows {
         let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
@@ -36,18 +35,9 @@ fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<Str
 pub fn page(outcomes: &[Outcome]) -> String {
     let mut out = "# Load report\n".to_owned();
     if let Some(first) = outcomes.first() {
-        out.push_str(&format!(
-            "\n{}. {}.\n",
-            escape(&words::date(first.started_unix_ms)),
-            escape(&words::machine(first))
-        ));
+        out.push_str(&format!("\n{}. {}.\n", escape(&words::date(first)), escape(&words::machine(first))));
     }
-    let ratios = ratios::rows(outcomes).into_iter().map(|row| {
-        let spreads = [row.carried, row.bytes, row.p50, row.p99, row.cpu].map(ratios::show);
-        [vec![row.profile.to_owned(), format!("{} / {}", row.subject, row.other)], spreads.to_vec()].concat()
-    });
-    let head = ["profile", "ratio of", "carried/s", "bytes/s", "p50", "p99", "CPU per exchange"];
-    table(&mut out, &head, ratios);
+    table(&mut out, &words::comparison(outcomes));
     for outcome in outcomes {
         section(&mut out, outcome);
     }
@@ -68,20 +58,9 @@ fn section(out: &mut String, outcome: &Outcome) {
     for warning in outcome.verdict.warnings.iter().chain(&outcome.notes) {
         out.push_str(&format!("\n> {}\n", escape(warning)));
     }
-    let latencies = words::latencies(outcome);
-    let head: Vec<&str> = std::iter::once("latency").chain(words::PERCENTILES).collect();
-    table(
-        out,
-        &head,
-        latencies
-            .iter()
-            .map(|(name, latency)| [vec![(*name).to_owned()], words::percentiles(latency).to_vec()].concat()),
-    );
-    let pair = |(name, value): (&str, String)| vec![name.to_owned(), value];
-    table(out, &["result", ""], words::headline(outcome).into_iter().map(pair));
-    table(out, &["failed", "count"], outcome.failed.iter().map(|(why, count)| vec![why.clone(), count.to_string()]));
-    let figures = outcome.figures.iter();
-    table(out, &["figure", ""], figures.map(|(key, value)| vec![words::figure_name(key), words::figure(*value)]));
-    table(out, &["used", ""], words::usage(outcome).into_iter().map(|(name, value)| vec![name, value]));
-    table(out, &["load", ""], words::load(outcome).into_iter().map(pair));
+    let headline = words::headline(outcome).into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    table(out, &Table { head: vec!["result", ""], rows: headline.collect() });
+    for part in words::details(outcome) {
+        table(out, &part);
+    }
 }

@@ -1,6 +1,9 @@
 //! What all kinds of reports say, before it is dressed.
 
-use crate::clock::float;
+use std::time::Duration;
+
+use super::ratios;
+use crate::clock::{float, minute};
 use crate::outcome::{Latency, Outcome};
 use crate::units::{show_bytes, show_count, show_micros};
 use crate::verdict::Judgement;
@@ -50,7 +53,7 @@ fn per_second(bytes: u64, seconds: f64) -> String {
 }
 
 /// Returns what was asked for.
-pub(super) fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
+fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let load = &outcome.load;
     let arrivals = format!("{:?}", load.arrivals).to_lowercase();
     let mut rows = vec![
@@ -69,6 +72,11 @@ pub(super) fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// Returns when the run began.
+pub(super) fn date(outcome: &Outcome) -> String {
+    minute(Duration::from_millis(outcome.started_unix_ms))
+}
+
 /// Returns where the load was made.
 pub(super) fn machine(outcome: &Outcome) -> String {
     let machine = &outcome.machine;
@@ -83,7 +91,7 @@ pub(super) fn machine(outcome: &Outcome) -> String {
 }
 
 /// Returns the three distributions with what they mean.
-pub(super) fn latencies(outcome: &Outcome) -> Vec<(&'static str, &Latency)> {
+fn latencies(outcome: &Outcome) -> Vec<(&'static str, &Latency)> {
     let all = [
         ("from intended start", &outcome.latency),
         ("from actual send", &outcome.service),
@@ -93,7 +101,7 @@ pub(super) fn latencies(outcome: &Outcome) -> Vec<(&'static str, &Latency)> {
 }
 
 /// Returns the percentiles of a distribution in columns.
-pub(super) fn percentiles(latency: &Latency) -> [String; 7] {
+fn percentiles(latency: &Latency) -> [String; 7] {
     let show = |value: u64| show_micros(float(value));
     [
         latency.count.to_string(),
@@ -107,10 +115,53 @@ pub(super) fn percentiles(latency: &Latency) -> [String; 7] {
 }
 
 /// Names of the columns of [`percentiles`].
-pub(super) const PERCENTILES: [&str; 7] = ["count", "p50", "p90", "p99", "p99.9", "max", "mean"];
+const PERCENTILES: [&str; 7] = ["count", "p50", "p90", "p99", "p99.9", "max", "mean"];
+
+/// A table: what its columns are called, and its rows.
+pub(super) struct Table {
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&'static str], rows: impl Iterator<Item = Vec<String>>) -> Self {
+        Self { head: head.to_vec(), rows: rows.collect() }
+    }
+
+    /// Makes a table of names with a value each.
+    fn pairs(what: &'static str, value: &'static str, rows: impl Iterator<Item = (String, String)>) -> Self {
+        Self::new(&[what, value], rows.map(|(name, value)| vec![name, value]))
+    }
+}
+
+/// Returns the ratios of the subjects of a comparison; no rows if there is only one.
+pub(super) fn comparison(outcomes: &[Outcome]) -> Table {
+    let head = ["profile", "ratio of", "carried/s", "bytes/s", "p50", "p99", "CPU per exchange"];
+    let rows = ratios::rows(outcomes).into_iter().map(|row| {
+        let spreads = [row.carried, row.bytes, row.p50, row.p99, row.cpu].map(ratios::show);
+        [vec![row.profile.to_owned(), format!("{} / {}", row.subject, row.other)], spreads.to_vec()].concat()
+    });
+    Table::new(&head, rows)
+}
+
+/// Returns what a run found, in tables; some have no rows.
+pub(super) fn details(outcome: &Outcome) -> Vec<Table> {
+    let named = |(name, value): (&str, String)| (name.to_owned(), value);
+    let latencies = latencies(outcome).into_iter();
+    let latencies = latencies.map(|(name, latency)| [vec![name.to_owned()], percentiles(latency).to_vec()].concat());
+    let failed = outcome.failed.iter().map(|(why, count)| (why.clone(), count.to_string()));
+    let figures = outcome.figures.iter().map(|(key, value)| (figure_name(key), figure(*value)));
+    vec![
+        Table::new(&[&["latency"], &PERCENTILES[..]].concat(), latencies),
+        Table::pairs("failed", "count", failed),
+        Table::pairs("figure", "", figures),
+        Table::pairs("used", "", usage(outcome).into_iter()),
+        Table::pairs("load", "", load(outcome).into_iter().map(named)),
+    ]
+}
 
 /// Returns what the subject's processes used.
-pub(super) fn usage(outcome: &Outcome) -> Vec<(String, String)> {
+fn usage(outcome: &Outcome) -> Vec<(String, String)> {
     let Some(usage) = &outcome.usage else {
         return Vec::new();
     };
@@ -142,7 +193,7 @@ pub(super) fn usage(outcome: &Outcome) -> Vec<(String, String)> {
 }
 
 /// Returns a figure with at most four digits that mean something.
-pub(super) fn figure(value: f64) -> String {
+fn figure(value: f64) -> String {
     if !value.is_finite() {
         "–".to_owned()
     } else if value.fract() == 0.0 && value.abs() < 1e15 {
@@ -155,7 +206,7 @@ pub(super) fn figure(value: f64) -> String {
 }
 
 /// Returns the name of a figure: `added_p99_ms` is `added p99, ms`.
-pub(super) fn figure_name(key: &str) -> String {
+fn figure_name(key: &str) -> String {
     const UNITS: [&str; 11] =
         ["ms", "us", "s", "bytes", "kib", "mib", "mb_per_s", "mbit_per_s", "per_s", "percent", "count"];
     let unit = UNITS
@@ -171,22 +222,6 @@ pub(super) fn figure_name(key: &str) -> String {
         }
         (None, None) => key.replace('_', " "),
     }
-}
-
-/// Returns a date and time of the world's clock.
-pub(super) fn date(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (days, in_day) = (seconds / 86_400, seconds % 86_400);
-    // Days are counted from 1 March of year 0, so that a leap day is the last of its year.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", in_day / 3600, in_day / 60 % 60)
 }
 
 /// Returns the summary for a terminal.
@@ -221,21 +256,6 @@ pub(super) fn text(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn date_is_that_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01 00:00 UTC"),
-            (951_782_400, "2000-02-29 00:00 UTC"),
-            (951_868_799, "2000-02-29 23:59 UTC"),
-            (1_709_251_200, "2024-03-01 00:00 UTC"),
-            (4_107_542_399, "2100-02-28 23:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00 UTC"),
-            (1_795_219_200, "2026-11-21 00:00 UTC"),
-        ] {
-            assert_eq!(date(seconds * 1000), expected);
-        }
-    }
 
     #[test]
     fn figure_name_tells_the_unit_apart() {

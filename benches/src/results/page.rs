@@ -6,7 +6,7 @@ use std::iter;
 
 use super::accounts::Accounts;
 use super::book::{Book, Section};
-use super::rows::{Line, OURS, OURS_TLS, ROWS, Row, SHAPE, title};
+use super::rows::{Line, OURS, OURS_TLS, OURS_TLS_BOTH, ROWS, Row, SHAPE, title};
 
 /// The command that writes the page.
 const COMMAND: &str = "loadlab results";
@@ -42,7 +42,8 @@ fn introduction(book: &Book) -> String {
          A figure is the median over the rounds with (smallest–largest). A ratio is taken between two subjects within each \
          round and only then over the rounds, because the same program differs by 15 to 40 % between hours on a shared \
          machine; figures of different runs are not to be compared. `{OURS}` has a plain link between gateway and agent, \
-         `{OURS_TLS}` one with TLS 1.3. Everything runs on one machine: load, gateway, agent and app share its processors."
+         `{OURS_TLS}` one with TLS 1.3; users are plain with both, as they are with peers, and only `{OURS_TLS_BOTH}` encrypts \
+         their side too. Everything runs on one machine: load, gateway, agent and app share its processors."
     );
     if book.sections.values().any(|section| section.quick) {
         text.push_str("\n\n**Sections marked «quick» come from a short run: they show that everything works, not how fast it is.**");

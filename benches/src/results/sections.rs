@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::book::Section;
 use super::idle;
-use super::rows::{BY_HOST, DIRECT, OURS, OURS_TLS, SHAPE, SHAPE_TLS};
+use super::rows::{BY_HOST, DIRECT, OURS, OURS_TLS, OURS_TLS_BOTH, OURS_TLS_USERS, SHAPE, SHAPE_TLS};
 use crate::lab::LabSpec;
 use crate::live::Live;
 use crate::load::{Arrivals, LoadSpec, Slo};
@@ -21,6 +21,9 @@ use crate::units::Rate;
 
 /// How many WebSockets are held idle.
 const IDLE_WEBSOCKETS: usize = 1_000;
+
+/// The shorter of the two queues beside which a quiet channel is measured.
+const QUEUE_SHORT: Duration = Duration::from_millis(2);
 
 /// A body that no load reaches the end of too often: its start costs nothing then.
 const BULK_BYTES: u64 = 100 << 20;
@@ -129,13 +132,22 @@ async fn throughput(effort: &Effort) -> anyhow::Result<Section> {
 }
 
 /// Peers share the link by TCP's rules or in one connection; the profile adds a tunnel without a scheduler by itself.
+/// What waits in the link's own queue is the same for everybody and in nobody's hands: the gateway is measured once more
+/// with less of it.
 async fn quiet(effort: &Effort) -> anyhow::Result<Section> {
     let (subjects, missing) = subjects(&[OURS], &["nginx+ssh-R", "chisel", SHAPE], &effort.peers)?;
     let link = link(Some(20_000_000), Duration::from_millis(20), 0.0);
-    let work = lasting(own_work("noisy-neighbour", ProfileName::NoisyNeighbour), if effort.quick { 3 } else { 30 });
-    let mut section = compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds)).await?.section;
-    section.failures.extend(missing);
-    Ok(section)
+    let lasts = if effort.quick { 3 } else { 30 };
+    let work = lasting(own_work("noisy-neighbour", ProfileName::NoisyNeighbour), lasts);
+    let own = subjects.iter().take(1).cloned().collect();
+    let mut whole = compare(&plan(effort, subjects, vec![work], Some(link), effort.rounds)).await?.section;
+    whole.failures.extend(missing);
+    let mut work = lasting(own_work("noisy-neighbour-short", ProfileName::NoisyNeighbour), lasts);
+    set(&mut work, "fifo", 0);
+    let link = LinkSpec { queue: QUEUE_SHORT, ..link };
+    let short = compare(&plan(effort, own, vec![work], Some(link), effort.rounds)).await;
+    merge(&mut whole, "noisy-neighbour-short", short.map(|found| found.section));
+    Ok(whole)
 }
 
 async fn long_link(effort: &Effort) -> anyhow::Result<Section> {
@@ -184,20 +196,21 @@ async fn stalled(effort: &Effort) -> anyhow::Result<Section> {
 }
 
 /// Runs a profile that needs many agents on a lab that knows as many workspaces.
-async fn fleet(effort: &Effort, mut work: Work, agents: usize, tls: bool) -> anyhow::Result<Section> {
+async fn fleet(effort: &Effort, mut work: Work, agents: usize, link_tls: bool) -> anyhow::Result<Section> {
     set(&mut work, "agents", agents);
-    let subject = Subject::gateway(LabSpec { tls, workspaces: agents + 1, ..LabSpec::default() });
+    let subject = Subject::gateway(LabSpec { link_tls, workspaces: agents + 1, ..LabSpec::default() });
     Ok(compare(&plan(effort, vec![subject], vec![work], None, effort.rounds.min(3))).await?.section)
 }
 
 async fn memory(effort: &Effort) -> anyhow::Result<Section> {
     let agents = if effort.quick { 100 } else { 10_000 };
     let mut whole = Section::default();
-    for tls in [false, true] {
+    for link_tls in [false, true] {
         let work = lasting(own_work("idle-agents", ProfileName::Idle), if effort.quick { 1 } else { 10 });
-        merge(&mut whole, "idle-agents", fleet(effort, work, agents, tls).await);
+        merge(&mut whole, "idle-agents", fleet(effort, work, agents, link_tls).await);
     }
-    let (subjects, missing) = subjects(&[OURS, OURS_TLS], &[&[SHAPE][..], &BY_HOST].concat(), &effort.peers)?;
+    let gateways = [OURS, OURS_TLS, OURS_TLS_BOTH];
+    let (subjects, missing) = subjects(&gateways, &[&[SHAPE][..], &BY_HOST].concat(), &effort.peers)?;
     whole.failures.extend(missing);
     idle_websockets(effort, &subjects, &mut whole).await?;
     Ok(whole)
@@ -247,7 +260,11 @@ async fn idle_websockets(effort: &Effort, subjects: &[Subject], whole: &mut Sect
 
 /// Collects the subjects that are here; tells which are not, and why.
 fn subjects(gateways: &[&str], peers: &[&str], more: &[String]) -> anyhow::Result<(Vec<Subject>, Vec<String>)> {
-    let gateway = |name: &&str| Subject::gateway(LabSpec { tls: *name == OURS_TLS, ..LabSpec::default() });
+    let gateway = |name: &&str| {
+        let users_tls = [OURS_TLS_USERS, OURS_TLS_BOTH].contains(name);
+        let link_tls = [OURS_TLS, OURS_TLS_BOTH].contains(name);
+        Subject::gateway(LabSpec { users_tls, link_tls, ..LabSpec::default() })
+    };
     let mut chosen: Vec<Subject> = gateways.iter().map(gateway).collect();
     let everybody = more.iter().any(|name| name == "all");
     let more: Vec<&str> = if everybody {
@@ -332,6 +349,17 @@ mod tests {
         for name in known {
             assert!(ROWS.iter().any(|row| row.section == name), "{name} is on no row");
         }
+    }
+
+    #[test]
+    fn gateways_are_encrypted_as_their_names_say() {
+        for name in [OURS, OURS_TLS, OURS_TLS_USERS, OURS_TLS_BOTH] {
+            let (chosen, _) = subjects(&[name], &[], &[]).unwrap();
+            assert_eq!(chosen.iter().map(Subject::name).collect::<Vec<_>>(), [name]);
+        }
+        let (chosen, _) = subjects(&[OURS_TLS], &[], &[]).unwrap();
+        let [Subject::Gateway { spec, .. }] = &chosen[..] else { panic!("{chosen:?}") };
+        assert!(spec.link_tls && !spec.users_tls, "the same hop as that of {SHAPE_TLS}");
     }
 
     #[test]

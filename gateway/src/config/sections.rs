@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::Level;
-use tunnel_proto::limit::LANES_MAX;
+use tunnel_proto::limit::{
+    CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
+};
 
 use super::reader::Reader;
 use super::value::{
@@ -198,14 +200,14 @@ fn read_limits(reader: &mut Reader) -> Limits {
 
 fn read_tunnel(reader: &mut Reader) -> Tunnel {
     Tunnel {
-        window_initial: reader.take_within("tunnel.window_initial", 256 * KIB, KIB..=GIB, &SIZE),
-        window_max: reader.take_within("tunnel.window_max", 32 * MIB, KIB..=GIB, &SIZE),
-        session_budget: reader.take_within("tunnel.session_budget", 128 * MIB, KIB..=1024 * GIB, &SIZE),
+        window_initial: reader.take_within("tunnel.window_initial", u64::from(WINDOW_BYTES_INITIAL), KIB..=GIB, &SIZE),
+        window_max: reader.take_within("tunnel.window_max", u64::from(WINDOW_BYTES_MAX), KIB..=GIB, &SIZE),
+        session_budget: reader.take_within("tunnel.session_budget", SESSION_BUDGET_BYTES, KIB..=1024 * GIB, &SIZE),
         replica_budget: reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE),
-        channels_per_session: reader.take_within("tunnel.channels_per_session", 4096, 1..=1_000_000, &COUNT_32),
+        channels_per_session: reader.take_within("tunnel.channels_per_session", CHANNELS_MAX, 1..=1_000_000, &COUNT_32),
         keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
         keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),
-        resume_grace: reader.take("tunnel.resume_grace", Duration::from_secs(30), &DURATION),
+        resume_grace: reader.take("tunnel.resume_grace", RESUME_GRACE, &DURATION),
         lanes_max: reader.take_within("tunnel.lanes_max", 8, 1..=LANES_MAX, &COUNT_32),
     }
 }

@@ -142,7 +142,7 @@ impl Admission {
     /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the budget to share.
     fn lanes(&self, hello: &Hello, agreement: &Agreement) -> Result<(Lanes, Bytes, Arc<ReplicaBudget>), Refused> {
         let wanted = hello.lanes.min(self.tunnel.lanes_max);
-        if wanted < 2 || !agreement.features.iter().any(|name| name == FEATURE_LANES) {
+        if wanted < 2 || !agreement.has(FEATURE_LANES) {
             return Ok((Lanes::default(), Bytes::new(), self.budget.clone()));
         }
         let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(self.budget.clone()));
@@ -196,7 +196,7 @@ impl Admission {
 
     /// Returns whether a session may outlive its link.
     fn resumes(&self, agreement: &Agreement) -> bool {
-        !self.tunnel.resume_grace.is_zero() && agreement.features.iter().any(|name| name == FEATURE_RESUME)
+        !self.tunnel.resume_grace.is_zero() && agreement.has(FEATURE_RESUME)
     }
 
     /// Lets a session go on over the link that asks for it. `None` when there is no such session any more, so that the

@@ -18,6 +18,7 @@ use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
+use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission::{Admission, Candidate, RETRY_AFTER};
 use super::pacer::{Busy, Pacer};
@@ -46,8 +47,10 @@ pub struct AgentService {
     reflection: Reflection,
 }
 
-/// How long an agent waits for its turn; below what it waits for a Welcome.
-const TURN_PATIENCE: Duration = Duration::from_secs(8);
+/// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
 
 /// Whom a credential stands for.
 struct Identity {

@@ -258,7 +258,11 @@ impl Session {
             let mut state = self.shared.state.lock();
             let result = call(&mut state);
             state.collect(&mut wakes);
-            self.shared.detached.store(state.mux.is_detached(), Ordering::Relaxed);
+            let detached = state.mux.is_detached();
+            // It is read for each request and hardly ever changes: a store would take the line from its readers.
+            if self.shared.detached.load(Ordering::Relaxed) != detached {
+                self.shared.detached.store(detached, Ordering::Relaxed);
+            }
             result
         };
         wakes.run();

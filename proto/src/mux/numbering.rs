@@ -91,10 +91,8 @@ impl Numbering {
             return Err(SessionError::Acknowledged { acknowledged: peer_received, sent: self.sent });
         }
         self.acknowledged_by_peer = peer_received;
-        self.acknowledged = self.received;
-        self.unsaid_bytes = 0;
-        self.due = None;
-        self.overdue = false;
+        // The handshake has said it.
+        self.acknowledge();
         Ok(())
     }
 

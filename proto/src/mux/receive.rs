@@ -27,8 +27,7 @@ impl Mux {
         self.keepalive.heard(now);
         self.numbering.receive(now, frame.sequence, frame.acknowledged)?;
         if frame.acknowledged > 0 {
-            let (sent, acknowledged) = self.numbering.sent();
-            self.replay.acknowledge(sent, acknowledged, &mut self.budget);
+            self.forget_acknowledged();
         }
         // Answers that the peer does not collect must not pile up here by its word.
         if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > self.replay_bound() {
@@ -87,7 +86,10 @@ impl Mux {
             Body::Drain { deadline_ms, redial_after_ms } => match self.settings.side {
                 Side::Gateway => Err(SessionError::Unexpected { frame: "drain" }),
                 Side::Agent => {
-                    self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                    let asked = Some((deadline_ms, redial_after_ms));
+                    if std::mem::replace(&mut self.drain_heard, asked) != asked {
+                        self.events.push_back(Event::Draining { deadline_ms, redial_after_ms });
+                    }
                     Ok(())
                 }
             },

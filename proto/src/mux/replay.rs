@@ -63,20 +63,24 @@ impl Replay {
 
     /// Returns whether one more frame of payload may be sent, and reserves what it may cost.
     pub(super) fn has_room(&mut self, bytes_max: u64, budget: &mut Budget) -> bool {
-        if self.bytes < self.held || self.bytes < REPLAY_BYTES_FREE as u64 {
+        if self.needs_no_step() {
             return true;
         }
-        if self.bytes >= bytes_max || !budget.reserve(REPLAY_STEP_BYTES) {
-            return false;
+        let has_room = self.bytes < bytes_max && budget.reserve(REPLAY_STEP_BYTES);
+        if has_room {
+            self.held += REPLAY_STEP_BYTES;
         }
-        self.held += REPLAY_STEP_BYTES;
-        true
+        has_room
     }
 
     /// Returns whether [`Replay::has_room`] would say yes, without reserving anything.
     pub(super) fn could_have_room(&self, bytes_max: u64, budget: &Budget) -> bool {
-        let free = self.bytes < self.held || self.bytes < REPLAY_BYTES_FREE as u64;
-        free || (self.bytes < bytes_max && budget.fits(REPLAY_STEP_BYTES))
+        self.needs_no_step() || (self.bytes < bytes_max && budget.fits(REPLAY_STEP_BYTES))
+    }
+
+    /// Returns whether one more frame fits into what is held already, or into what is free.
+    fn needs_no_step(&self) -> bool {
+        self.bytes < self.held || self.bytes < REPLAY_BYTES_FREE as u64
     }
 
     /// Returns what is kept, in bytes of memory.

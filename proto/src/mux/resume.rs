@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use super::{Event, Mux, SessionError, State};
+use crate::frame::Body;
 use crate::reason::Reason;
 
 impl Mux {
@@ -21,10 +22,7 @@ impl Mux {
                 self.end_channels(Reason::SessionLost);
                 self.state = State::Closing { reason, detail: detail.to_owned() };
             }
-            State::Detached { .. } => {
-                self.end_channels(Reason::SessionLost);
-                self.state = State::Ended;
-            }
+            State::Detached { .. } => self.end_at_once(),
             State::Closing { .. } | State::Ended => {}
         }
     }
@@ -37,10 +35,7 @@ impl Mux {
                 self.replay.rewind();
                 self.state = State::Detached { since: now };
             }
-            State::Up | State::Closing { .. } => {
-                self.end_channels(Reason::SessionLost);
-                self.state = State::Ended;
-            }
+            State::Up | State::Closing { .. } => self.end_at_once(),
             State::Detached { .. } | State::Ended => {}
         }
         self.is_detached()
@@ -75,17 +70,17 @@ impl Mux {
             return Err(SessionError::Ended);
         }
         if let Err(error) = self.numbering.resume(peer_received) {
-            self.end_channels(Reason::SessionLost);
-            self.state = State::Ended;
+            self.end_at_once();
             return Err(error);
         }
-        let (sent, acknowledged) = self.numbering.sent();
-        self.replay.acknowledge(sent, acknowledged, &mut self.budget);
+        self.forget_acknowledged();
         self.keepalive.restart(now);
         self.state = State::Up;
         self.stats.links += 1;
-        // It was not numbered, so it may have been lost.
-        self.control.extend(self.drain.clone());
+        // It was not numbered, so it may have been lost; unless it waits for a link since it was said.
+        if !self.control.iter().any(|body| matches!(body, Body::Drain { .. })) {
+            self.control.extend(self.drain.clone());
+        }
         Ok(())
     }
 
@@ -121,8 +116,7 @@ impl Mux {
                 Err(SessionError::KeepaliveTimedOut)
             }
             State::Detached { .. } if self.poll_timeout().is_some_and(|due| due <= now) => {
-                self.end_channels(Reason::SessionLost);
-                self.state = State::Ended;
+                self.end_at_once();
                 Err(SessionError::LinkLost)
             }
             State::Detached { .. } | State::Closing { .. } | State::Ended => Ok(()),
@@ -146,6 +140,18 @@ impl Mux {
             }
         };
         error
+    }
+
+    /// Forgets what was kept of the frames that the peer has by now.
+    pub(super) fn forget_acknowledged(&mut self) {
+        let (sent, acknowledged) = self.numbering.sent();
+        self.replay.acknowledge(sent, acknowledged, &mut self.budget);
+    }
+
+    /// Ends the session without a word: there is no link to say one on.
+    fn end_at_once(&mut self) {
+        self.end_channels(Reason::SessionLost);
+        self.state = State::Ended;
     }
 
     fn end_channels(&mut self, reason: Reason) {

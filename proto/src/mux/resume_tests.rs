@@ -233,5 +233,40 @@ fn drain_that_was_lost_with_its_link_is_told_again() {
     pair.cut();
     pair.mend();
     let again = frames(&mut pair.gateway, pair.now);
-    assert!(again.iter().any(|frame| matches!(frame.body, Body::Drain { .. })));
+    assert_eq!(drains(&again), 1);
+}
+
+fn drains(frames: &[Frame]) -> usize {
+    frames.iter().filter(|frame| matches!(frame.body, Body::Drain { .. })).count()
+}
+
+#[test]
+fn drain_that_was_asked_for_without_a_link_is_told_once() {
+    let mut pair = Pair::new(|_| {});
+    pair.cut();
+    pair.gateway.drain(Duration::from_secs(5), Duration::ZERO);
+    pair.mend();
+    assert_eq!(drains(&frames(&mut pair.gateway, pair.now)), 1);
+    pair.cut();
+    pair.mend();
+    assert_eq!(drains(&frames(&mut pair.gateway, pair.now)), 1, "this link may be the first that carries it");
+}
+
+#[test]
+fn drain_that_every_link_tells_is_heard_once_and_another_one_too() {
+    let mut pair = Pair::new(|_| {});
+    let heard = |pair: &mut Pair| {
+        carry(pair.now, &mut pair.gateway, &mut pair.agent);
+        let events = std::iter::from_fn(|| pair.agent.poll_event());
+        events.filter(|event| matches!(event, Event::Draining { .. })).count()
+    };
+    pair.gateway.drain(Duration::from_secs(5), Duration::ZERO);
+    assert_eq!(heard(&mut pair), 1);
+    pair.cut();
+    pair.mend();
+    assert_eq!(heard(&mut pair), 0, "it knows");
+    pair.gateway.drain(Duration::from_secs(5), Duration::from_secs(1));
+    assert_eq!(heard(&mut pair), 1, "it was asked for something else");
+    carry(pair.now, &mut pair.agent, &mut pair.gateway);
+    assert!(pair.agent.is_up() && pair.gateway.is_up());
 }

@@ -8,7 +8,7 @@ use tunnel_proto::reason::Reason;
 
 use crate::drain::{REQUEST, drain};
 use crate::middle::{Cut, MIDDLE};
-use crate::net::{GATEWAY, NOTICED, Net, SOON, for_seeds};
+use crate::net::{GATEWAY, GIVEN_UP, NOTICED, Net, SOON, for_seeds};
 use crate::resume::{BACK, behind_middle, goes_on, is_down, up_again};
 use crate::shared::Shared;
 use crate::user;
@@ -139,5 +139,51 @@ fn gateway_that_drains_says_why_over_a_second_link_too() {
         net.bounce(GATEWAY);
         net.up("well", before);
         net.finish();
+    });
+}
+
+/// Asks the agent to stop while its session waits for a link, and returns how long the gateway keeps that session.
+fn stopped_while_detached(seed: u64, heal: bool) -> (Duration, SessionError) {
+    let (mut net, generation) = behind_middle(seed);
+    let stuck = net.user("well", user::chatter);
+    let into = net.rolls.millis(10, 500);
+    net.run(into);
+    net.sim.partition(MIDDLE, "agent");
+    net.shared.middle.cut(Cut::Both);
+    net.note("cut");
+    let both = |shared: &Shared| is_down(shared, Side::Gateway) && is_down(shared, Side::Agent);
+    net.until("both wait for a link", NOTICED, both);
+    let more = net.rolls.millis(0, 2_000);
+    net.run(more);
+    if heal {
+        net.sim.repair(MIDDLE, "agent");
+    }
+    net.note("stop");
+    net.shared.stop.cancel();
+    let agent = |shared: &Shared| shared.newest("well", Side::Agent).expect("a session").session.is_ended();
+    net.until("the agent has stopped", Duration::from_millis(2_100), agent);
+    let gateway = |shared: &Shared| shared.newest("well", Side::Gateway).expect("a session").session.is_ended();
+    let kept = net.until("the gateway has given it up", GIVEN_UP, gateway);
+    let fault = net.wait("the user has heard of it", Duration::from_millis(50), &stuck);
+    assert_eq!(fault, ChannelError::Reset(Reason::SessionLost));
+    let end = net.ends_of(generation, Side::Gateway).expect("it ended");
+    net.finish();
+    (kept, end)
+}
+
+#[test]
+fn agent_that_is_stopped_while_it_waits_for_a_link_dials_once_more_to_say_so() {
+    for_seeds(0..8, |seed| {
+        let (kept, end) = stopped_while_detached(seed, true);
+        assert!(matches!(end, SessionError::Closed { reason: Reason::Shutdown, .. }), "{end:?}");
+        assert!(kept < Duration::from_secs(1), "{kept:?}");
+    });
+}
+
+#[test]
+fn agent_that_is_stopped_and_reaches_nobody_leaves_without_a_word() {
+    for_seeds(0..2, |seed| {
+        let (_kept, end) = stopped_while_detached(seed, false);
+        assert_eq!(end, SessionError::LinkLost);
     });
 }

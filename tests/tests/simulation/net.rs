@@ -330,7 +330,8 @@ impl Net {
     pub(crate) fn finish(mut self) {
         self.note("the end");
         let began = self.now();
-        // An agent that still waits for its welcome, or for another link, has nobody to say goodbye to.
+        // An agent that still waits for its welcome has no session to end, and one that waits for another link may not get
+        // there in time.
         let up = |side| {
             let sessions = self.shared.sessions().into_iter();
             let up = sessions.filter(|end| end.side == side && !end.is_down());

@@ -7,13 +7,13 @@ use gateway::sessions::admission::Candidate;
 use http_body_util::Empty;
 use tunnel_link::grpc::{Code, FrameReader};
 use tunnel_proto::hello::{Hello, Resume, Role};
-use tunnel_proto::limit::OPEN_CREDIT_BYTES;
+use tunnel_proto::limit::{OPEN_CREDIT_BYTES, RESUME_ANSWER_TIMEOUT};
 use tunnel_proto::mux::Side;
 use tunnel_proto::version;
 
 use crate::gateway_host::Gateway;
 use crate::middle::Cut;
-use crate::net::{GRACE, SOON, for_seeds};
+use crate::net::{SOON, for_seeds};
 use crate::resume::{BACK, behind_middle, goes_on, is_down, up_again};
 use crate::user;
 
@@ -48,7 +48,7 @@ fn welcomes_that_are_lost_leave_the_way_back_open_and_the_next_secret_works_too(
 }
 
 #[test]
-fn welcome_that_is_lost_in_silence_costs_time_and_nothing_else() {
+fn welcome_that_is_lost_in_silence_costs_little_of_the_grace_and_nothing_else() {
     for_seeds(0..2, |seed| {
         let (mut net, generation) = behind_middle(seed);
         let work = net.user("well", |session| user::slowly(session, Duration::from_secs(2)));
@@ -59,7 +59,7 @@ fn welcome_that_is_lost_in_silence_costs_time_and_nothing_else() {
             shared.newest("well", Side::Gateway).expect("a session").session.stats().links == 2
         });
         net.shared.middle.swallow_answers(false);
-        up_again(&mut net, [2, 1], GRACE);
+        up_again(&mut net, [2, 1], RESUME_ANSWER_TIMEOUT + BACK);
         let moved = net.wait("the work ends", SOON, &work);
         assert!(moved.is_ok_and(|(bytes, _)| bytes > 30_000), "{moved:?}");
         goes_on(&mut net, generation);

@@ -32,6 +32,8 @@ impl Carried {
             keepalive_interval: welcome.keepalive_interval,
             keepalive_timeout: welcome.keepalive_timeout,
             resume_grace: resumes.then_some(welcome.resume_grace),
+            // One session may have all of it: what there is, is its.
+            session_budget: budget.limit(),
             replica_budget: Some(budget),
             ..Settings::new(Side::Agent)
         });
@@ -70,6 +72,27 @@ impl Carried {
                 },
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
             }
+        }
+    }
+
+    /// Does something else, and serves meanwhile the session that waits for a link, if there is one: what was received
+    /// before the last one broke is enough for some channels.
+    ///
+    /// Cancel safety: that of `work`.
+    pub(super) async fn serving<N: Network, T>(
+        carried: Option<&mut Self>,
+        network: &Arc<N>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let serve = async {
+            if let Some(carried) = carried {
+                carried.serve(network).await;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            done = work => done,
+            never = serve => never,
         }
     }
 

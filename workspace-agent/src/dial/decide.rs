@@ -58,8 +58,15 @@ pub enum DialFailure {
     Session(SessionError),
 }
 
+impl DialFailure {
+    /// Returns whether a link that was up for so long had held for a while before it broke.
+    pub(super) fn is_of_link_that_held(&self, up: Duration) -> bool {
+        matches!(self, Self::LinkLost) && up >= LINK_HELD
+    }
+}
+
 /// A link that broke sooner counts as one that did not come up.
-pub(super) const LINK_HELD: Duration = Duration::from_millis(250);
+const LINK_HELD: Duration = Duration::from_millis(250);
 
 /// Agents whose links break together, because what is between them and the gateway was restarted, come back spread over
 /// this time: shorter than what people notice, and long enough for thousands of handshakes.
@@ -85,7 +92,7 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
     let jittered = backoff.delay(failures, roll);
     match failure {
         // A link that held for a while and broke is replaced at once; one that breaks again and again waits longer.
-        failure @ DialFailure::LinkLost if up >= LINK_HELD => {
+        failure @ DialFailure::LinkLost if failure.is_of_link_that_held(up) => {
             Next::Redial { after: RESUME_SPREAD.mul_f64(roll), cause: failure.to_string() }
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::Aborted => {

@@ -11,16 +11,17 @@ use tunnel_link::grpc::{self, ConnectError, Dialed, Via};
 use tunnel_link::websocket;
 use tunnel_proto::hello::Hello;
 
+use super::DialFailure;
 use super::connect::{Connected, Offer};
 use super::decide::with_sources;
 use super::network::Network;
 use super::transport::{Plan, cannot_pass};
-use super::{DialFailure, WELCOME_TIMEOUT};
 
 /// Drives a link's connection; ends with it, and cuts it when dropped.
 pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Dials once: what the plan has first, and what it has then if the first cannot pass.
+/// Dials once: what the plan has first, and what it has then if the first cannot pass. Each has `patience` for the answer
+/// to its Hello.
 ///
 /// Cancel safety: safe; a half-made connection is closed.
 pub(super) async fn dial<N: Network>(
@@ -28,14 +29,15 @@ pub(super) async fn dial<N: Network>(
     plan: Plan,
     token: &str,
     hello: Hello,
+    patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
-    let failure = match attempt(network, plan.first, plan.then, token, hello.clone()).await {
+    let failure = match attempt(network, plan.first, plan.then, token, hello.clone(), patience).await {
         Err(failure) => failure,
         linked => return linked,
     };
     let Some(then) = plan.then.filter(|_| cannot_pass(&failure)) else { return Err(failure) };
     info!(cause = with_sources(&failure), "HTTP/2 does not get through, trying a WebSocket");
-    match attempt(network, then, None, token, hello).await {
+    match attempt(network, then, None, token, hello, patience).await {
         // The gateway's own word; what was on the way is of no interest any more.
         Err(refused @ DialFailure::Rpc(ConnectError::Refused(_))) => Err(refused),
         Err(second) => Err(DialFailure::Neither { http2: with_sources(&failure), websocket: with_sources(&second) }),
@@ -49,6 +51,7 @@ async fn attempt<N: Network>(
     or: Option<Via>,
     token: &str,
     hello: Hello,
+    patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
     let offer = match (via, or) {
         (Via::Http2, None | Some(Via::Http2)) => Offer::Http2,
@@ -59,8 +62,8 @@ async fn attempt<N: Network>(
     // What the handshake settled needs no trial.
     let via = if connected.is_http1 { or.unwrap_or(via) } else { via };
     match via {
-        Via::Http2 => over_http2(network.origin(), connected, token, hello).await,
-        Via::WebSocket => over_websocket(network.origin(), connected, token, hello).await,
+        Via::Http2 => over_http2(network.origin(), connected, token, hello, patience).await,
+        Via::WebSocket => over_websocket(network.origin(), connected, token, hello, patience).await,
     }
 }
 
@@ -69,6 +72,7 @@ async fn over_http2(
     Connected { stream, pace, .. }: Connected,
     token: &str,
     hello: Hello,
+    patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
     let dialing = grpc::dial(stream, pace, authority, scheme, token, hello);
     let (connection, answer) = dialing.await.map_err(DialFailure::Rpc)?;
@@ -76,7 +80,7 @@ async fn over_http2(
         let result = connection.await;
         debug!(?result, "the link's connection ended");
     };
-    welcomed(Box::pin(connection), answer, WELCOME_TIMEOUT).await
+    welcomed(Box::pin(connection), answer, patience).await
 }
 
 async fn over_websocket(
@@ -84,15 +88,16 @@ async fn over_websocket(
     Connected { stream, pace, .. }: Connected,
     token: &str,
     hello: Hello,
+    patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
-    let dialing = timeout(WELCOME_TIMEOUT, websocket::dial(stream, pace, authority, token, hello));
+    let dialing = timeout(patience, websocket::dial(stream, pace, authority, token, hello));
     let (carrier, answer) =
         dialing.await.map_err(|_elapsed| DialFailure::WelcomeTimedOut)?.map_err(DialFailure::Rpc)?;
     let connection = async move {
         let result = carrier.await;
         debug!(?result, "the link's WebSocket ended");
     };
-    welcomed(Box::pin(connection), answer, WELCOME_TIMEOUT).await
+    welcomed(Box::pin(connection), answer, patience).await
 }
 
 /// Waits for the Welcome while the connection is driven.

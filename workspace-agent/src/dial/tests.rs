@@ -1,7 +1,13 @@
 use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Mutex, OnceLock};
+use std::task::Poll;
 
+use http::uri::{Authority, Scheme};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -13,7 +19,7 @@ use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{Settings, Side};
 
 use super::*;
-use crate::Ports;
+use crate::{MEMORY_BUDGET_BYTES, Ports};
 
 fn welcome() -> Welcome {
     Welcome {
@@ -69,6 +75,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         let address = listener.local_addr().expect("bound");
         let options = crate::Options {
             lanes: 1,
+            memory_budget: MEMORY_BUDGET_BYTES,
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
             transport: Transport::default(),
             token: TokenSource::Value("a-token".into()),
@@ -93,5 +100,90 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         assert!(ran.is_ok(), "{ran:?}");
         assert!(since.elapsed() < CLOSE_TIMEOUT, "it waits for nothing that it could do itself");
         assert!(matches!(end, SessionError::Closed { reason: Reason::Shutdown, .. }), "{end:?}");
+    }
+}
+
+/// A network with one link; whoever dials again waits for ever.
+#[derive(Debug)]
+struct OneLink {
+    link: Mutex<Option<DuplexStream>>,
+    asked: mpsc::Sender<u16>,
+}
+
+impl Network for OneLink {
+    type Socket = DuplexStream;
+
+    async fn dial(&self, _offer: Offer) -> Result<Connected, DialFailure> {
+        let link = self.link.lock().expect("nobody panicked").take();
+        match link {
+            Some(stream) => Ok(Connected::new(stream, |_stream, _bytes| {})),
+            None => pending().await,
+        }
+    }
+
+    fn origin(&self) -> (Authority, Scheme) {
+        (Authority::from_static("gateway.example:8081"), Scheme::HTTP)
+    }
+
+    async fn port(&self, port: u16) -> Result<DuplexStream, Reason> {
+        self.asked.send(port).await.expect("the test listens");
+        Err(Reason::PortClosed)
+    }
+}
+
+/// Takes an agent, opens a channel, and is gone in the very moment in which that was said.
+async fn gateway_that_goes_after_an_open(stream: DuplexStream, port: u16) {
+    let grace = Duration::from_secs(30);
+    let held = Arc::new(OnceLock::new());
+    let slot = held.clone();
+    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let slot = slot.clone();
+        async move {
+            let mut reader = FrameReader::new(request.into_body());
+            reader.next().await.expect("readable").expect("a hello");
+            let session = Session::new(Settings { resume_grace: Some(grace), ..Settings::new(Side::Gateway) });
+            let opened = session.open(port).expect("room");
+            let welcome =
+                Welcome { resume_secret: bytes::Bytes::from_static(b"next"), resume_grace: grace, ..welcome() };
+            let response = accept_response(welcome, session.link(), Pace::unbounded());
+            assert!(slot.set((session, opened, reader)).is_ok(), "one link");
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let minute = Duration::from_secs(60);
+    let mut serving = pin!(server_builder(minute, minute).serve_connection(TokioIo::new(stream), service));
+    std::future::poll_fn(|context| {
+        assert!(serving.as_mut().poll(context).is_pending(), "the agent stays");
+        let said = held.get().is_some_and(|(session, ..)| session.stats().frames.0 > 0);
+        if said { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn channel_that_was_opened_just_before_the_link_broke_is_served_without_waiting_for_the_next() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    // Whether the agent waits to dial, or dials without getting anywhere.
+    for roll in [1.0, 0.0] {
+        let (here, there) = tokio::io::duplex(64 * 1024);
+        let (asked, mut ports) = mpsc::channel(1);
+        let network = OneLink { link: Mutex::new(Some(here)), asked };
+        let agent = Agent {
+            backoff: Backoff { first: day, max: day, resume_max: day, ..Backoff::default() },
+            roll: Box::new(move || roll),
+            ..Agent::new(network, TokenSource::Value("a-token".into()), Ports::default().into())
+        };
+        let gateway = async {
+            gateway_that_goes_after_an_open(there, 80).await;
+            pending::<u16>().await
+        };
+        let port = async {
+            tokio::select! {
+                ended = agent.run(CancellationToken::new()) => panic!("{ended:?}"),
+                port = gateway => port,
+                port = ports.recv() => port.expect("the agent runs"),
+            }
+        };
+        assert_eq!(tokio::time::timeout(Duration::from_secs(10), port).await, Ok(80), "{roll}");
     }
 }

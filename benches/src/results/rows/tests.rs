@@ -41,6 +41,22 @@ fn added_latency_is_compared_in_the_same_round() {
 }
 
 #[test]
+fn quiet_channel_is_judged_with_the_queue_of_the_link_and_shown_without() {
+    let samples = [
+        ("gateway", "noisy-neighbour", "added_p99_ms", 14.0),
+        ("gateway", "noisy-neighbour", "link_queue_ms", 10.0),
+        ("gateway", "noisy-neighbour-short", "added_p99_ms", 9.0),
+        ("gateway", "noisy-neighbour", "fifo_added_p99_ms", 900.0),
+    ];
+    let lines = judge("quiet-channel", &[&samples[..1], &samples[2..]].concat());
+    assert_eq!(lines[0].measured, "14.0", "figures of a run that did not tell the queue are shown as they are");
+    let lines = judge("quiet-channel", &samples);
+    assert!(lines[0].measured.starts_with("14.0; up to 10.0 of it"), "{:?}", lines[0]);
+    assert_eq!((lines[0].met, lines[0].judged), (Some(false), true), "nothing is taken off");
+    assert_eq!((lines[1].measured.as_str(), lines[1].judged), ("9.00", false));
+}
+
+#[test]
 fn lossy_link_has_a_target_of_its_own() {
     let samples = [
         ("gateway", "100mbit", "mb_s", 8.5),

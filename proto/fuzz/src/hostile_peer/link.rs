@@ -107,7 +107,7 @@ impl World {
         // The handshake said it, and what was not numbered is lost.
         self.sent_acknowledged = self.sent;
         self.pong_due = None;
-        if let Some(drain) = self.drain {
+        if let Some(drain) = self.drain.filter(|_| self.drains_due.is_empty()) {
             self.drains_due.push_back(drain);
             self.backlog += 1;
         }

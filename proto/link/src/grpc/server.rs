@@ -40,7 +40,8 @@ pub enum Code {
 }
 
 impl Code {
-    const ALL: [Self; 8] = [
+    /// Every code, for reading them and for tests.
+    pub const ALL: [Self; 8] = [
         Self::InvalidArgument,
         Self::ResourceExhausted,
         Self::FailedPrecondition,

@@ -158,7 +158,7 @@ impl Link {
     /// The link is gone. The session waits for another one if that was agreed on, and ends otherwise.
     pub fn lost(&self) -> LinkEnd {
         let holds = self.session.with(|state| {
-            let holds = state.link.number == self.number;
+            let holds = self.holds(state);
             if holds {
                 state.mux.link_lost(now());
             }

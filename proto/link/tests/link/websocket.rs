@@ -201,15 +201,6 @@ fn refusal(code: Code) -> Refused {
     Refused { code, message: "limits.sessions is reached".into(), retry_after: Some(Duration::from_millis(2_500)) }
 }
 
-const CODES: [Code; 6] = [
-    Code::InvalidArgument,
-    Code::ResourceExhausted,
-    Code::FailedPrecondition,
-    Code::Unavailable,
-    Code::Unauthenticated,
-    Code::DeadlineExceeded,
-];
-
 async fn answered(response: Response<Empty<Bytes>>) -> ConnectError {
     let (mut tasks, (here, there)) = (JoinSet::new(), Wire::Memory.connect().await);
     let service = service_fn(move |_: Request<RequestBody>| {
@@ -224,7 +215,7 @@ async fn answered(response: Response<Empty<Bytes>>) -> ConnectError {
 
 #[tokio::test]
 async fn refusal_before_the_switch_arrives_with_its_code_its_words_and_its_hint() {
-    for code in CODES {
+    for code in Code::ALL {
         let response = refuse_response::<Empty<Bytes>>(&refusal(code));
         assert!(response.status().is_client_error() || response.status().is_server_error(), "{response:?}");
         let error = answered(response).await;
@@ -234,7 +225,7 @@ async fn refusal_before_the_switch_arrives_with_its_code_its_words_and_its_hint(
 
 #[tokio::test]
 async fn refusal_of_a_hello_arrives_with_its_code_its_words_and_its_hint() {
-    for code in CODES {
+    for code in Code::ALL {
         let (mut tasks, (here, there)) = (JoinSet::new(), Wire::Memory.connect().await);
         let switched = switched(&mut tasks, there);
         tasks.spawn(async move {
