@@ -22,6 +22,16 @@ impl Store {
         Ok(Some(Workspace { shares: shares.into(), ..workspace }))
     }
 
+    /// Returns all workspaces, by name, without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspaces(&self) -> Result<Vec<Workspace>, StoreError> {
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces ORDER BY name";
+        let rows = sqlx::query(statement).fetch_all(&self.readers).await?;
+        rows.iter().map(read_workspace).collect()
+    }
+
     /// Returns the workspaces that a user owns, by name, without their shares.
     ///
     /// # Errors
