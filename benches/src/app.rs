@@ -29,10 +29,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tunnel_link::socket::limit_queue;
 
 use crate::pattern::{Checker, Digest};
 use crate::payload::Payload;
 use events::Events;
+
+/// Unsent bytes that the kernel may hold for one connection, in bytes. It would take some 4 MiB for each that stops reading,
+/// and here the app has its kernel's memory for TCP in common with the gateway: a thousand such use it up.
+const QUEUE_BYTES: usize = 256 * 1024;
 
 /// Waits after a failed accept: descriptors may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -74,6 +79,7 @@ async fn connection(stream: TcpStream, upgraded: TaskTracker, stop: Cancellation
     if stream.set_nodelay(true).is_err() {
         return;
     }
+    limit_queue(&stream, QUEUE_BYTES);
     let service = service_fn(|request| {
         let (upgraded, stop) = (upgraded.clone(), stop.clone());
         async move { Ok::<_, Infallible>(answer(request, &upgraded, &stop).await) }

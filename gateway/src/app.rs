@@ -89,6 +89,8 @@ pub struct App {
     registry: Arc<Registry>,
     store: Store,
     drain: Drain,
+    /// No session is left, so none can go on.
+    closed: CancellationToken,
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
 }
@@ -138,8 +140,9 @@ impl App {
             requests_max: config.limits.requests_per_workspace,
             drain: drain.clone(),
         };
-        let agents =
-            AgentService::new(store.clone(), admission, config.limits.sessions_per_second, config.timeouts.clone());
+        let closed = CancellationToken::new();
+        let rate = config.limits.sessions_per_second;
+        let agents = AgentService::new(store.clone(), admission, rate, config.timeouts.clone(), closed.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),
@@ -148,7 +151,7 @@ impl App {
             drain: drain.clone(),
         });
         let certificates = public_tls.into_iter().chain(agents_tls).collect();
-        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, listeners, certificates })
+        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, closed, listeners, certificates })
     }
 
     /// Returns where it listens.
@@ -191,7 +194,7 @@ impl App {
     }
 
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets what runs finish up to
-    /// `timeouts.drain`, and cuts the rest.
+    /// `timeouts.drain`, also over links that break and come back meanwhile, and cuts the rest.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         self.run_on(&Workers::none(), stop).await
     }
@@ -207,15 +210,17 @@ impl App {
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
-        let (public, drain) = (self.listeners.public, self.drain.clone());
-        background.spawn(public.run(drain, for_users, move |connection| server.serve(connection)));
+        let (public, drain, stopped) = (self.listeners.public, self.drain.clone(), self.drain.draining().clone());
+        background.spawn(public.run(drain, stopped, for_users, move |connection| server.serve(connection)));
         let agents = self.agents.clone();
-        let drain = self.drain.clone();
-        background.spawn(self.listeners.agents.run(drain, for_agents, move |connection| agents.serve(connection)));
+        let serve = move |connection| agents.serve(connection);
+        // Sessions outlive their links in a drain too: their agents have to get in for as long as there are sessions.
+        background.spawn(self.listeners.agents.run(self.drain.clone(), self.closed.clone(), for_agents, serve));
         if let Some(listener) = self.listeners.admin {
             let router = admin::router(self.admin.clone());
             let serve = move |connection| admin::serve(router.clone(), connection);
-            background.spawn(listener.run(background.clone(), Placing::Here, serve));
+            let stopped = background.draining().clone();
+            background.spawn(listener.run(background.clone(), stopped, Placing::Here, serve));
         }
         stop.cancelled().await;
         info!(tasks = self.drain.live(), "draining");
@@ -224,7 +229,7 @@ impl App {
             session.tunnel.drain(self.config.timeouts.drain, REDIAL_AFTER);
         }
         // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
-        let closing = close_when_quiet(&self.registry, self.config.timeouts.drain);
+        let closing = close_when_quiet(&self.registry, &self.closed, self.config.timeouts.drain);
         let (drained, cut) = tokio::join!(self.drain.run(self.config.timeouts.drain), closing);
         let drained = match drained {
             Drained::Clean if cut == 0 => Drained::Clean,
@@ -262,9 +267,10 @@ impl App {
     }
 }
 
-/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work. Returns how many
+/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door
+/// for agents. Returns how many
 /// requests and streams were cut because the time was up.
-async fn close_when_quiet(registry: &Registry, deadline: std::time::Duration) -> usize {
+async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadline: std::time::Duration) -> usize {
     /// How often it is looked whether requests are through.
     const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
     let by = Instant::now() + deadline.saturating_sub(2 * LOOK_INTERVAL);
@@ -276,6 +282,7 @@ async fn close_when_quiet(registry: &Registry, deadline: std::time::Duration) ->
         cut += session.in_flight();
         session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
     }
+    closed.cancel();
     cut
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gateway::app::App;
+use gateway::cli::files::allow_open_files;
 use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token, run_workspace};
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
@@ -61,6 +62,7 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    allow_open_files(&config.limits);
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (workers, _threads) = Workers::start(&Handle::current(), count)?;
     let app = App::bind(config).await?;

@@ -56,6 +56,15 @@ impl TestGateway {
         Self::start_with(|_| {}).await
     }
 
+    /// Starts with a changed configuration, and keeps idle connections to apps so shortly that a test can wait for it.
+    pub async fn start_tidy(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_with(|config| {
+            config.timeouts.upstream_idle = Duration::from_millis(200);
+            change(config);
+        })
+        .await
+    }
+
     /// Starts with a changed configuration.
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();

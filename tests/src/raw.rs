@@ -216,6 +216,21 @@ impl RawApp {
         Self { port, _tasks: tasks }
     }
 
+    /// Switches to a protocol of its own, `echo`, and sends back what it gets.
+    pub async fn echo() -> Self {
+        Self::start(|mut raw| async move {
+            raw.head().await;
+            raw.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
+            loop {
+                let bytes = raw.some().await;
+                if bytes.is_empty() || raw.try_send(bytes).await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await
+    }
+
     /// Starts one that answers each request with 200 and the request's own head and body as text.
     pub async fn mirror() -> Self {
         Self::start(|mut raw| async move {

@@ -292,6 +292,18 @@ async fn response_times_out_when_the_app_stays_silent() {
     gateway.assert_quiet().await;
 }
 
+/// Waits until one request is under way to an app.
+async fn until_asked(gateway: &TestGateway) {
+    until("the request is under way", || {
+        gateway
+            .registry
+            .all()
+            .iter()
+            .any(|session| session.in_flight() == 1 && session.tunnel.stats().channels_live == 1)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn session_is_lost_when_the_agent_dies_during_the_request() {
     let gateway = TestGateway::start_with(|config| config.tunnel.resume_grace = SHORT).await;
@@ -300,14 +312,7 @@ async fn session_is_lost_when_the_agent_dies_during_the_request() {
         let agent = gateway.agent("one").await;
         let mut raw = Raw::connect(gateway.addresses.public).await;
         raw.send(head(client, &gateway.authority("one", app.port), Some(&gateway.user_token))).await;
-        until("the request is under way", || {
-            gateway
-                .registry
-                .all()
-                .iter()
-                .any(|session| session.in_flight() == 1 && session.tunnel.stats().channels_live == 1)
-        })
-        .await;
+        until_asked(&gateway).await;
         agent.kill();
         check(&read(&mut raw, client).await, client, &row("session_lost", 502));
         until("the session is gone", || gateway.registry.is_empty()).await;
@@ -321,14 +326,7 @@ async fn check_overload(gateway: TestGateway, limit: &'static str) {
     let authority = gateway.authority("one", app.port);
     let mut holder = Raw::connect(gateway.addresses.public).await;
     holder.send(head(Client::Program, &authority, Some(&gateway.user_token))).await;
-    until("the request is under way", || {
-        gateway
-            .registry
-            .all()
-            .iter()
-            .any(|session| session.in_flight() == 1 && session.tunnel.stats().channels_live == 1)
-    })
-    .await;
+    until_asked(&gateway).await;
     check_row(&gateway, &authority, &overloaded(limit)).await;
     // The limit is the first one's to give back.
     drop(holder);

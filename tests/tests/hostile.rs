@@ -18,5 +18,7 @@ mod http2;
 mod slow;
 #[path = "hostile/smuggling.rs"]
 mod smuggling;
+#[path = "hostile/stalled.rs"]
+mod stalled;
 #[path = "hostile/support.rs"]
 mod support;

@@ -13,6 +13,8 @@
 
 #[path = "sessions/admission.rs"]
 mod admission;
+#[path = "sessions/drain.rs"]
+mod drain;
 #[path = "sessions/hostile.rs"]
 mod hostile;
 #[path = "sessions/lifecycle.rs"]

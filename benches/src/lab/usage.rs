@@ -7,6 +7,9 @@ use std::path::PathBuf;
 /// `AT_CLKTCK` of the auxiliary vector: ticks per second of the times in `/proc`.
 const CLOCK_TICKS_KEY: u64 = 17;
 
+/// `AT_PAGESZ` of the auxiliary vector, in bytes.
+const PAGE_BYTES_KEY: u64 = 6;
+
 /// Ticks per second on every Linux of today, for when the auxiliary vector cannot be read.
 const CLOCK_TICKS_DEFAULT: u64 = 100;
 
@@ -59,6 +62,32 @@ pub fn rss(pid: u32) -> io::Result<u64> {
 /// The process is gone, or another user's.
 pub fn reset_peak(pid: u32) -> io::Result<()> {
     fs::write(path(pid, "clear_refs"), "5")
+}
+
+/// What the kernel holds for TCP in all, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpMemory {
+    /// Buffers of all sockets of this network namespace.
+    pub used: u64,
+    /// From here on it gives sockets less, and drops what arrives.
+    pub pressure: u64,
+}
+
+/// Returns what the kernel holds for TCP.
+///
+/// # Errors
+/// It does not say.
+pub fn tcp_memory() -> io::Result<TcpMemory> {
+    let page = auxiliary(PAGE_BYTES_KEY).ok_or(io::ErrorKind::NotFound)?;
+    let pages = |text: Option<&str>| Some(text?.parse::<u64>().ok()? * page);
+    let sockets = fs::read_to_string("/proc/net/sockstat")?;
+    let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem")?;
+    let used =
+        sockets.lines().find_map(|line| pages(line.strip_prefix("TCP:")?.rsplit_once("mem ")?.1.split(' ').next()));
+    let pressure = pages(limits.split_ascii_whitespace().nth(1));
+    used.zip(pressure)
+        .map(|(used, pressure)| TcpMemory { used, pressure })
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Returns the process and all its descendants.
@@ -119,15 +148,20 @@ fn kib_field(text: &str, name: &str) -> Option<u64> {
 }
 
 fn ticks_per_second() -> u64 {
-    let vector = fs::read("/proc/self/auxv").unwrap_or_default();
+    auxiliary(CLOCK_TICKS_KEY).unwrap_or(CLOCK_TICKS_DEFAULT)
+}
+
+/// Returns a number of the auxiliary vector.
+fn auxiliary(wanted: u64) -> Option<u64> {
+    let vector = fs::read("/proc/self/auxv").ok()?;
     let (words, _) = vector.as_chunks::<8>();
     let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
     while let (Some(key), Some(value)) = (words.next(), words.next()) {
-        if key == CLOCK_TICKS_KEY && value > 0 {
-            return value;
+        if key == wanted && value > 0 {
+            return Some(value);
         }
     }
-    CLOCK_TICKS_DEFAULT
+    None
 }
 
 #[cfg(test)]

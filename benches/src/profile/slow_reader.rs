@@ -4,27 +4,30 @@
 //! Other users' requests are measured before, while the readers stand, and after they left. The change of their 99th
 //! percentile is against the mean of before and after, so that a drift of the machine is not counted.
 //!
-//! Settings: `readers=1000`, `bytes_per_s=0` that each of them reads, `body_mib=64` that each asks for,
-//! `budget_mib` of the session (64 unless the lab's configuration says otherwise).
+//! What the kernel holds for TCP is shown beside the programs' memory: where it runs out, everybody's bytes are dropped.
+//!
+//! Settings: `readers=1000`, `bytes_per_s=0` that each of them reads, `body_mib=64` that each asks for, `http=1` that they
+//! speak or `2`, `budget_mib` of the session (what the gateway has by default, unless the lab's configuration says
+//! otherwise).
 
 mod readers;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tunnel_proto::limit::SESSION_BUDGET_BYTES;
 
-use self::readers::Readers;
+use self::readers::{HttpVersion, Readers, Want};
 use crate::client::preflight;
 use crate::clock::{float, micros};
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
+use crate::lab::usage;
 use crate::outcome::{Latency, Outcome};
 use crate::profile::{Context, http};
 use crate::stats::Parts;
 use crate::units::{self, Rate};
-
-/// The budget of a session unless it is configured, in MiB.
-const SESSION_BUDGET_MIB: f64 = 64.0;
 
 /// The variable that configures it.
 const SESSION_BUDGET_VARIABLE: &str = "GATEWAY_TUNNEL__SESSION_BUDGET";
@@ -41,8 +44,12 @@ const OTHERS_PER_SECOND: f64 = 200.0;
 /// Payload of other users' requests.
 const OTHERS_BYTES: u64 = 128;
 
-/// How long the readers may take to be there, and what they set off to settle.
+/// How long what the readers set off may take to settle, at least and at most.
 const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_MAX: Duration = Duration::from_secs(30);
+
+/// A gateway that uses less of one processor than this moves nothing any more.
+const BUSY_MIN: f64 = 0.05;
 
 /// The largest memory of both programs, in MiB.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +66,11 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let readers: usize = context.load.setting("readers", 1000)?;
     let pace: u64 = context.load.setting("bytes_per_s", 0)?;
     let body: u64 = context.load.setting("body_mib", 64_u64)? << 20;
+    let version = match context.load.setting("http", 1_u8)? {
+        1 => HttpVersion::Http1,
+        2 => HttpVersion::Http2,
+        other => anyhow::bail!("--set http={other}: must be 1 or 2"),
+    };
     let budget_mib = context.load.setting("budget_mib", configured_budget_mib(context.lab.as_deref()))?;
     preflight(&context.target, context.load.timeout).await?;
     let others = others(context);
@@ -68,18 +80,20 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let before = Box::pin(http::run(&others)).await?;
     let idle = lab.map(peaks_from_now);
     context.live.phase("readers arrive");
-    let standing = Readers::start(&context.target, readers, body, pace, context.load.timeout).await;
-    sleep(SETTLE).await;
+    let want = Want { version, body, pace };
+    let standing = Readers::start(&context.target, readers, want, context.load.timeout).await;
+    settle(lab).await;
     context.live.phase("other users beside the readers");
     let mut outcome = beside(context, &others).await;
     let peaks = lab.map(peaks);
     let (held, gone, read) = (standing.held(), standing.gone(), standing.bytes());
-    let windows = match lab {
-        Some(lab) => lab.metrics().await?.get("gateway_tunnel_window_bytes").copied(),
-        None => None,
+    let metrics = match lab {
+        Some(lab) => lab.metrics().await?,
+        None => BTreeMap::new(),
     };
+    let tcp = usage::tcp_memory().ok();
     standing.end().await;
-    sleep(SETTLE).await;
+    settle(lab).await;
     context.live.phase("other users after the readers left");
     let after = Box::pin(http::run(&others)).await?;
 
@@ -109,12 +123,27 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
             figure(&mut outcome, key, value);
         }
     }
-    if let Some(windows) = windows {
-        figure(&mut outcome, "windows_mib", windows / 1_048_576.0);
-    }
+    counted(&mut outcome, &metrics, tcp);
     let outside = before.failed_total() + after.failed_total();
     judge(&mut outcome, readers, outside, lab.is_some());
     Ok(outcome)
+}
+
+/// Adds what the gateway and the kernel count themselves.
+fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
+    for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("unsent_mib", "gateway_unsent_bytes")] {
+        if let Some(bytes) = metrics.get(name) {
+            figure(outcome, key, bytes / 1_048_576.0);
+        }
+    }
+    if let Some(tcp) = tcp {
+        figure(outcome, "kernel_tcp_mib", float(tcp.used) / 1_048_576.0);
+        if tcp.used >= tcp.pressure {
+            let words =
+                "The kernel was short of memory for TCP while the readers stood, and then it drops what arrives.";
+            outcome.notes.push(words.to_owned());
+        }
+    }
 }
 
 /// Measures other users beside the readers. Where they are refused altogether there is nothing to measure, and that is
@@ -173,13 +202,31 @@ fn others(context: &Context) -> Context {
 fn configured_budget_mib(lab: Option<&Lab>) -> f64 {
     let configured = lab.and_then(|lab| lab.spec().config.get(SESSION_BUDGET_VARIABLE));
     let bytes = configured.and_then(|text| units::size(text).ok());
-    bytes.map_or(SESSION_BUDGET_MIB, |bytes| float(bytes) / 1_048_576.0)
+    float(bytes.unwrap_or(SESSION_BUDGET_BYTES)) / 1_048_576.0
+}
+
+/// Waits until the readers are served to where they stopped, so that what follows is measured beside readers that stand
+/// and not beside a gateway that fills the kernel's buffers.
+async fn settle(lab: Option<&Lab>) {
+    sleep(SETTLE).await;
+    let Some(lab) = lab else { return };
+    let used = || usage::cpu_seconds(lab.gateway().pid()).unwrap_or_default();
+    let until = Instant::now() + SETTLE_MAX - SETTLE;
+    let mut before = used();
+    while Instant::now() < until {
+        sleep(Duration::from_secs(1)).await;
+        let now = used();
+        if now - before < BUSY_MIN {
+            return;
+        }
+        before = now;
+    }
 }
 
 /// Returns what both programs hold now, and makes their peaks begin here.
 fn peaks_from_now(lab: &Lab) -> Peaks {
     for process in [lab.gateway(), lab.agent()] {
-        if let Err(error) = crate::lab::usage::reset_peak(process.pid()) {
+        if let Err(error) = usage::reset_peak(process.pid()) {
             tracing::debug!(%error, "the peak of a process's memory could not be reset");
         }
     }

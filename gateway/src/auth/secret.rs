@@ -33,6 +33,13 @@ impl Opaque {
         decode(text).map(Self)
     }
 
+    /// Returns the digest of the secret that somebody showed as bytes; `None` for what is no text form of any.
+    #[must_use]
+    pub fn digest_of(shown: &[u8]) -> Option<Digest> {
+        let secret = std::str::from_utf8(shown).ok().and_then(Self::parse)?;
+        Some(secret.digest())
+    }
+
     /// Returns the text form, for a cookie or a link. The caller must not log it.
     #[must_use]
     pub fn reveal(&self) -> String {

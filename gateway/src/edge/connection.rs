@@ -18,6 +18,7 @@ use super::raw_head::flight::Flight;
 use super::raw_head::guarded::Guarded;
 use super::raw_head::{Refusal, Watcher};
 use super::service::{Edge, Origin};
+use super::unsent::Bounded;
 use crate::config::{Limits, Timeouts, Tunnel};
 use crate::net::listen::Connection;
 
@@ -26,8 +27,9 @@ use crate::net::listen::Connection;
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-/// What may wait per HTTP/2 stream towards a user, in bytes.
-const H2_SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// What may wait per HTTP/2 stream towards a user, in bytes: one bulk frame. It is the bound for WebSockets; responses hold
+/// back by themselves, see [`Bounded`].
+const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Largest HTTP/2 frame that is accepted.
 const H2_FRAME_BYTES: u32 = 64 * 1024;
@@ -89,7 +91,10 @@ impl Server {
             let stream = Guarded::new(stream, watcher, flight.clone(), refuser(edge.clone(), origin.clone()));
             let service = service_fn(|request| {
                 let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
-                async move { Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await)) }
+                async move {
+                    let response = in_flight.answered(edge.answer(request, &origin).await);
+                    Ok::<_, Infallible>(response.map(|body| Bounded::new(body, edge.metrics.unsent.clone())))
+                }
             });
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);

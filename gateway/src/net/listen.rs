@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
@@ -34,6 +35,14 @@ const FIRST_BYTES: usize = 1024;
 
 /// How long a connection's first bytes are waited for before it is served anywhere.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Unsent bytes that the kernel holds for one user (`TCP_NOTSENT_LOWAT`), in bytes: above it the socket is not writable.
+///
+/// Without it the kernel takes some 4 MiB for each user who stops reading. A thousand of them spend what the kernel has
+/// for all TCP of the machine, and then it drops what everybody else is sent: their requests take seconds. What is
+/// under way to a user who reads does not count, so a long link is not slowed; what is left is two bulk frames, one to
+/// send while the next is made.
+const USER_QUEUE_BYTES: usize = 128 * 1024;
 
 /// An address cannot be listened on. The text says which, why, and what to change.
 #[derive(Debug, Error)]
@@ -137,19 +146,19 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until the drain begins; each connection is served by `serve` in a task of its own, handshake included,
-    /// on the thread that `placing` says.
+    /// Accepts until `stop`; each connection is served by `serve` in a task of the drain, handshake included, on the
+    /// thread that `placing` says.
     ///
     /// At the bound on connections, new ones wait in the kernel's backlog.
-    pub async fn run<F, S>(self, drain: Drain, placing: Placing, serve: S)
+    pub async fn run<F, S>(self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
         S: Fn(Connection) -> F + Clone + Send + Sync + 'static,
     {
-        let mut draining = std::pin::pin!(drain.draining().cancelled());
+        let mut stopped = std::pin::pin!(stop.cancelled());
         loop {
             let accepted = tokio::select! {
-                () = draining.as_mut() => return,
+                () = stopped.as_mut() => return,
                 accepted = self.accept() => accepted,
             };
             let (stream, peer, permit) = match accepted {
@@ -199,7 +208,10 @@ impl Listener {
         let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = self.socket.accept().await?;
         match self.kind {
-            Kind::User => socket::tune(&stream)?,
+            Kind::User => {
+                socket::tune(&stream)?;
+                socket::limit_queue(&stream, USER_QUEUE_BYTES);
+            }
             Kind::Link => socket::tune_link(&stream)?,
         }
         Ok((stream, peer, permit))

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http_body::Body;
 use tracing::{info, warn};
 use tunnel_link::drain::Drain;
-use tunnel_link::grpc::{self, Code, FrameReader, Refused, Via};
-use tunnel_link::session::{Link, LinkEnd, Session};
+use tunnel_link::grpc::{Code, FrameReader, Refused, Via};
+use tunnel_link::session::Session;
 use tunnel_proto::handshake::{self, Agreement};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Role, Welcome};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
@@ -18,18 +18,19 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
 use super::lanes::{Lane, Lanes};
-use super::registry::{Full, LiveSession, NewSession, Registry};
+use super::registry::{Full, NewSession, Registry};
 use super::resume::{self, Place, Verdict};
 use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
 use crate::model::WorkspaceName;
 use crate::store::TokenId;
 
+pub mod claim;
+
+use self::claim::Claim;
+
 /// What a turned-away agent is told to wait before it dials again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(2);
-
-/// How long a session that is over may take to say so before its link is cut.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Gives sessions to agents.
 #[derive(Debug)]
@@ -66,19 +67,13 @@ pub struct Candidate {
 pub struct Admitted {
     /// What it is told.
     pub welcome: Welcome,
-    /// The link's hold on the session.
-    pub link: Link,
-    /// Its session.
-    pub session: Arc<LiveSession>,
-    /// The link's place in it.
-    pub place: Place,
+    /// Its session, and its place there: given back when nobody serves it.
+    pub claim: Claim,
 }
 
 /// A session that goes on.
 struct Resumed {
-    session: Arc<LiveSession>,
-    place: Place,
-    link: Link,
+    claim: Claim,
     received: u64,
     secret: Bytes,
 }
@@ -94,16 +89,17 @@ impl Admission {
             .map_err(|refusal| refused(Code::FailedPrecondition, &refusal.to_string(), None))?;
         let resumes = self.resumes(&agreement);
         if let Some(resume) = hello.resume.as_ref().filter(|_| resumes)
-            && let Some(Resumed { session, place, link, received, secret }) = self.resume(&candidate, resume)?
+            && let Some(Resumed { claim, received, secret }) = self.resume(&candidate, resume)?
         {
-            let welcome = self.welcome(&session, &place, agreement, secret, Some(received));
-            return Ok(Admitted { welcome, link, session, place });
+            let welcome = self.welcome(&claim, agreement, secret, Some(received));
+            return Ok(Admitted { welcome, claim });
         }
+        self.takes_new()?;
         if let Some(join) = &hello.join {
             return self.join(&candidate, join, agreement, resumes);
         }
         let keys = ResumeKeys::default();
-        let secret = if resumes { keys.next(&[]).map_err(|_| no_randomness())? } else { Bytes::new() };
+        let secret = first_secret(&keys, resumes)?;
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
@@ -114,6 +110,7 @@ impl Admission {
             tunnel,
             keys,
             lanes,
+            had: hello.resume.as_ref().map(|resume| resume.session),
             instance: hello.instance,
             peer,
             agent_version: hello.agent_version,
@@ -123,6 +120,7 @@ impl Admission {
         });
         let (session, displaced) = claimed
             .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
+        let claim = Claim::new(self.registry.clone(), session.clone(), Place::First, link);
         if let Some(displaced) = displaced {
             info!(workspace = %displaced.workspace, session = %displaced.id, by = %session.id, "session displaced");
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
@@ -131,12 +129,12 @@ impl Admission {
             workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
             agent_version = %session.agent_version, %via, "session up"
         );
-        let mut welcome = self.welcome(&session, &Place::First, agreement, secret, None);
+        let mut welcome = self.welcome(&claim, agreement, secret, None);
         if !join_secret.is_empty() {
             welcome.lanes = hello.lanes.min(self.tunnel.lanes_max);
             welcome.join_secret = join_secret;
         }
-        Ok(Admitted { welcome, link, session, place: Place::First })
+        Ok(Admitted { welcome, claim })
     }
 
     /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the budget to share.
@@ -165,23 +163,32 @@ impl Admission {
             resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
         let tunnel = Session::new(self.settings(&candidate.hello, resumes, budget));
         let link = tunnel.link();
-        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys: ResumeKeys::default() });
+        let keys = ResumeKeys::default();
+        let secret = first_secret(&keys, resumes)?;
+        let lane = Arc::new(Lane { id: self.registry.lane_id(), tunnel, keys });
         if !session.lanes.add(lane.clone()) {
             return Err(foreign());
         }
-        let place = Place::Lane(lane);
-        let secret =
-            if resumes { place.next_secret(&session, &[]).map_err(|_| no_randomness())? } else { Bytes::new() };
         info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
-        let welcome = self.welcome(&session, &place, agreement, secret, None);
-        Ok(Admitted { welcome, link, session, place })
+        let claim = Claim::new(self.registry.clone(), session, Place::Lane(lane), link);
+        let welcome = self.welcome(&claim, agreement, secret, None);
+        Ok(Admitted { welcome, claim })
+    }
+
+    /// Agrees to a new session or lane, unless this gateway drains: then the agent is better off elsewhere, or here a
+    /// little later.
+    ///
+    /// # Errors
+    /// [`Refused`] during a drain.
+    pub fn takes_new(&self) -> Result<(), Refused> {
+        if self.drain.is_draining() { Err(shutting_down()) } else { Ok(()) }
     }
 
     /// Returns whether the session or lane that an agent wants to resume is here.
     #[must_use]
     pub fn knows(&self, workspace: &WorkspaceName, resume: &Resume) -> bool {
         let current = self.registry.current(workspace);
-        current.is_some_and(|current| current.id == resume.session || current.lanes.get(resume.session).is_some())
+        current.is_some_and(|current| resume::place(&current, resume.session).is_some())
     }
 
     /// Feeds an agent's session with what `reader` brings, on a task of its own.
@@ -190,8 +197,7 @@ impl Admission {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let Admitted { link, session, place, .. } = admitted;
-        self.drain.spawn(drive(self.registry.clone(), session, place, link, reader));
+        self.drain.spawn(admitted.claim.serve(reader));
     }
 
     /// Returns whether a session may outlive its link.
@@ -207,30 +213,29 @@ impl Admission {
         let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             Verdict::Resume(session, place) => (session, place),
             Verdict::New => return Ok(None),
-            Verdict::Foreign => {
-                warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
-                return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
-            }
             Verdict::Displaced => {
                 return Err(refused(Code::Aborted, "a newer agent with the same token took over", None));
             }
         };
-        let secret = place.next_secret(&session, &resume.secret).map_err(|_| no_randomness())?;
-        let tunnel = place.tunnel(&session);
-        let (link, received) = match tunnel.resume(resume.received) {
-            Ok(resumed) => resumed,
+        let Some(goes_on) = place.go_on(&session, resume).map_err(|_| no_randomness())? else {
+            warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
+            return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
+        };
+        let (link, received, secret) = match goes_on {
+            Ok(goes_on) => goes_on,
             Err(error) => {
                 info!(workspace = %session.workspace, session = %session.id, %error, "session cannot go on");
                 return Ok(None);
             }
         };
         session.moved(peer);
-        let stats = tunnel.stats();
+        let stats = place.tunnel(&session).stats();
         info!(
             workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, via = %candidate.via, "session resumed"
         );
-        Ok(Some(Resumed { session, place, link, received, secret }))
+        let claim = Claim::new(self.registry.clone(), session, place, link);
+        Ok(Some(Resumed { claim, received, secret }))
     }
 
     fn settings(&self, hello: &Hello, resumes: bool, budget: Arc<ReplicaBudget>) -> Settings {
@@ -250,19 +255,13 @@ impl Admission {
         }
     }
 
-    fn welcome(
-        &self,
-        session: &LiveSession,
-        place: &Place,
-        agreement: Agreement,
-        resume_secret: Bytes,
-        received: Option<u64>,
-    ) -> Welcome {
+    fn welcome(&self, claim: &Claim, agreement: Agreement, resume_secret: Bytes, received: Option<u64>) -> Welcome {
+        let session = &claim.session;
         let resume_grace = if resume_secret.is_empty() { Duration::ZERO } else { self.tunnel.resume_grace };
         Welcome {
             version: agreement.version,
             features: agreement.features,
-            session: match place {
+            session: match claim.place() {
                 Place::First => session.id,
                 Place::Lane(lane) => lane.id,
             },
@@ -281,72 +280,26 @@ impl Admission {
     }
 }
 
-/// Feeds a session over one link. When the link is lost, waits for the next one, which is served by a task of its own;
-/// when the session is over, gives its place back.
-async fn drive<B>(registry: Arc<Registry>, session: Arc<LiveSession>, place: Place, link: Link, reader: FrameReader<B>)
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
-    let mut claim = Claim { registry, session, place, link, passed_on: false };
-    let end = match grpc::drive(&claim.link, reader).await {
-        LinkEnd::Lost => {
-            info!(workspace = %claim.session.workspace, session = %claim.session.id, "link lost, waiting for the next");
-            claim.link.await_next().await
-        }
-        end @ (LinkEnd::Replaced | LinkEnd::Over(_)) => end,
-    };
-    let Some(end) = end.over() else {
-        claim.passed_on = true;
-        return;
-    };
-    let (session, tunnel) = (&claim.session, claim.link.session());
-    // Not current any more from here on, but the frame that says why is still to be sent.
-    claim.release(end.reason());
-    drop(tokio::time::timeout(CLOSE_TIMEOUT, tunnel.said()).await);
-    let (stats, uptime) = (tunnel.stats(), session.since.elapsed());
-    let what = claim.place.name();
-    info!(
-        workspace = %session.workspace, session = %session.id, reason = %end, ?uptime, links = stats.links,
-        sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
-    );
+/// Makes the secret of a first welcome; empty for a session that ends with its link.
+fn first_secret(keys: &ResumeKeys, resumes: bool) -> Result<Bytes, Refused> {
+    if resumes { keys.first().map_err(|_| no_randomness()) } else { Ok(Bytes::new()) }
 }
 
-/// Releases a session's place also when its task is cut, unless another link has it.
-struct Claim {
-    registry: Arc<Registry>,
-    session: Arc<LiveSession>,
-    place: Place,
-    link: Link,
-    passed_on: bool,
-}
-
-impl Claim {
-    fn release(&self, reason: Reason) {
-        match &self.place {
-            Place::First => {
-                self.registry.release(&self.session);
-                self.session.lanes.close(reason);
-            }
-            Place::Lane(lane) => self.session.lanes.remove(lane.id),
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if !self.passed_on && self.link.lost() != LinkEnd::Replaced {
-            self.release(Reason::SessionLost);
-            // Nobody is left who would wait for another link.
-            self.link.session().close(Reason::SessionLost, Reason::SessionLost.text());
-        }
-    }
+/// Makes the answer for an agent that has no session here while this gateway drains.
+#[must_use]
+pub fn shutting_down() -> Refused {
+    refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER))
 }
 
 fn no_randomness() -> Refused {
     refused(Code::Unavailable, "the system's random generator failed", Some(RETRY_AFTER))
 }
 
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
+/// Makes the answer for an agent that is turned away.
+#[must_use]
+pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
     Refused { code, message: message.to_owned(), retry_after }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,8 +55,8 @@ impl Lanes {
     /// when there are as many as may be.
     #[must_use]
     pub fn admit(&self, shown: &[u8]) -> Option<Arc<ReplicaBudget>> {
-        let shown = std::str::from_utf8(shown).ok().and_then(Opaque::parse)?;
-        let is_known = self.secret == Some(shown.digest());
+        let shown = Opaque::digest_of(shown)?;
+        let is_known = self.secret == Some(shown);
         self.budget.clone().filter(|_| is_known && self.count.load(Ordering::Relaxed) < self.max)
     }
 

@@ -23,8 +23,12 @@ use crate::store::TokenId;
 
 /// One agent's live session, and what the agent said about its ports.
 pub struct LiveSession {
-    /// Its id, unique within this replica's life.
+    /// Its id. Ids grow over restarts of this replica too, as generations do: an agent that names a session of an earlier
+    /// run never names somebody else's of this one, and which of two is older can be told.
     pub id: SessionId,
+    /// Its agent's place among those of one token, of which the newest wins: this session, or the one of before that the
+    /// agent could not go on with.
+    pub rank: SessionId,
     /// Its place among the sessions of this workspace.
     pub generation: Generation,
     /// The workspace.
@@ -74,6 +78,8 @@ pub struct NewSession {
     pub keys: ResumeKeys,
     /// Room for more links.
     pub lanes: Lanes,
+    /// The session that the agent had, as it said.
+    pub had: Option<SessionId>,
     /// The agent's process, as it said.
     pub instance: u64,
     /// Where the agent came from.
@@ -164,8 +170,8 @@ pub struct Registry {
     sessions: RwLock<HashMap<WorkspaceName, Arc<LiveSession>>>,
     sessions_max: usize,
     next: AtomicU64,
-    /// Generations of this replica start above those of any earlier run.
-    generation_base: u64,
+    /// Ids and generations of this replica start above those of any earlier run.
+    base: u64,
 }
 
 /// As many sessions live as `limits.sessions` allows.
@@ -173,7 +179,7 @@ pub struct Registry {
 pub struct Full;
 
 impl Registry {
-    /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes generations grow over
+    /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes ids and generations grow over
     /// restarts.
     #[must_use]
     pub fn new(sessions_max: usize, started_ms: u64) -> Self {
@@ -181,8 +187,8 @@ impl Registry {
             sessions: RwLock::default(),
             sessions_max,
             next: AtomicU64::new(1),
-            // 2^20 sessions a millisecond are out of reach, so two runs never share a generation.
-            generation_base: started_ms << 20,
+            // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
+            base: started_ms << 20,
         }
     }
 
@@ -222,10 +228,13 @@ impl Registry {
             return Err(Full);
         }
         // Given out under the lock: of two claims at once, the one that stays has the higher generation.
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.number();
+        let id = SessionId::new(number);
         let session = Arc::new(LiveSession {
-            id: SessionId::new(number),
-            generation: Generation::new(self.generation_base + number),
+            id,
+            // Whatever an agent says, it cannot outrank those who come after it.
+            rank: new.had.map_or(id, |had| had.min(id)),
+            generation: Generation::new(number),
             workspace: new.workspace.clone(),
             token: new.token,
             tunnel: new.tunnel,
@@ -247,7 +256,11 @@ impl Registry {
     /// Returns the id of a new lane.
     #[must_use]
     pub fn lane_id(&self) -> SessionId {
-        SessionId::new(self.next.fetch_add(1, Ordering::Relaxed))
+        SessionId::new(self.number())
+    }
+
+    fn number(&self) -> u64 {
+        self.base + self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Removes a session's entry if it is still the one in place.
@@ -274,6 +287,7 @@ mod tests {
             tunnel: Session::new(Settings::new(Side::Gateway)),
             keys: ResumeKeys::default(),
             lanes: Lanes::default(),
+            had: None,
             instance: 1,
             peer: ([127, 0, 0, 1], 1).into(),
             agent_version: "0".into(),
@@ -306,10 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn generations_grow_over_restarts() {
-        let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0.generation;
-        let after = Registry::new(1, 1_001).claim(new("a")).expect("room").0.generation;
-        assert!(after > before);
+    fn ids_and_generations_grow_over_restarts() {
+        let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0;
+        let registry = Registry::new(1, 1_001);
+        let after = registry.claim(new("a")).expect("room").0;
+        assert!(after.generation > before.generation && after.id > before.id);
+        assert!(registry.lane_id() > after.id);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tunnel_link::session::Session;
+use tunnel_link::session::{Link, Session};
 use tunnel_proto::hello::{Join, Resume};
-use tunnel_proto::mux::ReplicaBudget;
+use tunnel_proto::id::SessionId;
+use tunnel_proto::mux::{ReplicaBudget, SessionError};
 
 use super::lanes::Lane;
 use super::registry::LiveSession;
@@ -31,12 +32,15 @@ impl Place {
         }
     }
 
-    /// Makes the secret of the place's next welcome, for an agent that has `shown` one, or none yet.
+    /// Lets an agent that shows a good secret go on over another link. `None` when the secret is not the session's.
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails.
-    pub fn next_secret(&self, session: &LiveSession, shown: &[u8]) -> Result<Bytes, NoRandomness> {
-        self.keys(session).next(shown)
+    pub fn go_on(&self, session: &LiveSession, resume: &Resume) -> Result<Option<GoesOn>, NoRandomness> {
+        let tunnel = self.tunnel(session);
+        let link = || tunnel.resume(resume.received);
+        let traded = self.keys(session).trade(&resume.secret, || tunnel.was_heard(), link)?;
+        Ok(traded.map(|(secret, link)| link.map(|(link, received)| (link, received, secret))))
     }
 
     /// Returns what it is called in logs.
@@ -56,40 +60,36 @@ impl Place {
     }
 }
 
+/// The next link, the highest frame number received here, and the secret of the welcome; or why the session is over.
+pub type GoesOn = Result<(Link, u64, Bytes), SessionError>;
+
 /// What an agent that asks to resume gets.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Its session.
+    /// Its session, if it shows the secret.
     Resume(Arc<LiveSession>, Place),
     /// A new session: the one that it names is over.
     New,
-    /// Nothing: the secret is not the session's.
-    Foreign,
     /// Nothing: another agent with the same token came after it, and the newest wins.
     Displaced,
+}
+
+/// Finds the place that an id names: the session's own, or one of its lanes.
+#[must_use]
+pub fn place(current: &LiveSession, id: SessionId) -> Option<Place> {
+    if current.id == id { Some(Place::First) } else { current.lanes.get(id).map(Place::Lane) }
 }
 
 /// Decides for an agent that names a session or a lane, when `current` is the session of its workspace.
 #[must_use]
 pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
     let Some(current) = current else { return Verdict::New };
-    let place = if current.id == resume.session {
-        Some(Place::First)
-    } else {
-        current.lanes.get(resume.session).map(Place::Lane)
-    };
-    if let Some(place) = place {
-        let tunnel = place.tunnel(current);
-        return if !place.keys(current).accepts(&resume.secret, tunnel.was_heard()) {
-            Verdict::Foreign
-        } else if tunnel.is_ended() {
-            Verdict::New
-        } else {
-            Verdict::Resume(current.clone(), place)
-        };
+    if let Some(place) = place(current, resume.session) {
+        let is_ended = place.tunnel(current).is_ended();
+        return if is_ended { Verdict::New } else { Verdict::Resume(current.clone(), place) };
     }
     // The same process may have got a session whose welcome was lost on the way.
-    if current.id > resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
+    if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
 }
 
 /// Decides for an agent that wants one more lane. Returns the session, and the budget that its lanes share.

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::pace::{Pace, Paced};
@@ -20,7 +21,7 @@ use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::admission::{Admission, Candidate, RETRY_AFTER};
+use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down};
 use super::pacer::{Busy, Pacer};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
@@ -44,6 +45,8 @@ pub struct AgentService {
     admission: Admission,
     pacer: Pacer,
     timeouts: Timeouts,
+    /// No session is left that an agent could go on with.
+    closed: CancellationToken,
     reflection: Reflection,
 }
 
@@ -59,11 +62,17 @@ struct Identity {
 }
 
 impl AgentService {
-    /// Makes the service.
+    /// Makes the service. Connections without a session end with `closed`.
     #[must_use]
-    pub fn new(store: Store, admission: Admission, sessions_per_second: u32, timeouts: Timeouts) -> Arc<Self> {
+    pub fn new(
+        store: Store,
+        admission: Admission,
+        sessions_per_second: u32,
+        timeouts: Timeouts,
+        closed: CancellationToken,
+    ) -> Arc<Self> {
         let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
-        Arc::new(Self { store, admission, pacer, timeouts, reflection: Reflection::new() })
+        Arc::new(Self { store, admission, pacer, timeouts, closed, reflection: Reflection::new() })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -71,7 +80,8 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
-            let Some(stream) = Begun::look(stream, service.timeouts.agent_hello).await else {
+            let look = Begun::look(stream, service.timeouts.agent_hello);
+            let Some(stream) = service.closed.run_until_cancelled(look).await.flatten() else {
                 debug!(%peer, "nothing came on this connection");
                 return;
             };
@@ -82,10 +92,15 @@ impl AgentService {
             let admitted = Arc::new(AtomicBool::new(false));
             let mut connection = std::pin::pin!(service.http2(stream, peer, admitted.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
-            let result = match tokio::time::timeout(2 * service.timeouts.agent_hello, connection.as_mut()).await {
-                Ok(result) => result,
-                Err(_elapsed) if admitted.load(Ordering::Relaxed) => connection.await,
-                Err(_elapsed) => {
+            let ended = tokio::select! {
+                result = connection.as_mut() => Some(result),
+                // Boxed for the same reason.
+                () = Box::pin(service.patience()) => None,
+            };
+            let result = match ended {
+                Some(result) => result,
+                None if admitted.load(Ordering::Relaxed) => connection.await,
+                None => {
                     debug!(%peer, "no session came up on this connection");
                     Ok(())
                 }
@@ -93,6 +108,11 @@ impl AgentService {
             debug!(%peer, ?result, "agent connection ended");
             drop(permit);
         }
+    }
+
+    /// Waits until a connection without a session has to go: its time is up, or no session is left to go on with.
+    async fn patience(&self) {
+        drop(tokio::time::timeout(2 * self.timeouts.agent_hello, self.closed.cancelled()).await);
     }
 
     /// Drives a connection that speaks HTTP/2; tells when a session came up on it.
@@ -149,8 +169,9 @@ impl AgentService {
 
     /// Lets an agent in or turns it away, before it said anything but who it is.
     async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
-        if self.admission.drain.is_draining() {
-            return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
+        // During a drain, agents may go on with what they have. Once there is nothing, a crowd is turned away for less.
+        if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
+            return Err(shutting_down());
         }
         self.authenticate(headers).await
     }
@@ -166,11 +187,12 @@ impl AgentService {
         let hello = self.read_hello(&mut reader).await?;
         // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
         if !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.workspace, resume)) {
+            self.admission.takes_new()?;
             self.turn().await?;
         }
         let Identity { workspace, token } = identity;
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
-        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
     }
@@ -233,8 +255,4 @@ impl AgentService {
 
 fn log_refused(peer: SocketAddr, refused: &Refused) {
     info!(%peer, code = ?refused.code, reason = %refused.message, "agent refused");
-}
-
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
-    Refused { code, message: message.to_owned(), retry_after }
 }

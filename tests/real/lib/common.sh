@@ -242,6 +242,8 @@ choose_ports() {
     "GATEWAY_LISTEN__ADMIN=127.0.0.1:$ADMIN"
     "GATEWAY_STORE__URL=sqlite://$OUT/gateway.db"
     "NO_COLOR=1"
+    # Machines that allow few open files would be warned of.
+    "GATEWAY_LIMITS__CONNECTIONS=1000" "GATEWAY_LIMITS__SESSIONS=1000"
   )
 }
 
@@ -304,6 +306,28 @@ named_failure() {
   code=$(MAX_TIME=$1 failure_of "$2" /)
   [ -n "$code" ] || { echo "no named failure within $1 s"; return 1; }
   echo "$code"
+}
+
+# start_echo : the app that says back what it is asked, on ECHO_PORT.
+start_echo() {
+  ECHO_PORT=$(free_port)
+  spawn app node "$APPS/echo.mjs" "$ECHO_PORT"
+  wait_port app "$ECHO_PORT"
+}
+
+# start_files : an app with one large file, `blob.bin`, on FILES_PORT.
+start_files() {
+  mkdir -p "$OUT/files"
+  head -c 20000001 /dev/urandom >"$OUT/files/blob.bin"
+  FILES_PORT=$(free_port)
+  spawn files python3 -m http.server --bind 127.0.0.1 --directory "$OUT/files" "$FILES_PORT"
+  wait_port files "$FILES_PORT"
+}
+
+# nginx_user : the line of nginx's configuration that lets it run as root, in NGINX_USER; empty for anybody else.
+nginx_user() {
+  NGINX_USER=''
+  [ "$(id -u)" != 0 ] || NGINX_USER='user root;'
 }
 
 # websocket NAME PORT WORKSPACE ARGUMENTS… : starts the WebSocket client of apps/ws_client.mjs; to be collected by NAME.

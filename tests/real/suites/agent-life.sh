@@ -5,13 +5,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "agent-life: nothing to check without the gateway"; finish; }
 
-port=$(free_port)
-spawn app node "$APPS/echo.mjs" "$port"
-wait_port app "$port"
+start_echo
 start_gateway
 start_agent
 
-answers() { visit -f --max-time 5 "http://$(host_of "$port")/" -o /dev/null; }
+answers() { visit -f --max-time 5 "http://$(host_of "$ECHO_PORT")/" -o /dev/null; }
 # last_words NAME : what a program said at its end, on one line.
 last_words() { tail -n 5 "$OUT/$1.log" | tr '\n' ' '; }
 # says NAME PATTERN : its log gives the reason.
@@ -66,7 +64,7 @@ check "the agent with the right token is unharmed" answers
 # --- an agent before its gateway --------------------------------------------------------------------------------------
 signal TERM agent
 if ends_within 5 agent; then same "SIGTERM ends the agent with status 0" 0 "$STATUS"; else fail "SIGTERM does not end the agent within 5 s"; stop agent; fi
-is_absent() { [ "$(failure_of "$(host_of "$port")" /)" = agent_absent ]; }
+is_absent() { [ "$(failure_of "$(host_of "$ECHO_PORT")" /)" = agent_absent ]; }
 check "then the gateway says that no agent is there" until_ok 5 is_absent
 stop gateway
 spawn_agent early "$WORKSPACE"

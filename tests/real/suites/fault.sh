@@ -5,9 +5,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "fault: nothing to check without the gateway"; finish; }
 
-port=$(free_port)
-spawn app node "$APPS/echo.mjs" "$port"
-wait_port app "$port"
+start_echo
 choose_ports
 GATEWAY_ENV+=(
   GATEWAY_TUNNEL__KEEPALIVE_INTERVAL=2s GATEWAY_TUNNEL__KEEPALIVE_TIMEOUT=2s
@@ -22,7 +20,7 @@ for workspace in sick well; do
   spawn_agent "agent-$workspace" "$workspace"
   until_ok 20 attached "$workspace" || give_up "no session for $workspace: $(tail -n 1 "$OUT/agent-$workspace.log")"
 done
-answers() { visit -f --max-time "${2:-5}" "http://$(host_of "$port" "$1")/" -o /dev/null; }
+answers() { visit -f --max-time "${2:-5}" "http://$(host_of "$ECHO_PORT" "$1")/" -o /dev/null; }
 check "a request to the workspace that will freeze" answers sick
 check "a request to its neighbour" answers well
 
@@ -30,7 +28,7 @@ check "a request to its neighbour" answers well
 bounded() {
   local began took code
   began=$(now_ms)
-  code=$(MAX_TIME=40 failure_of "$(host_of "$port" sick)" "$3")
+  code=$(MAX_TIME=40 failure_of "$(host_of "$ECHO_PORT" sick)" "$3")
   took=$(($(now_ms) - began))
   printf '%s: %s after %s ms\n' "$1" "$code" "$took" >>"$OUT/bounds.txt"
   if [[ " $2 " != *" ${code:-none} "* ]]; then
@@ -44,7 +42,7 @@ bounded() {
 NAMED='open_timeout response_timeout session_lost agent_absent'
 
 # --- a frozen agent ---------------------------------------------------------------------------------------------------
-websocket steady "$port" well --text "a WebSocket of the neighbour" --until-file "$OUT/thawed"
+websocket steady "$ECHO_PORT" well --text "a WebSocket of the neighbour" --until-file "$OUT/thawed"
 (bounded "a request that was under way when the agent froze" "$NAMED" '/slow?ms=30000' >"$OUT/under-way.txt") &
 under_way=$!
 sleep 0.7
@@ -77,7 +75,7 @@ signal CONT app
 check "after the app thaws it is answered" until_ok 5 answers sick
 
 # --- an app that dies -------------------------------------------------------------------------------------------------
-visit --max-time 20 -N "http://$(host_of "$port" sick)/ticks" >"$OUT/ticks.txt" 2>"$OUT/ticks.err" &
+visit --max-time 20 -N "http://$(host_of "$ECHO_PORT" sick)/ticks" >"$OUT/ticks.txt" 2>"$OUT/ticks.err" &
 ticks=$!
 until_ok 5 grep -q 'data: 2' "$OUT/ticks.txt" || fail "streamed events do not arrive"
 began=$(now_ms)
@@ -89,8 +87,8 @@ took=$(($(now_ms) - began))
 check "a stream whose app dies ends at once (took $took ms)" test "$took" -lt 2000
 check "and is not mistaken for a complete answer (curl status $status)" test "$status" -ne 0
 bounded "a request to a dead app" "port_closed" /
-spawn app node "$APPS/echo.mjs" "$port"
-wait_port app "$port"
+spawn app node "$APPS/echo.mjs" "$ECHO_PORT"
+wait_port app "$ECHO_PORT"
 check "the app started again is answered" until_ok 5 answers sick
 
 # --- an agent that dies -----------------------------------------------------------------------------------------------

@@ -10,14 +10,9 @@ USER_NAME=agent
 PASSWORD=p_ssword.7
 LOGIN=agent:p%5Fssword.7
 
-port=$(free_port)
-spawn app node "$APPS/echo.mjs" "$port"
-wait_port app "$port"
-mkdir -p "$OUT/nginx" "$OUT/files"
-head -c 20000001 /dev/urandom >"$OUT/files/blob.bin"
-files_port=$(free_port)
-spawn files python3 -m http.server --bind 127.0.0.1 --directory "$OUT/files" "$files_port"
-wait_port files "$files_port"
+start_echo
+start_files
+mkdir -p "$OUT/nginx"
 
 choose_ports
 NGINX=$(free_port)
@@ -25,11 +20,10 @@ NGINX_TLS=$(free_port)
 HAPROXY=$(free_port)
 TINYPROXY=$(free_port)
 SOCKS=$(free_port)
-user=''
-[ "$(id -u)" = 0 ] && user='user root;'
+nginx_user
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
   -addext basicConstraints=critical,CA:false -keyout "$OUT/nginx/key.pem" -out "$OUT/nginx/cert.pem" 2>>"$OUT/openssl.log" || give_up "no certificate"
-words=(-e "s|@USER@|$user|; s|@DIR@|$OUT/nginx|; s|@AGENTS@|$AGENTS|; s|@NGINX@|$NGINX|; s|@TLS_PORT@|$NGINX_TLS|; s|@NGINX_TLS@|$NGINX_TLS|")
+words=(-e "s|@USER@|$NGINX_USER|; s|@DIR@|$OUT/nginx|; s|@AGENTS@|$AGENTS|; s|@NGINX@|$NGINX|; s|@TLS_PORT@|$NGINX_TLS|; s|@NGINX_TLS@|$NGINX_TLS|")
 sed "${words[@]}" -e "s|@PORT@|$NGINX|" "$APPS/nginx-websocket.conf" >"$OUT/nginx.conf"
 sed "${words[@]}" -e "s|@PORT@|$HAPROXY|" "$APPS/haproxy-websocket.cfg" >"$OUT/haproxy.cfg"
 sed "${words[@]}" -e "s|@PORT@|$TINYPROXY|" "$APPS/tinyproxy.conf" >"$OUT/tinyproxy.conf"
@@ -64,7 +58,7 @@ says() {
   until_ok 10 grep -qE -- "$2" "$OUT/agent-$1.log" || { tail -n 1 "$OUT/agent-$1.log"; return 1; }
 }
 
-answers() { visit -f --max-time 5 "http://$(host_of "$port" "$1")/" -o /dev/null; }
+answers() { visit -f --max-time 5 "http://$(host_of "$ECHO_PORT" "$1")/" -o /dev/null; }
 
 HTTP=http://127.0.0.1:$AGENTS
 # By name, so that SOCKS has one to look up.
@@ -95,12 +89,12 @@ WAYS=(connect socks socks-here nginx nginx-tls haproxy both both-tls exempt name
 for way in "${WAYS[@]}"; do
   check "a request by $way" answers "w-$way"
   same "a file of 20 MB by $way is the same bytes" "$(sha256sum <"$OUT/files/blob.bin")" \
-    "$(visit "http://$(host_of "$files_port" "w-$way")/blob.bin" | sha256sum)"
+    "$(visit "http://$(host_of "$FILES_PORT" "w-$way")/blob.bin" | sha256sum)"
 done
 
 # --- silence, and what comes back after an outage ---------------------------------------------------------------------
 for way in connect socks nginx haproxy both; do
-  websocket "idle-$way" "$port" "w-$way" --text "a WebSocket by $way" --idle "$SILENCE"
+  websocket "idle-$way" "$ECHO_PORT" "w-$way" --text "a WebSocket by $way" --idle "$SILENCE"
 done
 for way in connect socks nginx haproxy both; do collect "idle-$way" 60; done
 
@@ -122,7 +116,7 @@ if [ -z "$DIRECT" ]; then
   HTTP_PROXY=http://$LOGIN@127.0.0.1:$TINYPROXY AGENT_URL=http://127.0.0.1:$ADMIN spawn_agent agent-port w-lost
   ALL_PROXY=socks5h://agent:wr0ng@127.0.0.1:$SOCKS AGENT_URL=$HTTP spawn_agent agent-socks-wrong w-lost
   HTTP_PROXY=http://127.0.0.1:1 AGENT_URL=$HTTP spawn_agent agent-nobody w-lost
-  AGENT_URL=http://127.0.0.1:$files_port spawn_agent agent-web w-lost
+  AGENT_URL=http://127.0.0.1:$FILES_PORT spawn_agent agent-web w-lost
   HTTP_PROXY='http://agent:wr0ng/x@127.0.0.1' AGENT_URL=$HTTP spawn_agent agent-damaged w-lost
   check "a proxy that wants credentials: the log says where to put them" says anonymous 'proxy http://127.0.0.1:[0-9]+ wants to know who this is \(407\).* HTTP_PROXY'
   check "a proxy that does not accept them: the log says so" says wrong 'does not accept the user and password in HTTP_PROXY \((401|407)\)'

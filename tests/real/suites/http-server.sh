@@ -15,9 +15,8 @@ python_port=$(free_port)
 spawn python python3 -u -m http.server --bind 127.0.0.1 --protocol HTTP/1.1 --directory "$TREE" "$python_port"
 wait_port python "$python_port"
 nginx_port=$(free_port)
-user=''
-[ "$(id -u)" = 0 ] && user='user root;'
-sed -e "s|@USER@|$user|; s|@DIR@|$OUT/nginx|; s|@PORT@|$nginx_port|; s|@TREE@|$TREE|" "$APPS/nginx-files.conf" >"$OUT/nginx.conf"
+nginx_user
+sed -e "s|@USER@|$NGINX_USER|; s|@DIR@|$OUT/nginx|; s|@PORT@|$nginx_port|; s|@TREE@|$TREE|" "$APPS/nginx-files.conf" >"$OUT/nginx.conf"
 spawn nginx nginx -p "$OUT/nginx" -e stderr -c "$OUT/nginx.conf"
 wait_port nginx "$nginx_port"
 start_gateway

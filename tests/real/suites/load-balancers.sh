@@ -6,20 +6,14 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 SILENCE=12 # seconds; more than twice the balancers' timeouts
 
-port=$(free_port)
-spawn app node "$APPS/echo.mjs" "$port"
-wait_port app "$port"
-mkdir -p "$OUT/nginx" "$OUT/files"
-head -c 20000001 /dev/urandom >"$OUT/files/blob.bin"
-files_port=$(free_port)
-spawn files python3 -m http.server --bind 127.0.0.1 --directory "$OUT/files" "$files_port"
-wait_port files "$files_port"
+start_echo
+start_files
+mkdir -p "$OUT/nginx"
 
 choose_ports
 declare -A BALANCER=([nginx]=$(free_port) [haproxy]=$(free_port))
-user=''
-[ "$(id -u)" = 0 ] && user='user root;'
-sed -e "s|@USER@|$user|; s|@DIR@|$OUT/nginx|; s|@PORT@|${BALANCER[nginx]}|; s|@AGENTS@|$AGENTS|" "$APPS/nginx-agents.conf" >"$OUT/nginx.conf"
+nginx_user
+sed -e "s|@USER@|$NGINX_USER|; s|@DIR@|$OUT/nginx|; s|@PORT@|${BALANCER[nginx]}|; s|@AGENTS@|$AGENTS|" "$APPS/nginx-agents.conf" >"$OUT/nginx.conf"
 sed -e "s|@PORT@|${BALANCER[haproxy]}|; s|@AGENTS@|$AGENTS|" "$APPS/haproxy-agents.cfg" >"$OUT/haproxy.cfg"
 spawn nginx nginx -p "$OUT/nginx" -e stderr -c "$OUT/nginx.conf"
 spawn haproxy haproxy -W -f "$OUT/haproxy.cfg"
@@ -34,7 +28,7 @@ attach() {
 }
 
 
-answers() { visit -f --max-time 5 "http://$(host_of "$port" "$1")/" -o /dev/null; }
+answers() { visit -f --max-time 5 "http://$(host_of "$ECHO_PORT" "$1")/" -o /dev/null; }
 
 # --- the tunnel works through each, and its pings keep it alive -------------------------------------------------------
 GATEWAY_ENV+=(GATEWAY_TUNNEL__KEEPALIVE_INTERVAL=2s GATEWAY_TUNNEL__KEEPALIVE_TIMEOUT=3s)
@@ -44,11 +38,11 @@ for balancer in nginx haproxy; do
   attach "$balancer"
   check "a request through $balancer" answers "w-$balancer"
   same "a file of 20 MB through $balancer is the same bytes" "$(sha256sum <"$OUT/files/blob.bin")" \
-    "$(visit "http://$(host_of "$files_port" "w-$balancer")/blob.bin" | sha256sum)"
+    "$(visit "http://$(host_of "$FILES_PORT" "w-$balancer")/blob.bin" | sha256sum)"
 done
 # Both at once: the silence is the longest part of this suite.
 for balancer in nginx haproxy; do
-  websocket "idle-$balancer" "$port" "w-$balancer" --text "a WebSocket through $balancer" --idle "$SILENCE"
+  websocket "idle-$balancer" "$ECHO_PORT" "w-$balancer" --text "a WebSocket through $balancer" --idle "$SILENCE"
 done
 collect idle-nginx 60
 collect idle-haproxy 60
@@ -61,14 +55,14 @@ for balancer in nginx haproxy; do
   began=$(now_ms)
   check "requests go through $balancer again after a reload" until_ok 10 answers "w-$balancer"
   printf '%s: %s ms from the end of the old connections to an answer\n' "$balancer" "$(($(now_ms) - began))" >>"$OUT/recovery.txt"
-  websocket "fresh-$balancer" "$port" "w-$balancer" --text "a new WebSocket through $balancer after the reload"
+  websocket "fresh-$balancer" "$ECHO_PORT" "w-$balancer" --text "a new WebSocket through $balancer after the reload"
   collect "fresh-$balancer" 30
 done
 
 # --- a balancer that is gone for a while ------------------------------------------------------------------------------
 stop nginx
 # Whether the request waits for the agent or is refused at once: it ends, and the reason has a name.
-[ -z "$DIRECT" ] && check "while nginx is away its workspace has a named failure" named_failure 15 "$(host_of "$port" w-nginx)"
+[ -z "$DIRECT" ] && check "while nginx is away its workspace has a named failure" named_failure 15 "$(host_of "$ECHO_PORT" w-nginx)"
 check "the workspace behind haproxy does not notice" answers w-haproxy
 spawn nginx nginx -p "$OUT/nginx" -e stderr -c "$OUT/nginx.conf"
 wait_port nginx "${BALANCER[nginx]}"

@@ -17,11 +17,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
-        let gateway = TestGateway::start_with(|config| {
-            config.timeouts.upstream_idle = Duration::from_millis(200);
-            change(config);
-        })
-        .await;
+        let gateway = TestGateway::start_tidy(change).await;
         let agent = gateway.agent("one").await;
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let recorded = lines.clone();

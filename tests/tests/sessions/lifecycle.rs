@@ -38,7 +38,7 @@ fn connections(ports: &[u16]) -> usize {
 }
 
 /// Reads one number off the operator's listener.
-async fn metric(gateway: &TestGateway, name: &str) -> u64 {
+pub(crate) async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     let mut raw = Raw::connect(gateway.addresses.admin.expect("on")).await;
     raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
     let text = raw.message().await.expect("an answer").text();
@@ -47,7 +47,7 @@ async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-async fn until_metric(gateway: &TestGateway, name: &str, wanted: u64) {
+pub(crate) async fn until_metric(gateway: &TestGateway, name: &str, wanted: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let found = metric(gateway, name).await;
@@ -199,21 +199,6 @@ async fn agent_finds_the_gateway_again_after_a_restart() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// An app that switches to a protocol of its own and echoes it.
-async fn echo_app() -> RawApp {
-    RawApp::start(|mut raw| async move {
-        raw.head().await;
-        raw.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-        loop {
-            let bytes = raw.some().await;
-            if bytes.is_empty() || raw.try_send(bytes).await.is_err() {
-                return;
-            }
-        }
-    })
-    .await
-}
-
 async fn stream(stage: &Stage, workspace: &str, app: &RawApp) -> Raw {
     let mut raw = Raw::connect(stage.gateway.addresses.public).await;
     let head = stage.get(workspace, app.port);
@@ -265,7 +250,7 @@ async fn drain_lets_requests_finish_and_is_over_with_the_last_one() {
 async fn drain_cuts_streams_at_its_deadline_and_counts_them() {
     let deadline = Duration::from_millis(800);
     let stage = Stage::new(|config| config.timeouts.drain = deadline).await;
-    let echo = echo_app().await;
+    let echo = RawApp::echo().await;
     let mut open = stream(&stage, "bystander", &echo).await;
     let (app, go) = patient_app().await;
     let mut waiting = stage.asking("bystander", app.port).await;
@@ -318,7 +303,7 @@ async fn nothing_is_left_after_a_life_of_everything() {
         while raw.try_send("1\r\nx\r\n").await.is_ok() {}
     })
     .await;
-    let echo = echo_app().await;
+    let echo = RawApp::echo().await;
     for round in 0..10 {
         stage.assert_serves("one").await;
         // Downloads that are left, closed and reset.

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use e2e::raw::{Raw, RawApp};
@@ -217,11 +216,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
-        let gateway = TestGateway::start_with(|config| {
-            config.timeouts.upstream_idle = Duration::from_millis(200);
-            change(config);
-        })
-        .await;
+        let gateway = TestGateway::start_tidy(change).await;
         let bystander = gateway.agent("bystander").await;
         let app = RawApp::mirror().await;
         Self { gateway, app, bystander }

@@ -21,13 +21,13 @@ const LINK_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Flaky {
     pub(crate) stage: Stage,
     pub(crate) apps: Apps,
-    relay: Relay,
+    pub(crate) relay: Relay,
     agent: TestAgent,
-    session: Arc<LiveSession>,
+    pub(crate) session: Arc<LiveSession>,
 }
 
 impl Flaky {
-    async fn new(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
         let stage = Stage::new(|config| {
             config.tunnel.keepalive_interval = Duration::from_millis(250);
             config.tunnel.keepalive_timeout = Duration::from_millis(500);
@@ -48,14 +48,14 @@ impl Flaky {
     }
 
     /// Breaks the link and waits until the session goes on over another one.
-    async fn break_link(&self, how: Cut) {
+    pub(crate) async fn break_link(&self, how: Cut) {
         let before = self.links();
         self.relay.cut(how);
         until("the session goes on", || self.links() > before && !self.session.tunnel.is_detached()).await;
     }
 
     /// Breaks the link for good, until the relay is up again.
-    async fn lose_link(&self) {
+    pub(crate) async fn lose_link(&self) {
         self.relay.down();
         self.relay.cut(Cut::Reset);
         until("the link is missed", || self.session.tunnel.is_detached()).await;

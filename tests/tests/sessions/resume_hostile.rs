@@ -16,6 +16,7 @@ use tunnel_proto::id::{ChannelId, SessionId};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version::FEATURE_RESUME;
 
+use crate::lifecycle::{metric, until_metric};
 use crate::raw_agent::{RawAgent, Stage};
 
 /// Status codes of gRPC.
@@ -196,7 +197,7 @@ async fn session_that_is_not_the_current_one_is_never_resumed() {
     owned.assert_undisturbed("an older session", 1).await;
 
     // Of the same process, or unheard of: an agent that lost its way gets a new session, as without a resume.
-    for (told, session) in [("its own older one", None), ("one that never was", Some(SessionId::new(1 << 40)))] {
+    for (told, session) in [("its own older one", None), ("one that never was", Some(SessionId::new(1 << 62)))] {
         let owned = Owned::new(|_| {}).await;
         let session = session.unwrap_or(SessionId::new(owned.session.id.get() - 1));
         let mut again = owned.dial(asking(session, &owned.welcome.resume_secret, 0)).await;
@@ -366,4 +367,16 @@ async fn session_that_is_displaced_while_it_waits_for_a_link_cannot_be_resumed()
     let current = owned.stage.gateway.registry.current(&owned.session.workspace).expect("the newer one stays");
     assert_eq!((current.id, current.tunnel.stats().links), (newest.session, 1));
     owned.assert_lost("displaced").await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_kept_for_a_resume_can_be_watched() {
+    let mut owned = Owned::new(|_| {}).await;
+    let kept = owned.session.tunnel.stats().replay_bytes;
+    assert!(kept > 0, "the request is not acknowledged yet");
+    assert_eq!(metric(&owned.stage.gateway, "gateway_tunnel_replay_bytes").await, kept);
+    let acknowledged = owned.agent.received;
+    owned.agent.send_frame(Frame { sequence: 0, acknowledged, body: Body::Acknowledge }).await;
+    until_metric(&owned.stage.gateway, "gateway_tunnel_replay_bytes", 0).await;
+    owned.assert_undisturbed("watched", 1).await;
 }

@@ -47,7 +47,7 @@ impl Apps {
     pub(crate) async fn start() -> Self {
         Self {
             websocket: RawApp::start(websocket_echo).await,
-            upgrade: RawApp::start(upgrade_echo).await,
+            upgrade: RawApp::echo().await,
             events: RawApp::start(events).await,
             upload: RawApp::start(upload).await,
             download: RawApp::start(download).await,
@@ -71,17 +71,6 @@ async fn websocket_echo(mut raw: Raw) {
     let mut socket = accept_async(raw.socket()).await.expect("a handshake");
     while let Some(Ok(frame)) = socket.next().await {
         if (frame.is_text() || frame.is_binary()) && socket.send(frame).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn upgrade_echo(mut raw: Raw) {
-    raw.head().await;
-    raw.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-    loop {
-        let bytes = raw.some().await;
-        if bytes.is_empty() || raw.try_send(bytes).await.is_err() {
             return;
         }
     }

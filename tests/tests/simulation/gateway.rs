@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gateway::config::Tunnel;
 use gateway::model::WorkspaceName;
-use gateway::sessions::admission::{Admission, Candidate};
+use gateway::sessions::admission::{Admission, Candidate, refused};
 use gateway::sessions::registry::Registry;
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
@@ -123,9 +123,6 @@ impl Gateway {
         peer: SocketAddr,
         pace: Arc<Pace>,
     ) -> Result<Response<Outgoing>, Refused> {
-        if self.drain.is_draining() {
-            return Err(refused(Code::Unavailable, "this gateway is shutting down", Some(RETRY_AFTER)));
-        }
         let workspace = authenticate(&request)?;
         let mut reader = FrameReader::new(request.into_body());
         let hello = match tokio::time::timeout(HELLO_TIMEOUT, reader.next()).await {
@@ -135,7 +132,7 @@ impl Gateway {
         };
         let token = "t-1".parse().expect("an id");
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: Via::Http2, hello })?;
-        let session = &admitted.session;
+        let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));
         } else {
@@ -154,7 +151,7 @@ impl Gateway {
                 shared.session_ended(place, tunnel.end().unwrap_or(SessionError::Ended));
             }));
         }
-        let response = grpc::accept_response(admitted.welcome.clone(), admitted.link.clone(), pace);
+        let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
     }
@@ -166,8 +163,4 @@ fn authenticate<B>(request: &Request<B>) -> Result<WorkspaceName, Refused> {
         .and_then(|bearer| bearer.strip_prefix("Bearer "))
         .and_then(|name| name.parse().ok())
         .ok_or_else(|| refused(Code::Unauthenticated, "the token is not a workspace's name", None))
-}
-
-fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
-    Refused { code, message: message.to_owned(), retry_after }
 }

@@ -44,9 +44,9 @@ pub(super) async fn serve(service: Arc<AgentService>, stream: Begun, peer: Socke
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), handler)
         .with_upgrades();
-    match tokio::time::timeout(2 * service.timeouts.agent_hello, connection).await {
-        Ok(result) => debug!(%peer, ?result, "HTTP/1.1 on an agent connection ended"),
-        Err(_elapsed) => debug!(%peer, "no session came up on this connection"),
+    tokio::select! {
+        result = connection => debug!(%peer, ?result, "HTTP/1.1 on an agent connection ended"),
+        () = service.patience() => debug!(%peer, "no session came up on this connection"),
     }
     let Some((identity, upgrade)) = admitted.lock().take() else { return };
     match upgrade.await {
