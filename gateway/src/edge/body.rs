@@ -4,23 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::Sleep;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::headers;
 use super::living::UnderWay;
-use super::upstream::Lease;
-
-/// How long an app may take to say `100 Continue` before the body is sent all the same (RFC 9110, section 10.1.1: a
-/// client is not to wait for ever).
-const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
+use super::upstream::relay::Relayed;
+use super::upstream::{Lease, http1};
 
 /// What the app gets as a request body.
 #[derive(Debug)]
@@ -35,53 +30,7 @@ pub(super) enum RequestBody {
 #[derive(Debug)]
 pub(super) struct Upload {
     incoming: Incoming,
-    /// While it is closed, nothing is read, and so the user is not told to continue either.
-    gate: Option<Gate>,
     progress: Arc<Progress>,
-}
-
-/// Holds a body back until the app says `100 Continue`.
-#[derive(Debug)]
-pub(super) struct Gate {
-    /// `None` after the app gave its final answer without asking for the body, which is now of no use to anybody.
-    opened: Option<oneshot::Receiver<()>>,
-    /// Ends with the exchange.
-    over: oneshot::Receiver<()>,
-    /// Starts when the body is first asked for.
-    late: Option<Pin<Box<Sleep>>>,
-}
-
-impl Gate {
-    /// Makes a gate that `opened` opens; it stops to wait when the other end of `over` is gone.
-    pub(super) fn new(opened: oneshot::Receiver<()>, over: oneshot::Receiver<()>) -> Self {
-        Self { opened: Some(opened), over, late: None }
-    }
-
-    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
-        if let Some(opened) = &mut self.opened {
-            match Pin::new(opened).poll(context) {
-                Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
-                Poll::Ready(Err(_)) => self.opened = None,
-                Poll::Pending => {
-                    let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT)));
-                    return late.as_mut().poll(context).map(Ok);
-                }
-            }
-        }
-        // The answer may still be on its way, and an error here would cut it off.
-        Pin::new(&mut self.over).poll(context).map(|_| Err(UploadError::NotAsked))
-    }
-}
-
-/// Why a body does not go on to the app.
-#[derive(Debug, Error)]
-pub(super) enum UploadError {
-    /// The user broke it off.
-    #[error(transparent)]
-    User(#[from] hyper::Error),
-    /// The app answered without asking for it.
-    #[error("the app answered without asking for the body")]
-    NotAsked,
 }
 
 /// How far a body is; read by whoever waits for the answer.
@@ -102,40 +51,32 @@ impl Progress {
 }
 
 impl RequestBody {
-    /// Wraps a user's body. It is held back until `gate` opens, if there is one.
-    pub(super) fn new(incoming: Incoming, gate: Option<Gate>) -> (Self, Option<Arc<Progress>>) {
+    /// Wraps a user's body.
+    pub(super) fn new(incoming: Incoming) -> (Self, Option<Arc<Progress>>) {
         if incoming.is_end_stream() {
             return (Self::Empty, None);
         }
         let progress = Arc::new(Progress::default());
-        let upload = Upload { incoming, gate, progress: progress.clone() };
+        let upload = Upload { incoming, progress: progress.clone() };
         (Self::Streaming(Box::new(upload)), Some(progress))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::Empty)
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = UploadError;
+    type Error = hyper::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self::Streaming(upload) = self.get_mut() else { return Poll::Ready(None) };
-        if let Some(gate) = &mut upload.gate {
-            std::task::ready!(gate.poll_open(context))?;
-            upload.gate = None;
-        }
         let frame = std::task::ready!(Pin::new(&mut upload.incoming).poll_frame(context));
         upload.progress.frames.fetch_add(1, Ordering::Relaxed);
-        Poll::Ready(frame.map(|frame| frame.map(clean_trailers).map_err(UploadError::User)))
+        Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Streaming(upload) => upload.gate.is_none() && upload.incoming.is_end_stream(),
+            Self::Streaming(upload) => upload.incoming.is_end_stream(),
         }
     }
 
@@ -167,30 +108,110 @@ pub enum ResponseBody {
 /// An app's body. Dropping it before its end closes the channel, so the app hears of it.
 #[derive(Debug)]
 pub struct Download {
-    incoming: Incoming,
-    /// Goes back to the pool when the body has come to its end.
-    lease: Option<Lease>,
+    source: Source,
     /// Why there is no more.
-    broken: Option<hyper::Error>,
+    broken: Option<BodyError>,
     _slot: OwnedSemaphorePermit,
+    /// Ends when whoever asked may no longer.
     watch: UnderWay,
-    /// Waits for the end of access, once the body has kept anybody waiting: most are over before.
+    /// Waits for that, once the body has kept anybody waiting: most are over before.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl Download {
-    fn poll_app(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let incoming = &mut self.incoming;
-        match &mut self.lease {
-            Some(lease) => lease.poll(context, |context| Pin::new(&mut *incoming).poll_frame(context)),
-            None => Pin::new(incoming).poll_frame(context),
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.watch.is_ended() {
+            return Poll::Ready(Some(Err(self.cut())));
         }
+        if let Poll::Ready(frame) = self.source.poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        let Self { watch, ended, .. } = self;
+        let ended = ended.get_or_insert_with(|| Box::pin(watch.wait_owned()));
+        std::task::ready!(ended.as_mut().poll(context));
+        Poll::Ready(Some(Err(self.cut())))
+    }
+
+    /// Lets go of the app at once, however long the user takes to hear of it.
+    fn cut(&mut self) -> BodyError {
+        self.source = Source::Http1(None);
+        BodyError::AccessEnded
+    }
+}
+
+/// Where an app's body comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A connection that this body moves. It goes back to the pool at the end, and is `None` then.
+    Http1(Option<Lease>),
+    /// A connection that a task moves.
+    Relayed(Relayed),
+    /// A stream of an HTTP/2 connection.
+    Http2(Incoming),
+}
+
+/// Why an app's body broke off.
+#[derive(Debug, Error)]
+pub enum BodyError {
+    /// On an HTTP/1.1 connection.
+    #[error(transparent)]
+    Http1(http1::Error),
+    /// On an HTTP/2 connection.
+    #[error(transparent)]
+    Http2(hyper::Error),
+    /// Whoever asked for it may no longer have it.
+    #[error("access ended")]
+    AccessEnded,
+}
+
+impl Source {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Http1(None) => Poll::Ready(None),
+            Self::Http1(place @ Some(_)) => {
+                let Some(lease) = place else { return Poll::Ready(None) };
+                let frame = std::task::ready!(lease.connection.poll_frame(context));
+                if lease.connection.is_answered()
+                    && let Some(lease) = place.take()
+                {
+                    lease.give_back();
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Http1)))
+            }
+            Self::Relayed(relayed) => relayed.poll_frame(context).map_err(BodyError::Http1),
+            Self::Http2(incoming) => Pin::new(incoming).poll_frame(context).map_err(BodyError::Http2),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Http1(lease) => lease.as_ref().is_none_or(|lease| lease.connection.is_answered()),
+            Self::Relayed(relayed) => relayed.is_over(),
+            Self::Http2(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let left = match self {
+            Self::Http1(lease) => lease.as_ref().map_or(Some(0), |lease| lease.connection.left()),
+            Self::Relayed(relayed) => relayed.left(),
+            Self::Http2(incoming) => return incoming.size_hint(),
+        };
+        left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+impl From<Lease> for Source {
+    /// Takes the body of an answer whose head came over this connection. One that came before the request was sent is
+    /// moved by a task from now on: a user who reads it slowly must not hold the request back.
+    fn from(lease: Lease) -> Self {
+        if lease.connection.is_uploading() { Self::Relayed(lease.relay()) } else { Self::Http1(Some(lease)) }
     }
 }
 
 impl ResponseBody {
-    pub(super) fn app(incoming: Incoming, lease: Lease, slot: OwnedSemaphorePermit, watch: UnderWay) -> Self {
-        Self::App(Box::new(Download { incoming, lease: Some(lease), broken: None, _slot: slot, watch, ended: None }))
+    pub(super) fn app(source: Source, slot: OwnedSemaphorePermit, watch: UnderWay) -> Self {
+        Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
 }
 
@@ -202,9 +223,9 @@ impl From<Bytes> for ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
@@ -212,23 +233,8 @@ impl Body for ResponseBody {
                 if let Some(error) = download.broken.take() {
                     return Poll::Ready(Some(Err(error)));
                 }
-                if download.watch.is_ended() {
-                    // Without its connection the body breaks off, and so the user's connection does.
-                    drop(download.lease.take());
-                }
-                let Poll::Ready(frame) = download.poll_app(context) else {
-                    let Download { watch, ended, .. } = &mut **download;
-                    let ended = ended.get_or_insert_with(|| Box::pin(watch.wait_owned()));
-                    std::task::ready!(ended.as_mut().poll(context));
-                    drop(download.lease.take());
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                };
-                let Download { incoming, lease, broken, .. } = &mut **download;
-                let is_over = frame.is_none() || incoming.is_end_stream();
-                if is_over && let Some(lease) = lease.take() {
-                    lease.give_back();
-                }
+                let frame = std::task::ready!(download.poll_next(context));
+                let Download { broken, .. } = &mut **download;
                 if let Some(Err(error)) = frame {
                     // The user's connection is about to break for it. What came before goes out first.
                     *broken = Some(error);
@@ -243,14 +249,14 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(bytes) => bytes.is_empty(),
-            Self::App(download) => download.incoming.is_end_stream(),
+            Self::App(download) => download.broken.is_none() && download.source.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::App(download) => download.incoming.size_hint(),
+            Self::App(download) => download.source.size_hint(),
         }
     }
 }
@@ -258,8 +264,8 @@ impl Body for ResponseBody {
 impl Drop for Download {
     fn drop(&mut self) {
         // Bodies that were over before they began (HEAD, 204, 304) are never polled.
-        if self.incoming.is_end_stream()
-            && let Some(lease) = self.lease.take()
+        if let Source::Http1(place) = &mut self.source
+            && let Some(lease) = place.take_if(|lease| lease.connection.is_answered())
         {
             lease.give_back();
         }

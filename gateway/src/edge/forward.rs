@@ -6,12 +6,10 @@ use std::sync::Arc;
 use futures_util::TryFutureExt;
 use http::header::{EXPECT, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{Request, Response, StatusCode, Uri, Version, response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::task::coop::unconstrained;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::hello::{AppProtocol, HostMode as WireHostMode};
@@ -19,14 +17,15 @@ use tunnel_proto::mux::OpenError;
 use tunnel_proto::reason::Reason;
 
 use super::address::Address;
-use super::body::{Gate, Progress, RequestBody, ResponseBody};
+use super::body::{Progress, RequestBody, ResponseBody, Source};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
 use super::living::UnderWay;
 use super::respond::Failure;
 use super::rewrite::{self, HostMode, OwnOrigin};
-use super::upstream::{Accepted, Http1, Lease, Upstreams};
+use super::upstream::http1::{self, Head, Outgoing};
+use super::upstream::{Accepted, Lease, Upstreams};
 use crate::auth::policy::Grant;
 use crate::config::Timeouts;
 use crate::model::{Scheme, Zone};
@@ -59,8 +58,8 @@ pub(super) struct Route {
 
 /// A response head and body before they are turned back to the user.
 pub(super) struct Answer {
-    pub(super) response: Response<Incoming>,
-    pub(super) lease: Lease,
+    pub(super) head: response::Parts,
+    pub(super) source: Source,
 }
 
 impl Forwarder {
@@ -83,36 +82,23 @@ impl Forwarder {
             AppProtocol::Http2 => AppHttp::Http2,
         };
         self.prepare(&mut parts, &AppRequest { http, upgrade: None, trailers: true }, &route, mode);
-        let (opener, over, gate) = match expectation {
-            Expectation::Nothing => (None, None, None),
-            Expectation::Continue if http == AppHttp::Http2 => {
-                // HTTP/2 apps rarely answer it; the body follows at once.
-                parts.headers.remove(EXPECT);
-                (None, None, None)
-            }
-            Expectation::Continue => {
-                let ((opener, opened), (over, is_over)) = (oneshot::channel(), oneshot::channel());
-                (Some(opener), Some(over), Some(Gate::new(opened, is_over)))
-            }
-        };
-        let (body, progress) = RequestBody::new(body, gate);
-        let mut outgoing = Request::from_parts(parts, body);
-        if let Some(opener) = opener {
-            open_on_continue(&mut outgoing, opener);
+        if http == AppHttp::Http2 && expectation == Expectation::Continue {
+            // HTTP/2 apps rarely answer it; the body follows at once.
+            parts.headers.remove(EXPECT);
         }
-        let answer = match http {
-            AppHttp::Http1 => self.send_http1(outgoing, progress.as_deref(), &route).await?,
-            AppHttp::Http2 => self.send_http2(outgoing, progress.as_deref(), &route, mode).await?,
+        let (body, progress) = RequestBody::new(body);
+        let Answer { mut head, source } = match http {
+            AppHttp::Http1 => self.send_http1(&parts, body, expectation, progress.as_deref(), &route).await?,
+            AppHttp::Http2 => {
+                self.send_http2(Request::from_parts(parts, body), progress.as_deref(), &route, mode).await?
+            }
         };
-        let Answer { response, lease } = answer;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // Nobody asked for it; what follows is no answer to anything.
             return Err(Failure::AppClosed);
         }
-        let lease = lease.watch(progress.as_deref(), over);
-        let (mut head, incoming) = response.into_parts();
         self.finish(&mut head, None, &route, mode);
-        Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot, route.watch)))
+        Ok(Response::from_parts(head, ResponseBody::app(source, route.slot, route.watch)))
     }
 
     /// Turns the head that the user sent into the one that the app gets.
@@ -138,7 +124,7 @@ impl Forwarder {
     /// Turns the head that the app sent into the one that the user gets.
     pub(super) fn finish(
         &self,
-        head: &mut http::response::Parts,
+        head: &mut response::Parts,
         switched: Option<&HeaderValue>,
         route: &Route,
         mode: PortMode,
@@ -155,63 +141,55 @@ impl Forwarder {
 
     async fn send_http1(
         &self,
-        mut request: Request<RequestBody>,
+        parts: &Parts,
+        body: RequestBody,
+        expectation: Expectation,
         progress: Option<&Progress>,
         route: &Route,
     ) -> Result<Answer, Failure> {
-        let session = &route.session;
-        while let Some(mut connection) = self.upstreams.reuse(session, route.grant.port()) {
-            let again = can_repeat(&request).then(|| copy_head(&request));
-            match self.exchange_http1(&mut connection, request, progress).await {
-                Ok(response) => return Ok(Answer { response, lease: connection.lease(&self.upstreams) }),
-                Err(Sent { unsent: Some(unsent), .. }) => request = *unsent,
+        let (session, port) = (&route.session, route.grant.port());
+        let asks_first = expectation == Expectation::Continue;
+        let mut request = Outgoing::new(parts, body, asks_first).map_err(|error| failure_of_http1(&error))?;
+        if let Some(mut lease) = self.upstreams.reuse(session, port) {
+            let again = request.again();
+            match self.exchange_http1(&mut lease, request, None, progress).await {
+                Ok(head) => return Ok(answer(head, lease.into())),
                 // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1).
-                Err(Sent { failure: Failure::AppClosed, .. }) if again.is_some() => {
-                    request = again.ok_or(Failure::AppClosed)?;
-                    break;
-                }
-                Err(Sent { failure, .. }) => return Err(failure),
+                Err(Failure::AppClosed) if again.is_some() => request = again.ok_or(Failure::AppClosed)?,
+                Err(failure) => return Err(failure),
             }
         }
-        let mut connection = self.connect(session, route).await?;
-        match self.exchange_http1(&mut connection, request, progress).await {
-            Ok(response) => Ok(Answer { response, lease: connection.lease(&self.upstreams) }),
-            Err(Sent { failure, .. }) => Err(failure),
-        }
-    }
-
-    async fn connect(&self, session: &LiveSession, route: &Route) -> Result<Http1, Failure> {
-        self.upstreams.connect(session, route.grant.port()).await.map_err(|error| failure_of(&error))
+        let (mut lease, accepted) = self.upstreams.connect(session, port);
+        let head = self.exchange_http1(&mut lease, request, Some(accepted), progress).await?;
+        Ok(answer(head, lease.into()))
     }
 
     /// Sends on a connection of its own and waits for the answer; for upgrades.
     pub(super) async fn exchange_alone(
         &self,
-        request: Request<RequestBody>,
+        parts: &Parts,
+        body: RequestBody,
         route: &Route,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
-        let connected = self.upstreams.connect_upgradable(&route.session, route.grant.port()).await;
-        let mut connection = connected.map_err(|error| failure_of(&error))?;
-        let response = connection.sender.try_send_request(request);
-        let response = async { response.await.map_err(Sent::from) };
-        match self.wait(response, connection.accepted.take(), None).await {
-            Ok(response) => Ok((response, connection.lease(&self.upstreams))),
-            Err(Sent { failure, .. }) => Err(failure),
-        }
+    ) -> Result<(response::Parts, Lease), Failure> {
+        let request = Outgoing::new(parts, body, false).map_err(|error| failure_of_http1(&error))?;
+        let (mut lease, accepted) = self.upstreams.connect(&route.session, route.grant.port());
+        // An app may have taken the request for more than it was.
+        lease.connection.use_once();
+        let head = self.exchange_http1(&mut lease, request, Some(accepted), None).await?;
+        Ok((head_parts(head), lease))
     }
 
     async fn exchange_http1(
         &self,
-        connection: &mut Http1,
-        request: Request<RequestBody>,
+        lease: &mut Lease,
+        request: Outgoing,
+        accepted: Option<Accepted>,
         progress: Option<&Progress>,
-    ) -> Result<Response<Incoming>, Sent> {
-        let accepted = connection.accepted.take();
-        let driven = &mut *connection.driven;
-        // What it waits for comes of driving the connection, so a budget of its own would only be in the way.
-        let mut response = std::pin::pin!(unconstrained(driven.sender.try_send_request(request)));
-        let response = poll_fn(|context| driven.poll(context, |context| response.as_mut().poll(context)));
-        self.wait(response.map_err(Sent::from), accepted, progress).await
+    ) -> Result<Head, Failure> {
+        lease.connection.begin(request);
+        let response = poll_fn(|context| lease.connection.poll_head(context));
+        let response = response.map_err(|error| failure_of_http1(&error));
+        self.wait(response, accepted, progress).await
     }
 
     async fn send_http2(
@@ -233,7 +211,7 @@ impl Forwarder {
         *request.uri_mut() = uri.map_err(|_| Failure::BadRequest { reason: "target" })?;
         loop {
             let connected = self.upstreams.http2(&route.session, port).await;
-            let (mut sender, accepted, lease) = connected.map_err(|error| failure_of(&error))?;
+            let (mut sender, accepted) = connected.map_err(|error| failure_of(&error))?;
             let is_fresh = accepted.is_some();
             let response = async {
                 if let Err(error) = sender.ready().await {
@@ -242,7 +220,10 @@ impl Forwarder {
                 sender.try_send_request(request).await.map_err(Sent::from)
             };
             match self.wait(response, accepted, progress).await {
-                Ok(response) => return Ok(Answer { response, lease }),
+                Ok(response) => {
+                    let (head, incoming) = response.into_parts();
+                    return Ok(Answer { head, source: Source::Http2(incoming) });
+                }
                 // The app went away before the call was sent; a fresh connection is the last try.
                 Err(Sent { unsent: Some(unsent), .. }) if !is_fresh => request = *unsent,
                 Err(Sent { failure, .. }) => return Err(failure),
@@ -251,13 +232,12 @@ impl Forwarder {
     }
 
     /// Waits for a response head under two named deadlines: the port has to answer, and then the app.
-    async fn wait<T>(
+    async fn wait<T, E: From<Failure>>(
         &self,
-        response: impl Future<Output = Result<T, Sent>>,
+        response: impl Future<Output = Result<T, E>>,
         accepted: Option<Accepted>,
         progress: Option<&Progress>,
-    ) -> Result<T, Sent> {
-        let timed_out = |failure| Sent { failure, unsent: None };
+    ) -> Result<T, E> {
         let mut response = std::pin::pin!(response);
         if let Some(accepted) = accepted {
             let open_by = Instant::now() + self.timeouts.channel_open;
@@ -267,9 +247,9 @@ impl Forwarder {
                 answered = accepted => match answered {
                     Ok(Ok(())) | Err(_) => {}
                     // The connection's error is about to say the same; this is the exact reason.
-                    Ok(Err(reason)) => return Err(timed_out(failure_of_reason(reason))),
+                    Ok(Err(reason)) => return Err(failure_of_reason(reason).into()),
                 },
-                () = tokio::time::sleep_until(open_by) => return Err(timed_out(Failure::OpenTimeout)),
+                () = tokio::time::sleep_until(open_by) => return Err(Failure::OpenTimeout.into()),
             }
         }
         let mut frames = progress.map(Progress::frames);
@@ -281,7 +261,7 @@ impl Forwarder {
                     let now = progress.map(Progress::frames);
                     let moved = now != frames && !progress.is_none_or(Progress::is_finished);
                     if !moved {
-                        return Err(timed_out(Failure::ResponseTimeout));
+                        return Err(Failure::ResponseTimeout.into());
                     }
                     frames = now;
                 }
@@ -308,6 +288,12 @@ pub(super) struct Sent {
     unsent: Option<Box<Request<RequestBody>>>,
 }
 
+impl From<Failure> for Sent {
+    fn from(failure: Failure) -> Self {
+        Self { failure, unsent: None }
+    }
+}
+
 impl From<TrySendError<Request<RequestBody>>> for Sent {
     fn from(mut error: TrySendError<Request<RequestBody>>) -> Self {
         let unsent = error.take_message().map(Box::new);
@@ -322,46 +308,46 @@ fn host_mode(mode: PortMode) -> HostMode {
     }
 }
 
-/// Only what has no body and may be repeated by its method (RFC 9110, section 9.2.2) is sent again after it was sent.
-fn can_repeat(request: &Request<RequestBody>) -> bool {
-    request.method().is_idempotent() && request.body().is_empty()
+fn answer(head: Head, source: Source) -> Answer {
+    Answer { head: head_parts(head), source }
 }
 
-fn copy_head(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    copy
-}
-
-/// Lets the body go when the app says `100 Continue`.
-fn open_on_continue(request: &mut Request<RequestBody>, opener: oneshot::Sender<()>) {
-    let opener = Mutex::new(Some(opener));
-    hyper::ext::on_informational(request, move |response| {
-        if response.status() == StatusCode::CONTINUE
-            && let Some(opener) = opener.lock().take()
-        {
-            opener.send(()).ok();
-        }
-    });
+fn head_parts(head: Head) -> response::Parts {
+    let (mut parts, ()) = Response::new(()).into_parts();
+    parts.status = head.status;
+    parts.headers = head.headers;
+    parts
 }
 
 /// Names a failed exchange by what the channel says, or by what the app did.
-pub(super) fn failure_of(error: &hyper::Error) -> Failure {
+fn failure_of(error: &hyper::Error) -> Failure {
     match ChannelError::find(error) {
-        Some(ChannelError::Reset(reason)) => failure_of_reason(reason),
-        Some(ChannelError::Open(OpenError::ChannelsExhausted)) => {
-            Failure::Overloaded { limit: "tunnel.channels_per_session" }
-        }
-        Some(ChannelError::Open(OpenError::BudgetExhausted)) => Failure::Overloaded { limit: "tunnel.session_budget" },
-        Some(ChannelError::Open(OpenError::Ended)) => Failure::AgentAbsent,
-        Some(ChannelError::Finished) => Failure::SessionLost,
+        Some(error) => failure_of_channel(error),
         // The user's own body broke off, or is not what its head said.
         None if error.is_user() || error.is_body_write_aborted() => Failure::BadRequest { reason: "body" },
         // The app closed the connection without an answer, or answered something that is not HTTP.
         None => Failure::AppClosed,
+    }
+}
+
+/// The same for an exchange over HTTP/1.1.
+fn failure_of_http1(error: &http1::Error) -> Failure {
+    match error {
+        http1::Error::Channel(error) => ChannelError::find(error).map_or(Failure::AppClosed, failure_of_channel),
+        http1::Error::User(_) | http1::Error::Request => Failure::BadRequest { reason: "body" },
+        http1::Error::Closed | http1::Error::Incomplete | http1::Error::Head | http1::Error::Body => Failure::AppClosed,
+    }
+}
+
+fn failure_of_channel(error: ChannelError) -> Failure {
+    match error {
+        ChannelError::Reset(reason) => failure_of_reason(reason),
+        ChannelError::Open(OpenError::ChannelsExhausted) => {
+            Failure::Overloaded { limit: "tunnel.channels_per_session" }
+        }
+        ChannelError::Open(OpenError::BudgetExhausted) => Failure::Overloaded { limit: "tunnel.session_budget" },
+        ChannelError::Open(OpenError::Ended) => Failure::AgentAbsent,
+        ChannelError::Finished => Failure::SessionLost,
     }
 }
 

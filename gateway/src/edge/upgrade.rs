@@ -1,14 +1,15 @@
 //! Connections that become something else: WebSocket over HTTP/1.1 and over HTTP/2, and other upgrades.
 
+use std::time::Duration;
+
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use futures_util::TryFutureExt;
 use http::header::{HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
 use tracing::debug;
-use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::drain::Drain;
 use tunnel_link::splice::splice_idle;
 
@@ -16,6 +17,7 @@ use super::body::{RequestBody, ResponseBody};
 use super::forward::{Forwarder, Route};
 use super::headers::{AppHttp, AppRequest};
 use super::respond::Failure;
+use super::upstream::http1::Connection;
 use super::websocket::{self, Upgrade};
 
 impl Forwarder {
@@ -52,24 +54,20 @@ impl Forwarder {
             }
         };
         // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
-        let (body, upload) = if over_http2 { (RequestBody::Empty, None) } else { RequestBody::new(body, None) };
-        let (mut response, lease) = self.exchange_alone(Request::from_parts(parts, body), &route).await?;
-        let lease = lease.watch(upload.as_deref(), None);
-        if over_http2 && response.status().is_success() {
+        let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body).0 };
+        let (mut head, lease) = self.exchange_alone(&parts, body, &route).await?;
+        if over_http2 && head.status.is_success() {
             // There it would mean "switched" (RFC 8441, section 5), and the app did not switch.
             return Err(Failure::AppClosed);
         }
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let (mut head, incoming) = response.into_parts();
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
             self.finish(&mut head, None, &route, mode);
-            return Ok(Response::from_parts(head, ResponseBody::app(incoming, lease, route.slot, route.watch)));
+            return Ok(Response::from_parts(head, ResponseBody::app(lease.into(), route.slot, route.watch)));
         }
-        let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(response.headers(), key.as_bytes()));
+        let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(&head.headers, key.as_bytes()));
         if !accepts {
             return Err(Failure::AppClosed);
         }
-        let app = hyper::upgrade::on(&mut response);
-        let (mut head, _) = response.into_parts();
         let switched = head.headers.get(UPGRADE).cloned().unwrap_or(protocol);
         self.finish(&mut head, (!over_http2).then_some(&switched), &route, mode);
         if over_http2 {
@@ -77,11 +75,10 @@ impl Forwarder {
             websocket::answer_for_connect(&mut head);
         }
         let idle = self.timeouts.stream_idle;
-        let mut lease = lease;
-        lease.upgraded();
+        let app = lease.connection;
         streams.spawn(async move {
-            // Grant, slot and lease live as long as the bytes.
-            let (route, _lease) = (route, lease);
+            // All of it: grant and slot live as long as the bytes.
+            let route = route;
             tokio::select! {
                 biased;
                 joined = join(user, app, idle) => match joined {
@@ -96,19 +93,9 @@ impl Forwarder {
 }
 
 /// Joins the user's connection with the app's channel until both directions have ended.
-async fn join(user: OnUpgrade, app: OnUpgrade, idle: std::time::Duration) -> anyhow::Result<()> {
-    let (user, app) = tokio::try_join!(user, app)?;
-    let mut user = TokioIo::new(user);
-    let parts = app.downcast::<TokioIo<ChannelIo>>().map_err(|_: Upgraded| anyhow::anyhow!("not a channel"))?;
-    let hyper::upgrade::Parts { io, read_buf, .. } = parts;
-    // What the app sent right behind its 101 was read together with it.
-    if !read_buf.is_empty() {
-        user.write_all(&read_buf).await?;
-        user.flush().await?;
-    }
-    // An idle stream keeps no buffer.
-    drop(read_buf);
-    splice_idle(io.into_inner(), user, Some(idle)).await?;
+async fn join(user: OnUpgrade, app: Box<Connection>, idle: Duration) -> anyhow::Result<()> {
+    let (user, app) = tokio::try_join!(user.map_err(anyhow::Error::from), app.into_stream().map_err(Into::into))?;
+    splice_idle(app, TokioIo::new(user), Some(idle)).await?;
     Ok(())
 }
 

@@ -1,14 +1,14 @@
 //! Connections to apps over channels: HTTP/1.1 ones pooled per session and port, one HTTP/2 connection where an app
 //! speaks that.
 
-mod driven;
+pub(super) mod http1;
+pub(super) mod relay;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -18,8 +18,9 @@ use tunnel_link::drain::Drain;
 use tunnel_proto::id::SessionId;
 use tunnel_proto::reason::Reason;
 
-pub(super) use self::driven::Driven;
-use super::body::{Progress, RequestBody};
+use self::http1::Connection;
+use self::relay::Relayed;
+use super::body::RequestBody;
 use crate::model::Port;
 use crate::sessions::registry::LiveSession;
 
@@ -48,7 +49,7 @@ pub struct Upstreams {
     idle_max: Duration,
     /// Something happened to a connection that nobody uses.
     disturbed: Arc<Notify>,
-    /// Drives the connections that no request drives; cut when the gateway stops.
+    /// Moves what no request's own task does; cut when the gateway stops.
     tasks: Drain,
 }
 
@@ -69,113 +70,36 @@ struct Shared {
 
 #[derive(Debug)]
 struct Idle {
-    driven: Box<Driven>,
+    connection: Box<Connection>,
     since: Instant,
 }
 
-/// The use of one connection for one request.
+/// The use of one HTTP/1.1 connection for one request. Dropping it ends the connection.
 #[derive(Debug)]
 pub(super) struct Lease {
+    /// Sends, and receives.
+    pub(super) connection: Box<Connection>,
     upstreams: Arc<Upstreams>,
     key: Key,
-    link: Link,
-    /// Tells a body that is held back that nobody will ask for it any more.
-    _over: Option<oneshot::Sender<()>>,
-}
-
-/// Who moves the bytes of a request and its answer.
-#[derive(Debug)]
-enum Link {
-    /// Whoever waits for them.
-    Own(Box<Driven>),
-    /// A task. The connection ends when it has nothing to do any more and this is dropped.
-    Task { _sender: Option<http1::SendRequest<RequestBody>> },
 }
 
 impl Lease {
-    /// Ties the lease to the body that is being sent; `over` goes when the lease does.
-    pub(super) fn watch(mut self, upload: Option<&Progress>, over: Option<oneshot::Sender<()>>) -> Self {
-        self._over = over;
-        match self.link {
-            // An answer that came before the upload's end. A user who reads it slowly must not hold the upload back.
-            Link::Own(driven) if upload.is_some_and(|upload| !upload.is_finished()) => {
-                self.upstreams.tasks.spawn(driven.run());
-                self.link = Link::Task { _sender: None };
-            }
-            link @ (Link::Own(_) | Link::Task { .. }) => self.link = link,
-        }
-        self
-    }
-
-    /// Polls for a part of the answer, and moves the connection's bytes if that is this lease's business.
-    pub(super) fn poll<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        mut step: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        match &mut self.link {
-            Link::Own(driven) => driven.poll(context, step),
-            Link::Task { .. } => step(context),
-        }
-    }
-
-    /// The connection has become a stream: what would send requests on it is of no more use, and it has a buffer.
-    pub(super) fn upgraded(&mut self) {
-        if let Link::Task { _sender } = &mut self.link {
-            *_sender = None;
-        }
-    }
-
-    /// Returns the connection to the pool after its response came to an end.
+    /// Returns the connection to the pool after its response came to an end, if it is good for another one.
     pub(super) fn give_back(self) {
-        let Link::Own(mut driven) = self.link else { return };
-        if !driven.rest() {
-            if !driven.is_over() {
-                // The app has the whole answer out, and not yet all of the request in.
-                self.upstreams.tasks.spawn(driven.run());
-            }
+        let Self { mut connection, upstreams, key } = self;
+        if !connection.rest() {
             return;
         }
-        let mut pools = self.upstreams.pools.lock();
-        let pool = pools.entry(self.key).or_default();
+        let mut pools = upstreams.pools.lock();
+        let pool = pools.entry(key).or_default();
         if pool.idle.len() < IDLE_PER_PORT_MAX {
-            pool.idle.push(Idle { driven, since: Instant::now() });
+            pool.idle.push(Idle { connection, since: Instant::now() });
         }
     }
-}
 
-/// A connection that a request can be sent on.
-#[derive(Debug)]
-pub(super) struct Http1 {
-    /// Sends, and moves the bytes.
-    pub(super) driven: Box<Driven>,
-    /// For a new connection only.
-    pub(super) accepted: Option<Accepted>,
-    key: Key,
-}
-
-impl Http1 {
-    /// Turns into what gives the connection back after the response.
-    pub(super) fn lease(self, upstreams: &Arc<Upstreams>) -> Lease {
-        Lease { upstreams: upstreams.clone(), key: self.key, link: Link::Own(self.driven), _over: None }
-    }
-}
-
-/// A connection for one request that may turn it into something else. A task drives it.
-#[derive(Debug)]
-pub(super) struct Upgradable {
-    /// Sends.
-    pub(super) sender: http1::SendRequest<RequestBody>,
-    /// Hears when the port answered.
-    pub(super) accepted: Option<Accepted>,
-    key: Key,
-}
-
-impl Upgradable {
-    /// Turns into what ends the connection after its response, unless that was an upgrade.
-    pub(super) fn lease(self, upstreams: &Arc<Upstreams>) -> Lease {
-        let link = Link::Task { _sender: Some(self.sender) };
-        Lease { upstreams: upstreams.clone(), key: self.key, link, _over: None }
+    /// Gives the connection to a task, for an answer that came before the request was sent.
+    pub(super) fn relay(self) -> Relayed {
+        Relayed::start(self.connection, &self.upstreams.tasks)
     }
 }
 
@@ -187,52 +111,34 @@ impl Upstreams {
     }
 
     /// Returns an idle connection to a port, if there is a live one.
-    pub(super) fn reuse(&self, session: &LiveSession, port: Port) -> Option<Http1> {
+    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port) -> Option<Lease> {
         let key = (session.id, port);
         loop {
             // Looked at outside of the lock: it may have ended, and that wakes others.
-            let mut driven = self.pools.lock().get_mut(&key)?.idle.pop()?.driven;
-            if driven.awake() {
-                return Some(Http1 { driven, accepted: None, key });
+            let mut connection = self.pools.lock().get_mut(&key)?.idle.pop()?.connection;
+            if connection.is_usable() {
+                return Some(Lease { connection, upstreams: self.clone(), key });
             }
         }
     }
 
     /// Makes a connection to a port over a new channel. Nothing is sent before the first request: it travels with the
     /// channel's open.
-    pub(super) async fn connect(&self, session: &LiveSession, port: Port) -> Result<Http1, hyper::Error> {
+    pub(super) fn connect(self: &Arc<Self>, session: &LiveSession, port: Port) -> (Lease, Accepted) {
         let (channel, accepted) = session.channel(port);
-        let driven = Driven::new(channel, self.disturbed.clone()).await?;
-        Ok(Http1 { driven, accepted: Some(accepted), key: (session.id, port) })
-    }
-
-    /// Like [`Upstreams::connect`], for a request that asks for another protocol.
-    pub(super) async fn connect_upgradable(
-        &self,
-        session: &LiveSession,
-        port: Port,
-    ) -> Result<Upgradable, hyper::Error> {
-        let (channel, accepted) = session.channel(port);
-        let (sender, connection) = http1::Builder::new().handshake::<_, RequestBody>(TokioIo::new(channel)).await?;
-        let connection = connection.with_upgrades();
-        self.tasks.spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "connection to an app ended");
-            }
-        });
-        Ok(Upgradable { sender, accepted: Some(accepted), key: (session.id, port) })
+        let connection = Connection::new(channel, self.disturbed.clone());
+        (Lease { connection, upstreams: self.clone(), key: (session.id, port) }, accepted)
     }
 
     /// Returns the HTTP/2 connection to a port, made anew if there is none.
     pub(super) async fn http2(
-        self: &Arc<Self>,
+        &self,
         session: &LiveSession,
         port: Port,
-    ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>, Lease), hyper::Error> {
+    ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>), hyper::Error> {
         let key = (session.id, port);
-        let lease = Lease { upstreams: self.clone(), key, link: Link::Task { _sender: None }, _over: None };
         if let Some(sender) = self.shared(key) {
-            return Ok((sender, None, lease));
+            return Ok((sender, None));
         }
         let (channel, accepted) = session.channel(port);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -248,7 +154,7 @@ impl Upstreams {
         });
         let shared = Shared { sender: sender.clone(), since: Instant::now() };
         self.pools.lock().entry(key).or_default().http2 = Some(shared);
-        Ok((sender, Some(accepted), lease))
+        Ok((sender, Some(accepted)))
     }
 
     fn shared(&self, key: Key) -> Option<http2::SendRequest<RequestBody>> {
@@ -284,13 +190,13 @@ impl Upstreams {
         let (mut disturbed, mut old, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         self.pools.lock().retain(|key, pool| {
             old.extend(pool.idle.extract_if(.., |idle| is_too_old(idle.since)));
-            let looked_at = pool.idle.extract_if(.., |idle| idle.driven.is_disturbed());
+            let looked_at = pool.idle.extract_if(.., |idle| idle.connection.is_disturbed());
             disturbed.extend(looked_at.map(|idle| (*key, idle)));
             calls.extend(pool.http2.take_if(|shared| shared.sender.is_closed() || is_too_old(shared.since)));
             !pool.idle.is_empty() || pool.http2.is_some()
         });
         for (key, mut idle) in disturbed {
-            if idle.driven.is_usable() {
+            if idle.connection.is_usable() {
                 self.pools.lock().entry(key).or_default().idle.push(idle);
             }
         }

@@ -123,6 +123,14 @@ impl ChannelIo {
         }
     }
 
+    /// Gives bytes back that were taken and not used: they are the next to be taken. Only what was taken last.
+    pub fn put_back(&mut self, bytes: Bytes) {
+        debug_assert!(self.unread.is_empty() || bytes.is_empty(), "bytes are put back out of order");
+        if !bytes.is_empty() {
+            self.unread = bytes;
+        }
+    }
+
     /// Waits until at least one byte can be written; returns how many.
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         match &self.state {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::edge::body::ResponseBody;
+use crate::edge::body::{BodyError, ResponseBody};
 
 /// Requests of one connection: taken by the service, given a response, and done with to the last byte.
 ///
@@ -94,12 +94,12 @@ pub(in crate::edge) struct CountedBody {
 
 impl Body for CountedBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -1,0 +1,192 @@
+//! A request as bytes: its head in one piece (RFC 9112, sections 3 and 5), its body framed piece by piece (sections 6
+//! and 7).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, MAX_FORWARDS, TRAILER, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method};
+
+use super::Error;
+use super::digits::{decimal, list};
+
+/// Bytes around a field: colon, blank and line end.
+const FIELD_BYTES_OVERHEAD: usize = 4;
+
+/// Room for the request line's blanks and version, for a framing field and the empty line, in bytes.
+const REST_BYTES: usize = 64;
+
+/// Chunks up to this length are copied into one piece with their framing: three pieces cost more.
+const CHUNK_BYTES_COPIED: usize = 1024;
+
+/// What is known of a body's length before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// There is no body.
+    None,
+    /// So many bytes, if the head does not say otherwise.
+    Known(u64),
+    /// It ends when it ends.
+    Unknown,
+}
+
+/// How a body is written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none.
+    None,
+    /// With so many bytes to go.
+    Sized { left: u64 },
+    /// In chunks, and then those trailers that were announced.
+    Chunked { trailers: Vec<HeaderName> },
+}
+
+/// Writes a head, and decides how the body goes with it.
+///
+/// A Content-Length that the head has counts; Transfer-Encoding is this connection's own business, whatever the head has.
+///
+/// # Errors
+/// [`Error::Request`] for a target that would not stay on its line, and for a Content-Length that is no number or is not
+/// the body's.
+pub(super) fn encode(parts: &Parts, length: Length) -> Result<(Bytes, Framing), Error> {
+    let told = told_length(&parts.headers)?;
+    let framing = match (told, length) {
+        (None | Some(0), Length::None) | (Some(0), _) => Framing::None,
+        (Some(_), Length::None) => return Err(Error::Request),
+        (Some(left), _) | (None, Length::Known(left)) => Framing::Sized { left },
+        // These have a body only if they say so (RFC 9110, section 9.3): an HTTP/2 user's GET may end later than its head.
+        (None, Length::Unknown) if matches!(parts.method, Method::GET | Method::HEAD) => Framing::None,
+        (None, Length::Unknown) => Framing::Chunked { trailers: announced(&parts.headers) },
+    };
+    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    // What the library's types promise already; one look costs little beside what a split request could do.
+    if target.bytes().any(|byte| byte <= b' ' || byte == b'\x7f') {
+        return Err(Error::Request);
+    }
+    let bytes =
+        |(name, value): (&HeaderName, &http::HeaderValue)| name.as_str().len() + value.len() + FIELD_BYTES_OVERHEAD;
+    let fields: usize = parts.headers.iter().map(bytes).sum();
+    let mut head = BytesMut::with_capacity(parts.method.as_str().len() + target.len() + fields + REST_BYTES);
+    head.put_slice(parts.method.as_str().as_bytes());
+    head.put_slice(b" ");
+    if !target.starts_with(['/', '*']) {
+        head.put_slice(b"/");
+    }
+    head.put_slice(target.as_bytes());
+    head.put_slice(b" HTTP/1.1\r\n");
+    for (name, value) in &parts.headers {
+        if *name == TRANSFER_ENCODING || *name == CONTENT_LENGTH {
+            continue;
+        }
+        put_field(&mut head, name, value.as_bytes());
+    }
+    match (&framing, told.as_ref()) {
+        (Framing::Sized { left: length }, _) | (Framing::None, Some(length)) => put_length(&mut head, *length),
+        (Framing::Chunked { .. }, _) => put_field(&mut head, &TRANSFER_ENCODING, b"chunked"),
+        (Framing::None, None) => {}
+    }
+    head.put_slice(b"\r\n");
+    Ok((head.freeze(), framing))
+}
+
+impl Framing {
+    /// Returns whether nothing is left to write.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::None | Self::Sized { left: 0 })
+    }
+
+    /// Writes a piece of the body.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for more than was told.
+    pub(super) fn data(&mut self, data: Bytes, mut write: impl FnMut(Bytes)) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        match self {
+            Self::None => return Err(Error::Request),
+            Self::Sized { left } => {
+                *left = left.checked_sub(data.len() as u64).ok_or(Error::Request)?;
+                write(data);
+            }
+            Self::Chunked { .. } => {
+                let copied = if data.len() <= CHUNK_BYTES_COPIED { data.len() } else { 0 };
+                let mut line = BytesMut::with_capacity(copied + 2 * size_of::<usize>() + 2 * b"\r\n".len());
+                put_hex(&mut line, data.len());
+                line.put_slice(b"\r\n");
+                if copied > 0 {
+                    line.put_slice(&data);
+                    line.put_slice(b"\r\n");
+                    write(line.freeze());
+                } else {
+                    write(line.freeze());
+                    write(data);
+                    write(Bytes::from_static(b"\r\n"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the end of the body. Of the trailers those are sent that were announced (RFC 9110, section 6.6.2).
+    ///
+    /// # Errors
+    /// [`Error::Request`] for less than was told.
+    pub(super) fn end(&mut self, trailers: Option<&HeaderMap>, mut write: impl FnMut(Bytes)) -> Result<(), Error> {
+        match self {
+            Self::None | Self::Sized { left: 0 } => {}
+            Self::Sized { .. } => return Err(Error::Request),
+            Self::Chunked { trailers: announced } => {
+                let mut end = BytesMut::from(&b"0\r\n"[..]);
+                for (name, value) in trailers.into_iter().flatten() {
+                    if announced.contains(name) && *name != MAX_FORWARDS && *name != TRANSFER_ENCODING {
+                        put_field(&mut end, name, value.as_bytes());
+                    }
+                }
+                end.put_slice(b"\r\n");
+                write(end.freeze());
+            }
+        }
+        *self = Self::None;
+        Ok(())
+    }
+}
+
+/// Reads Content-Length, which may be repeated but not differ (RFC 9112, section 6.3).
+fn told_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let mut told = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        let length = decimal(value.as_bytes()).ok_or(Error::Request)?;
+        if told.is_some_and(|told| told != length) {
+            return Err(Error::Request);
+        }
+        told = Some(length);
+    }
+    Ok(told)
+}
+
+fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+    let lines = headers.get_all(TRAILER).iter();
+    lines.flat_map(|line| list(line.as_bytes())).filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
+}
+
+fn put_field(head: &mut BytesMut, name: &HeaderName, value: &[u8]) {
+    head.put_slice(name.as_str().as_bytes());
+    head.put_slice(b": ");
+    head.put_slice(value);
+    head.put_slice(b"\r\n");
+}
+
+fn put_length(head: &mut BytesMut, length: u64) {
+    put_field(head, &CONTENT_LENGTH, http::HeaderValue::from(length).as_bytes());
+}
+
+fn put_hex(line: &mut BytesMut, number: usize) {
+    let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let digit = u32::try_from(number >> (digit * 4) & 0xf).unwrap_or_default();
+        line.put_slice(char::from_digit(digit, 16).unwrap_or('0').encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;
