@@ -27,7 +27,8 @@ use crate::edge::cookies::CookieNames;
 use crate::edge::forward::Forwarder;
 use crate::edge::guard::ShapeLimits;
 use crate::edge::host::{HostRules, HostTarget, host_in};
-use crate::edge::service::{Edge, Traces};
+use crate::edge::living::Living;
+use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::model::{Scheme, UserName};
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
@@ -204,6 +205,8 @@ impl App {
         let server = Server::new(self.edge.clone(), &self.config.limits, &self.config.timeouts, &self.config.tunnel);
         let background = Drain::default();
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
+        let edge = self.edge.clone();
+        background.spawn(async move { edge.recheck().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -350,6 +353,8 @@ fn edge(
         },
         identities: Identities::new(sessions),
         workspaces: Cache::new(),
+        public_ports: PublicPorts::default(),
+        living: Living::default(),
         sign_in,
         registry: registry.clone(),
         store: store.clone(),

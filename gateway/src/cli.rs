@@ -3,22 +3,26 @@
 mod config;
 mod console;
 pub mod files;
+mod table;
 mod token;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
-use crate::model::{UserName, WorkspaceName};
+use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag, parse_duration};
+use crate::model::{Audience, Port, UserName, WorkspaceName};
 use crate::store::TokenId;
 
 pub use config::run_config;
 pub use console::Console;
 pub use token::run_token;
+pub use workspace::run_workspace;
 
 /// How a program ends (design, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,7 @@ Examples:
   gateway serve --config gateway.toml           run a gateway
   gateway config check                          all problems of the configuration at once
   gateway token create --workspace my-app       a token for the agent of a workspace
+  gateway workspace share my-app 3000 --with signed-in
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
 The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -90,6 +95,17 @@ Examples:
   gateway token list --output json
   gateway token revoke t-12";
 
+const WORKSPACE_EXAMPLES: &str = "\
+Examples:
+  gateway workspace list
+  gateway workspace share my-app                              who may reach which port
+  gateway workspace share my-app 3000 --with user:ann --for 8h
+  gateway workspace share my-app 3000 --with group:devs
+  gateway workspace share my-app 8080 --with public
+  gateway workspace share my-app 8080 --with public --revoke  ends what is open within 5 s
+
+The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in).";
+
 /// Signs users in and routes their traffic through reverse tunnels into workspaces.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gateway", version, after_help = EXAMPLES)]
@@ -113,6 +129,8 @@ pub enum Command {
     Config(ConfigArgs),
     /// Make, list or revoke tokens of agents and users.
     Token(TokenArgs),
+    /// List workspaces, and share their ports.
+    Workspace(WorkspaceArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -195,6 +213,52 @@ pub enum TokenCommand {
     },
 }
 
+/// Flags of `gateway workspace`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct WorkspaceArgs {
+    /// What to do with workspaces.
+    #[command(subcommand)]
+    pub command: WorkspaceCommand,
+}
+
+/// What to do with workspaces.
+#[derive(Clone, Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// List all workspaces.
+    List {
+        /// Shape of what is printed.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Show who may reach which port, or change it.
+    Share(ShareArgs),
+}
+
+/// Flags of `gateway workspace share`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct ShareArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// The port to open or close; without it, what is shared now is shown.
+    #[arg(value_name = "PORT", requires = "with")]
+    pub port: Option<Port>,
+    /// To whom: `user:NAME`, `group:NAME`, `signed-in` or `public`.
+    #[arg(long, value_name = "AUDIENCE", requires = "port")]
+    pub with: Option<Audience>,
+    /// For how long, such as `8h` or `7d` [default: until it is revoked].
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "with", conflicts_with = "revoke")]
+    pub lasting: Option<Duration>,
+    /// Take it back; what is open through it ends within 5 s.
+    #[arg(long, requires = "with")]
+    pub revoke: bool,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
 /// Flags of `gateway token create`: whom the token speaks for.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = TOKEN_EXAMPLES)]
@@ -242,7 +306,7 @@ impl Command {
             Self::Serve(args) => {
                 (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
             }
-            Self::Config(_) | Self::Token(_) => (None, None, None),
+            Self::Config(_) | Self::Token(_) | Self::Workspace(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

@@ -51,6 +51,7 @@ pub mod body;
 /// A user's connection.
 pub mod connection;
 pub(crate) mod forward;
+pub(crate) mod living;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
-use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token};
+use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token, run_workspace};
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
 use gateway::store::wall_clock;
@@ -34,6 +34,7 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
     let mut console = Console::process();
     match &cli.command {
         Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
         Command::Serve(_) => match load(cli, env) {
             Ok(config) => finish(serve(config).await),

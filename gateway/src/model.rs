@@ -3,6 +3,9 @@
 //! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
 //! re-checks (design, section 2.3).
 
+mod share;
+mod time;
+
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
@@ -10,6 +13,9 @@ use std::sync::Arc;
 
 use http::Uri;
 use thiserror::Error;
+
+pub use share::{Audience, BadAudience, Share};
+pub use time::UnixSeconds;
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
 pub const LABEL_BYTES_MAX: usize = 63;
@@ -138,11 +144,7 @@ impl FromStr for UserName {
     type Err = BadUserName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-        if text.is_empty() || text.len() > 128 || !printable {
-            return Err(BadUserName);
-        }
-        Ok(Self(text.into()))
+        if is_printable_name(text) { Ok(Self(text.into())) } else { Err(BadUserName) }
     }
 }
 
@@ -150,6 +152,41 @@ impl fmt::Display for UserName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
+}
+
+/// The name of a group of users, as the identity provider says it: 1 to 128 printable ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupName(Arc<str>);
+
+/// The text is not 1 to 128 printable ASCII characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a group name has 1 to 128 printable ASCII characters and no spaces")]
+pub struct BadGroupName;
+
+impl GroupName {
+    /// Returns the name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for GroupName {
+    type Err = BadGroupName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if is_printable_name(text) { Ok(Self(text.into())) } else { Err(BadGroupName) }
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+fn is_printable_name(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The DNS domain under which workspaces live, lower case, without a trailing dot: `localhost`, `ws.example.com`.

@@ -7,6 +7,7 @@
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
 mod model;
+mod shares;
 mod sqlite;
 mod time;
 mod tokens;
@@ -23,7 +24,7 @@ use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
 pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
-pub use time::{UnixSeconds, wall_clock, wall_clock_ms};
+pub use time::{wall_clock, wall_clock_ms};
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

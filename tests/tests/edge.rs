@@ -19,6 +19,8 @@ mod expect;
 mod gone;
 #[path = "edge/http2_app.rs"]
 mod http2_app;
+#[path = "edge/living.rs"]
+mod living;
 #[path = "edge/pool.rs"]
 mod pool;
 #[path = "edge/preflight.rs"]

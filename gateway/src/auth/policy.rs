@@ -1,7 +1,7 @@
 //! May this principal reach this port of this workspace: one pure function, and the proof that it said yes.
 
 use crate::auth::principal::{Principal, Via};
-use crate::model::{Port, UserName, WorkspaceName};
+use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// What a request wants to reach.
 #[derive(Clone, Copy, Debug)]
@@ -10,8 +10,9 @@ pub struct Target<'a> {
     pub workspace: &'a WorkspaceName,
     /// The port that the host names.
     pub port: Port,
-    /// What the store knows of the workspace; `None` if there is none. It is not read for a request without a principal,
-    /// so the caller need not look it up then (and should not: the time that it takes would tell).
+    /// What the store knows of the workspace; `None` if there is none. For a request without a principal only public
+    /// shares in it are read, so the caller need not look it up where there is none (and should not: the time that it
+    /// takes would tell).
     pub record: Option<Exposure<'a>>,
 }
 
@@ -22,6 +23,8 @@ pub struct Exposure<'a> {
     pub owner: &'a UserName,
     /// The ports that may be reached; `None` for any.
     pub ports: Option<&'a [Port]>,
+    /// Who else may reach which port.
+    pub shares: &'a [Share],
 }
 
 /// What a request is for, as far as that decides who may be behind it.
@@ -74,7 +77,16 @@ impl RequestShape {
     }
 }
 
-/// Permission for one user to reach one port of one workspace, now.
+/// Why a request was let through; the audit log says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// The workspace is theirs.
+    Owner,
+    /// The port is shared with them.
+    Shared(Audience),
+}
+
+/// Permission to reach one port of one workspace, now.
 ///
 /// # Invariants
 ///
@@ -82,22 +94,30 @@ impl RequestShape {
 /// not decided:
 ///
 /// ```compile_fail,E0451
-/// fn forge(user: gateway::model::UserName, workspace: gateway::model::WorkspaceName, port: gateway::model::Port) {
-///     let _ = gateway::auth::policy::Grant { user, workspace, port };
+/// use gateway::auth::policy::{Because, Grant};
+/// fn forge(workspace: gateway::model::WorkspaceName, port: gateway::model::Port) {
+///     let _ = Grant { user: None, workspace, port, because: Because::Owner };
 /// }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
-    user: UserName,
+    user: Option<UserName>,
     workspace: WorkspaceName,
     port: Port,
+    because: Because,
 }
 
 impl Grant {
-    /// Returns who may.
+    /// Returns who may; `None` for whoever came to a public port without proof of who they are.
     #[must_use]
-    pub fn user(&self) -> &UserName {
-        &self.user
+    pub fn user(&self) -> Option<&UserName> {
+        self.user.as_ref()
+    }
+
+    /// Returns why they may.
+    #[must_use]
+    pub fn because(&self) -> &Because {
+        &self.because
     }
 
     /// Returns the workspace that may be reached.
@@ -124,164 +144,62 @@ pub enum Decision {
     Unauthorized,
     /// There is no such workspace, or it belongs to somebody else: the same answer for both.
     NotFound,
-    /// The workspace is theirs, and does not expose this port.
+    /// The workspace is theirs, or another of its ports is shared with them; this port is not for them.
     PortNotAllowed,
 }
 
 /// Decides whether `principal` may reach `target` with a request of this `shape`.
 ///
-/// Without a principal the answer depends on the shape alone, so it does not tell whether the workspace exists.
+/// Without a principal the answer depends on the shape alone, unless the port is public, so it does not tell whether the
+/// workspace exists. To somebody with whom nothing of a workspace is shared it looks like none.
 #[must_use]
-pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: RequestShape) -> Decision {
+pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: RequestShape, now: UnixSeconds) -> Decision {
     let proven = principal.filter(|principal| match principal.via {
         Via::ApiToken => true,
         Via::Browser => shape.cookie_counts(),
     });
-    let Some(principal) = proven else {
-        return match shape.purpose {
-            Purpose::PageVisit => Decision::SignIn,
-            Purpose::Read | Purpose::Change => Decision::Unauthorized,
-        };
+    let exposed = target.record.is_some_and(|record| record.ports.is_none_or(|ports| ports.contains(&target.port)));
+    let allow = |because| {
+        let user = proven.map(|principal| principal.user.clone());
+        Decision::Allow(Grant { user, workspace: target.workspace.clone(), port: target.port, because })
     };
-    let Some(record) = target.record.filter(|record| *record.owner == principal.user) else {
-        return Decision::NotFound;
-    };
-    if record.ports.is_some_and(|ports| !ports.contains(&target.port)) {
-        return Decision::PortNotAllowed;
+    let is_owner = target.record.zip(proven).is_some_and(|(record, principal)| *record.owner == principal.user);
+    if is_owner {
+        return if exposed { allow(Because::Owner) } else { Decision::PortNotAllowed };
     }
-    Decision::Allow(Grant { user: principal.user.clone(), workspace: target.workspace.clone(), port: target.port })
+    let theirs = || {
+        let shares = target.record.map_or(&[][..], |record| record.shares);
+        shares.iter().filter(|share| share.is_live(now) && admits(&share.audience, proven))
+    };
+    if let Some(share) = theirs().find(|share| share.port == target.port)
+        && exposed
+    {
+        return allow(Because::Shared(share.audience.clone()));
+    }
+    match proven {
+        None if shape.purpose == Purpose::PageVisit => Decision::SignIn,
+        None => Decision::Unauthorized,
+        // What is public or open to everybody tells nothing of who may know of the workspace, so it does not count here.
+        Some(_) if theirs().any(|share| is_personal(&share.audience)) => Decision::PortNotAllowed,
+        Some(_) => Decision::NotFound,
+    }
+}
+
+fn admits(audience: &Audience, principal: Option<&Principal>) -> bool {
+    match audience {
+        Audience::Public => true,
+        Audience::SignedIn => principal.is_some(),
+        Audience::User(user) => principal.is_some_and(|principal| principal.user == *user),
+        Audience::Group(group) => principal.is_some_and(|principal| principal.groups.contains(group)),
+    }
+}
+
+fn is_personal(audience: &Audience) -> bool {
+    match audience {
+        Audience::User(_) | Audience::Group(_) => true,
+        Audience::SignedIn | Audience::Public => false,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const SOURCES: [Source; 5] =
-        [Source::SameOrigin, Source::SameWorkspace, Source::UserInitiated, Source::Foreign, Source::Unstated];
-    const PURPOSES: [Purpose; 3] = [Purpose::PageVisit, Purpose::Read, Purpose::Change];
-
-    fn user(name: &str) -> UserName {
-        name.parse().unwrap()
-    }
-
-    fn shapes() -> impl Strategy<Value = RequestShape> {
-        (prop::sample::select(PURPOSES.to_vec()), prop::sample::select(SOURCES.to_vec()))
-            .prop_map(|(purpose, source)| RequestShape { purpose, source })
-    }
-
-    fn principals() -> impl Strategy<Value = Principal> {
-        (prop::sample::select(vec!["ann", "bob"]), prop::sample::select(vec![Via::Browser, Via::ApiToken]))
-            .prop_map(|(name, via)| Principal { user: user(name), via })
-    }
-
-    /// A workspace as the store might know it: absent, or with an owner and perhaps a port list.
-    type Record = Option<(UserName, Option<Vec<Port>>)>;
-
-    fn records() -> impl Strategy<Value = Record> {
-        let ports = prop::option::of(prop::collection::vec((1..5_u16).prop_map(|port| Port::new(port).unwrap()), 0..3));
-        prop::option::of((prop::sample::select(vec!["ann", "bob", "eve"]).prop_map(user), ports))
-    }
-
-    fn ask(principal: Option<&Principal>, record: &Record, port: Port, shape: RequestShape) -> Decision {
-        let workspace = "app".parse().unwrap();
-        let record = record.as_ref().map(|(owner, ports)| Exposure { owner, ports: ports.as_deref() });
-        decide(principal, &Target { workspace: &workspace, port, record }, shape)
-    }
-
-    #[test]
-    fn cookie_counts_only_where_no_foreign_page_can_be_behind_the_request() {
-        let yes: Vec<_> = SOURCES
-            .iter()
-            .flat_map(|&source| PURPOSES.iter().map(move |&purpose| RequestShape { purpose, source }))
-            .filter(|shape| !shape.cookie_counts())
-            .map(|shape| (shape.source, shape.purpose))
-            .collect();
-        let refused =
-            [(Source::Foreign, Purpose::Read), (Source::Foreign, Purpose::Change), (Source::Unstated, Purpose::Change)];
-        assert_eq!(yes, refused);
-    }
-
-    #[test]
-    fn owner_reaches_the_exposed_port_and_no_other() {
-        let principal = Principal { user: user("ann"), via: Via::ApiToken };
-        let shape = RequestShape { purpose: Purpose::Change, source: Source::Unstated };
-        let (open, shut) = (Port::new(8080).unwrap(), Port::new(22).unwrap());
-        let record = Some((user("ann"), Some(vec![open])));
-        let Decision::Allow(grant) = ask(Some(&principal), &record, open, shape) else { panic!("not allowed") };
-        assert_eq!((grant.user(), grant.workspace().as_str(), grant.port()), (&user("ann"), "app", open));
-        assert_eq!(ask(Some(&principal), &record, shut, shape), Decision::PortNotAllowed);
-        let any = Some((user("ann"), None));
-        assert!(matches!(ask(Some(&principal), &any, shut, shape), Decision::Allow(_)));
-    }
-
-    #[test]
-    fn cookie_of_the_owner_is_as_good_as_none_where_it_does_not_count() {
-        let ann = |via| Principal { user: user("ann"), via };
-        let (record, port) = (Some((user("ann"), None)), Port::new(8080).unwrap());
-        for source in SOURCES {
-            for purpose in PURPOSES {
-                let shape = RequestShape { purpose, source };
-                let by_cookie = ask(Some(&ann(Via::Browser)), &record, port, shape);
-                if shape.cookie_counts() {
-                    assert!(matches!(by_cookie, Decision::Allow(_)), "{shape:?}");
-                } else {
-                    assert_eq!(by_cookie, ask(None, &record, port, shape), "{shape:?}");
-                }
-                let by_token = ask(Some(&ann(Via::ApiToken)), &record, port, shape);
-                assert!(matches!(by_token, Decision::Allow(_)), "{shape:?}");
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn without_a_principal_the_answer_depends_on_the_shape_alone(
-            shape in shapes(), one in records(), other in records(), port in 1..5_u16
-        ) {
-            let port = Port::new(port).unwrap();
-            let answer = ask(None, &one, port, shape);
-            prop_assert_eq!(&answer, &ask(None, &other, port, shape));
-            let expected =
-                if shape.purpose == Purpose::PageVisit { Decision::SignIn } else { Decision::Unauthorized };
-            prop_assert_eq!(answer, expected);
-        }
-
-        #[test]
-        fn a_foreign_workspace_looks_like_none(
-            principal in principals(), shape in shapes(), record in records(), port in 1..5_u16
-        ) {
-            let port = Port::new(port).unwrap();
-            let theirs = record.as_ref().is_some_and(|(owner, _)| *owner == principal.user);
-            if !theirs {
-                prop_assert_eq!(ask(Some(&principal), &record, port, shape), ask(Some(&principal), &None, port, shape));
-            }
-        }
-
-        #[test]
-        fn a_grant_is_only_for_the_owner_an_exposed_port_and_proof_that_counts(
-            principal in prop::option::of(principals()), shape in shapes(), record in records(), port in 1..5_u16
-        ) {
-            let port = Port::new(port).unwrap();
-            let allowed = matches!(ask(principal.as_ref(), &record, port, shape), Decision::Allow(_));
-            let expected = match (&principal, &record) {
-                (Some(principal), Some((owner, ports))) => {
-                    principal.user == *owner
-                        && ports.as_ref().is_none_or(|ports| ports.contains(&port))
-                        && (principal.via == Via::ApiToken || shape.cookie_counts())
-                }
-                _ => false,
-            };
-            prop_assert_eq!(allowed, expected);
-        }
-
-        #[test]
-        fn a_redirect_answers_page_visits_only(
-            principal in prop::option::of(principals()), shape in shapes(), record in records(), port in 1..5_u16
-        ) {
-            let answer = ask(principal.as_ref(), &record, Port::new(port).unwrap(), shape);
-            prop_assert!(answer != Decision::SignIn || shape.purpose == Purpose::PageVisit);
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
 //! A person that the gateway knows, and how it knows.
 
-use crate::model::UserName;
+use std::sync::Arc;
+
+use crate::model::{GroupName, UserName};
 
 /// How a principal proved who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub enum Via {
 pub struct Principal {
     /// Who it is.
     pub user: UserName,
+    /// The groups that the identity provider puts them into.
+    pub groups: Arc<[GroupName]>,
     /// How the gateway knows.
     pub via: Via,
 }

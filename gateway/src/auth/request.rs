@@ -124,11 +124,11 @@ impl Identities {
                     At::Public => self.sessions.public(id, now),
                     At::Workspace(host) => self.sessions.host(id, host, now),
                 };
-                Ok(user.map(|user| Principal { user, via: Via::Browser }))
+                Ok(user.map(|user| Principal { user, via: Via::Browser, groups: Arc::default() }))
             }
             Offered::Token(hash) => {
                 let user = self.tokens.get(hash, now, || load(*hash)).await?;
-                Ok(user.map(|user| Principal { user, via: Via::ApiToken }))
+                Ok(user.map(|user| Principal { user, via: Via::ApiToken, groups: Arc::default() }))
             }
         }
     }

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::auth::token::{Token, TokenKind};
-use crate::store::{Store, UnixSeconds};
+use crate::model::UnixSeconds;
+use crate::store::Store;
 
 /// A stream that keeps what it is given.
 #[derive(Clone, Default)]
@@ -85,6 +86,7 @@ impl Site {
         match &cli.command {
             Command::Config(args) => run_config(&cli, args, &env, console),
             Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            Command::Workspace(args) => run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Demo(_) | Command::Serve(_) => panic!("not run here"),
         }
     }
@@ -112,11 +114,12 @@ fn help_has_usage_and_examples() {
     Usage: gateway [OPTIONS] <COMMAND>
 
     Commands:
-      demo    Run gateway, agent and a sample app in one process, with nothing to install
-      serve   Run a gateway
-      config  Check or show the configuration
-      token   Make, list or revoke tokens of agents and users
-      help    Print this message or the help of the given subcommand(s)
+      demo       Run gateway, agent and a sample app in one process, with nothing to install
+      serve      Run a gateway
+      config     Check or show the configuration
+      token      Make, list or revoke tokens of agents and users
+      workspace  List workspaces, and share their ports
+      help       Print this message or the help of the given subcommand(s)
 
     Options:
           --config <FILE>
@@ -135,6 +138,7 @@ fn help_has_usage_and_examples() {
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
       gateway token create --workspace my-app       a token for the agent of a workspace
+      gateway workspace share my-app 3000 --with signed-in
 
     Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
     The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -293,4 +297,48 @@ async fn tokens_in_memory_are_refused_because_they_would_vanish() {
     std::fs::write(site.0.join("gateway.toml"), "store.url = 'sqlite::memory:'").unwrap();
     let done = site.run(&["token", "create", "--user", "alice"], false).await;
     assert_eq!((done.exit, done.out.as_str()), (Exit::BadConfig, ""));
+}
+
+#[tokio::test]
+async fn workspace_share_opens_shows_and_takes_back() {
+    let site = Site::new("share", "");
+    let share = ["workspace", "share", "app"];
+    let done = site.run(&[&share[..], &["80", "--with", "public"]].concat(), false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no workspace app\n"));
+    site.run(&["token", "create", "--workspace", "app"], false).await;
+    let done = site.run(&[&share[..], &["80", "--with", "public"]].concat(), true).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, "port 80 of app is open to public\n"));
+    let done = site.run(&[&share[..], &["80", "--with", "user:ann", "--for", "8h"]].concat(), true).await;
+    assert_eq!(done.err, "port 80 of app is open to user:ann until 2027-01-15T16:00:00Z\n");
+    let shown = site.run(&share, false).await.out;
+    insta::assert_snapshot!(shown, @r"
+    PORT  AUDIENCE  UNTIL
+    80    public    -
+    80    user:ann  2027-01-15T16:00:00Z
+    ");
+    let revoke = [&share[..], &["80", "--with", "public", "--revoke"]].concat();
+    assert_eq!(site.run(&revoke, false).await.exit, Exit::Success);
+    let done = site.run(&revoke, false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "port 80 of app is not shared with public\n"));
+    let json = site.run(&[&share[..], &["--output", "json"]].concat(), false).await.out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ann = serde_json::json!({"port": 80, "audience": "user:ann", "expires_at": "2027-01-15T16:00:00Z"});
+    assert_eq!(json, serde_json::json!([ann]));
+}
+
+#[test]
+fn workspace_share_that_is_half_said_is_wrong_usage() {
+    for words in [
+        &["80"][..],
+        &["--with", "public"],
+        &["80", "--with", "everybody"],
+        &["0", "--with", "public"],
+        &["80", "--revoke"],
+        &["80", "--with", "public", "--for", "8"],
+        &["80", "--with", "public", "--for", "8h", "--revoke"],
+    ] {
+        let words = [&["gateway", "workspace", "share", "app"], words].concat();
+        let error = Cli::try_parse_from(&words).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{words:?}");
+    }
 }

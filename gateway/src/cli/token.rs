@@ -1,14 +1,13 @@
 //! `gateway token`: create, list and revoke, straight on the database. A running gateway sees the change.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde_json::json;
 
 use super::{Cli, Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
 use crate::config::{AuthMode, Config, StoreUrl};
-use crate::model::{UserName, WorkspaceName};
-use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject, UnixSeconds};
+use crate::model::{UnixSeconds, UserName, WorkspaceName};
+use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject};
 
 /// Runs `gateway token`.
 pub async fn run_token(
@@ -18,23 +17,9 @@ pub async fn run_token(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    let config = match cli.load_config(env) {
-        Ok(config) => config,
-        Err(bad) => {
-            console.complain(bad);
-            return Exit::BadConfig;
-        }
-    };
-    if config.store.url == StoreUrl::SqliteMemory {
-        console.complain("store.url is sqlite::memory:, where tokens end with this command; name a file");
-        return Exit::BadConfig;
-    }
-    let store = match Store::open(&config.store.url.to_string()).await {
-        Ok(store) => store,
-        Err(error) => {
-            console.complain_of(&error);
-            return Exit::Failed;
-        }
+    let (config, store) = match open_store(cli, env, console).await {
+        Ok(opened) => opened,
+        Err(exit) => return exit,
     };
     let exit = match &args.command {
         TokenCommand::Create(create) => create_token(&store, &config, create, console, now).await,
@@ -58,7 +43,25 @@ pub async fn run_token(
     exit
 }
 
-fn fail(console: &mut Console, error: &StoreError) -> Exit {
+/// Opens the configured database, or says why not and returns how the command ends.
+pub(super) async fn open_store(
+    cli: &Cli,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+) -> Result<(Config, Store), Exit> {
+    let config = cli.load_config(env).map_err(|bad| {
+        console.complain(bad);
+        Exit::BadConfig
+    })?;
+    if config.store.url == StoreUrl::SqliteMemory {
+        console.complain("store.url is sqlite::memory:, which ends with this command; name a file");
+        return Err(Exit::BadConfig);
+    }
+    let store = Store::open(&config.store.url.to_string()).await.map_err(|error| fail(console, &error))?;
+    Ok((config, store))
+}
+
+pub(super) fn fail(console: &mut Console, error: &StoreError) -> Exit {
     console.complain_of(error);
     Exit::Failed
 }
@@ -143,7 +146,7 @@ fn show(tokens: &[TokenRecord], output: Output, now: UnixSeconds) -> String {
 }
 
 fn show_text(tokens: &[TokenRecord], now: UnixSeconds) -> String {
-    let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED"].map(str::to_owned);
+    let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED"];
     let rows = tokens.iter().map(|token| {
         [
             token.id.to_string(),
@@ -154,25 +157,7 @@ fn show_text(tokens: &[TokenRecord], now: UnixSeconds) -> String {
             token.created_at.to_string(),
         ]
     });
-    let table: Vec<[String; 6]> = std::iter::once(header).chain(rows).collect();
-    let mut widths = [0; 6];
-    for row in &table {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in &table {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            // Writing into a string cannot fail.
-            write!(line, "{cell:width$}  ").unwrap_or_default();
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text.truncate(text.trim_end().len());
-    text
+    super::table::text(header, rows)
 }
 
 fn show_json(tokens: &[TokenRecord], now: UnixSeconds) -> String {

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::model::Zone;
 
+pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use url::PUBLIC_URL;
 pub use url::PublicUrl;

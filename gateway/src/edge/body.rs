@@ -10,8 +10,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::headers;
+use super::living::UnderWay;
 use super::upstream::relay::Relayed;
 use super::upstream::{Lease, http1};
 
@@ -110,6 +112,31 @@ pub struct Download {
     /// Why there is no more.
     broken: Option<BodyError>,
     _slot: OwnedSemaphorePermit,
+    /// Ends when whoever asked may no longer.
+    watch: UnderWay,
+    /// Waits for that, once the body has kept anybody waiting: most are over before.
+    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Download {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.watch.is_ended() {
+            return Poll::Ready(Some(Err(self.cut())));
+        }
+        if let Poll::Ready(frame) = self.source.poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        let Self { watch, ended, .. } = self;
+        let ended = ended.get_or_insert_with(|| Box::pin(watch.wait_owned()));
+        std::task::ready!(ended.as_mut().poll(context));
+        Poll::Ready(Some(Err(self.cut())))
+    }
+
+    /// Lets go of the app at once, however long the user takes to hear of it.
+    fn cut(&mut self) -> BodyError {
+        self.source = Source::Http1(None);
+        BodyError::AccessEnded
+    }
 }
 
 /// Where an app's body comes from.
@@ -132,6 +159,9 @@ pub enum BodyError {
     /// On an HTTP/2 connection.
     #[error(transparent)]
     Http2(hyper::Error),
+    /// Whoever asked for it may no longer have it.
+    #[error("access ended")]
+    AccessEnded,
 }
 
 impl Source {
@@ -180,8 +210,8 @@ impl From<Lease> for Source {
 }
 
 impl ResponseBody {
-    pub(super) fn app(source: Source, slot: OwnedSemaphorePermit) -> Self {
-        Self::App(Box::new(Download { source, broken: None, _slot: slot }))
+    pub(super) fn app(source: Source, slot: OwnedSemaphorePermit, watch: UnderWay) -> Self {
+        Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
 }
 
@@ -200,11 +230,11 @@ impl Body for ResponseBody {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::App(download) => {
-                let Download { source, broken, .. } = &mut **download;
-                if let Some(error) = broken.take() {
+                if let Some(error) = download.broken.take() {
                     return Poll::Ready(Some(Err(error)));
                 }
-                let frame = std::task::ready!(source.poll_frame(context));
+                let frame = std::task::ready!(download.poll_next(context));
+                let Download { broken, .. } = &mut **download;
                 if let Some(Err(error)) = frame {
                     // The user's connection is about to break for it. What came before goes out first.
                     *broken = Some(error);

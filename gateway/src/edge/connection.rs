@@ -83,7 +83,8 @@ impl Server {
         async move {
             let Connection { stream, peer, permit } = connection;
             let negotiated = stream.negotiated();
-            let origin = Arc::new(Origin { peer: peer.ip(), negotiated, address: Mutex::default() });
+            let origin =
+                Arc::new(Origin { peer: peer.ip(), negotiated, address: Mutex::default(), watch: Mutex::default() });
             let draining = edge.drain.draining().clone();
             let flight = Arc::new(Flight::default());
             let watcher = if origin.negotiated.http2 { Watcher::off() } else { Watcher::new(header_bytes) };

@@ -21,6 +21,7 @@ use super::body::{Progress, RequestBody, ResponseBody, Source};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
+use super::living::UnderWay;
 use super::respond::Failure;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::http1::{self, Head, Outgoing};
@@ -50,6 +51,8 @@ pub(super) struct Route {
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
     /// Held until the response has ended.
+    /// Ends when whoever asked may no longer.
+    pub(super) watch: UnderWay,
     pub(super) slot: OwnedSemaphorePermit,
 }
 
@@ -95,7 +98,7 @@ impl Forwarder {
             return Err(Failure::AppClosed);
         }
         self.finish(&mut head, None, &route, mode);
-        Ok(Response::from_parts(head, ResponseBody::app(source, route.slot)))
+        Ok(Response::from_parts(head, ResponseBody::app(source, route.slot, route.watch)))
     }
 
     /// Turns the head that the user sent into the one that the app gets.

@@ -1,5 +1,8 @@
 //! Every request's way through the edge, in one place and one order.
 
+mod recheck;
+
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +12,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
@@ -20,6 +23,7 @@ use super::expect::{UnknownExpectation, expectation};
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
 use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
+use super::living::{LastWatch, Living, UnderWay};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::websocket::{BadUpgrade, upgrade_asked};
@@ -49,6 +53,8 @@ pub struct Edge {
     pub(crate) limits: ShapeLimits,
     pub(crate) identities: Identities,
     pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
+    pub(crate) public_ports: PublicPorts,
+    pub(crate) living: Living,
     pub(crate) sign_in: SignIn,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
@@ -67,6 +73,26 @@ pub struct Origin {
     pub negotiated: Negotiated,
     /// What the authority of its latest request means.
     pub(crate) address: Mutex<Option<Arc<Address>>>,
+    /// What its latest request was let through by.
+    pub(crate) watch: LastWatch,
+}
+
+/// The ports that anybody may reach, asked for as a whole ahead of time: so a request without a principal never waits for
+/// the store, and takes the same time whether there is such a workspace or not.
+#[derive(Debug, Default)]
+pub(crate) struct PublicPorts {
+    open: RwLock<HashSet<(WorkspaceName, Port)>>,
+}
+
+impl PublicPorts {
+    fn contains(&self, workspace: &WorkspaceName, port: Port) -> bool {
+        let open = self.open.read();
+        !open.is_empty() && open.contains(&(workspace.clone(), port))
+    }
+
+    fn replace(&self, open: Vec<(WorkspaceName, Port)>) {
+        *self.open.write() = open.into_iter().collect();
+    }
 }
 
 /// Makes ids that a user can quote and an operator can find. They are no secrets: a random start and a count.
@@ -150,7 +176,8 @@ impl Edge {
         }
         let session = self.registry.current(&address.name);
         let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
-        let grant = self.authorise(&parts, &address, wanted, now).await?;
+        let offered = Offered::read(&parts.headers, self.site.cookies());
+        let grant = self.authorise(&parts, &offered, &address, wanted, now).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
         let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
@@ -160,8 +187,14 @@ impl Edge {
         }
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
+        let watch = self.living.watch(&origin.watch, &offered, &address, &grant);
         let request = Request::from_parts(parts, body);
-        self.to_app(request, Asked { grant, session, port, address }).await.map_err(Refusal::from)
+        let ended = watch.clone();
+        tokio::select! {
+            biased;
+            answer = self.to_app(request, Asked { grant, session, port, address, watch }) => answer.map_err(Refusal::from),
+            () = ended.wait() => Err(ended.why().into()),
+        }
     }
 
     /// Finds what the authority of a request means; `None` for the public host.
@@ -188,23 +221,16 @@ impl Edge {
     async fn authorise(
         &self,
         parts: &Parts,
+        offered: &Offered,
         address: &Address,
         port: Option<Port>,
         now: Instant,
     ) -> Result<Grant, Refusal> {
-        let (host, name) = (&*address.host, &address.name);
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Workspace(host), now).await?;
-        let shape = self.shape(parts, address, &offered);
-        // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
-        let record = match &principal {
-            Some(_) => self.workspace(name, now).await?,
-            None => None,
-        };
-        let exposure = record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None });
+        let shape = self.shape(parts, address, offered);
         // Port 1 stands in where the address names none; it is never opened, see `route`.
         let port = port.or_else(|| Port::new(1)).ok_or(Failure::NoSuchHost)?;
-        match decide(principal.as_ref(), &Target { workspace: name, port, record: exposure }, shape) {
+        let host = &*address.host;
+        match self.decide(offered, (address, port), shape, now).await? {
             Decision::Allow(grant) => Ok(grant),
             Decision::SignIn => {
                 let mut response = self.sign_in.begin(Visit::from(parts), host);
@@ -219,6 +245,28 @@ impl Edge {
             Decision::NotFound => Err(Failure::NoSuchHost.into()),
             Decision::PortNotAllowed => Err(Failure::PortNotAllowed.into()),
         }
+    }
+
+    /// Finds who it is and what there is, and asks the policy.
+    async fn decide(
+        &self,
+        offered: &Offered,
+        (address, port): (&Address, Port),
+        shape: RequestShape,
+        now: Instant,
+    ) -> Result<Decision, Failure> {
+        let name = &address.name;
+        let principal = self.principal(offered, At::Workspace(&address.host), now).await?;
+        // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
+        let record = match &principal {
+            Some(_) => self.workspace(name, now).await?,
+            None if self.public_ports.contains(name, port) => self.workspace(name, now).await?,
+            None => None,
+        };
+        let exposure =
+            record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
+        let target = Target { workspace: name, port, record: exposure };
+        Ok(decide(principal.as_ref(), &target, shape, wall_clock()))
     }
 
     fn shape(&self, parts: &Parts, address: &Address, offered: &Offered) -> RequestShape {
@@ -259,7 +307,7 @@ impl Edge {
     }
 
     async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, address } = asked;
+        let Asked { grant, session, port, address, watch } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -272,7 +320,7 @@ impl Edge {
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
-        let route = Route { grant, session, address, slot };
+        let route = Route { grant, session, address, watch, slot };
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
             Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
@@ -303,4 +351,5 @@ struct Asked {
     session: Arc<LiveSession>,
     port: Port,
     address: Arc<Address>,
+    watch: UnderWay,
 }

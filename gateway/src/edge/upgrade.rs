@@ -62,7 +62,7 @@ impl Forwarder {
         }
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             self.finish(&mut head, None, &route, mode);
-            return Ok(Response::from_parts(head, ResponseBody::app(lease.into(), route.slot)));
+            return Ok(Response::from_parts(head, ResponseBody::app(lease.into(), route.slot, route.watch)));
         }
         let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(&head.headers, key.as_bytes()));
         if !accepts {
@@ -77,11 +77,15 @@ impl Forwarder {
         let idle = self.timeouts.stream_idle;
         let app = lease.connection;
         streams.spawn(async move {
-            // Grant and slot live as long as the bytes.
-            let _route = route;
-            match join(user, app, idle).await {
-                Ok(()) => debug!("stream ended"),
-                Err(error) => debug!(%error, "stream broke"),
+            // All of it: grant and slot live as long as the bytes.
+            let route = route;
+            tokio::select! {
+                biased;
+                joined = join(user, app, idle) => match joined {
+                    Ok(()) => debug!("stream ended"),
+                    Err(error) => debug!(%error, "stream broke"),
+                },
+                () = route.watch.wait() => debug!("stream cut: access ended"),
             }
         });
         Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::UnixSeconds;
 use crate::auth::token::{Token, TokenKind};
-use crate::model::{UserName, WorkspaceName};
+use crate::model::{Share, UnixSeconds, UserName, WorkspaceName};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -97,6 +97,8 @@ pub struct Workspace {
     pub executor: Executor,
     /// When it was made.
     pub created_at: UnixSeconds,
+    /// Who else may reach which port, expired ones included.
+    pub shares: Arc<[Share]>,
 }
 
 /// Whom a stored token speaks for.

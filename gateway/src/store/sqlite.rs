@@ -34,8 +34,11 @@ pub(super) const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
 const MIGRATIONS_TABLE: &str = "_migrations";
 
 /// Oldest first.
-static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
-    vec![migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql"))]
+pub(super) static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
+    vec![
+        migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql")),
+        migration(2, "shares", include_str!("../../migrations/sqlite/0002_shares.sql")),
+    ]
 });
 
 pub(super) fn migration(version: i64, description: &'static str, sql: &'static str) -> Migration {

@@ -5,9 +5,9 @@ use sqlx::{Row, SqliteConnection};
 
 use super::sqlite::BEGIN_WRITE;
 use super::workspaces::find_or_create;
-use super::{NewToken, Store, StoreError, TokenId, TokenRecord, TokenSubject, UnixSeconds, WorkspaceId};
+use super::{NewToken, Store, StoreError, TokenId, TokenRecord, TokenSubject, WorkspaceId};
 use crate::auth::token::{Token, TokenKind};
-use crate::model::{UserName, WorkspaceName};
+use crate::model::{UnixSeconds, UserName, WorkspaceName};
 
 impl Store {
     /// Makes a token for the agent of a workspace, and the workspace itself, as an `external` one, if there is none.

@@ -1,23 +1,38 @@
 //! Statements about workspaces.
 
+use std::sync::Arc;
+
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
-use super::{Executor, Store, StoreError, UnixSeconds, Workspace, WorkspaceId};
-use crate::model::{UserName, WorkspaceName};
+use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
+use crate::model::{Share, UnixSeconds, UserName, WorkspaceName};
 
 impl Store {
-    /// Returns the workspace of that name.
+    /// Returns the workspace of that name, with its shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
         let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = ?";
         let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
-        row.map(|row| read_workspace(&row)).transpose()
+        let Some(row) = row else { return Ok(None) };
+        let workspace = read_workspace(&row)?;
+        let shares: Vec<Share> = self.shares_of(workspace.id).await?;
+        Ok(Some(Workspace { shares: shares.into(), ..workspace }))
     }
 
-    /// Returns the workspaces that a user owns, by name.
+    /// Returns all workspaces, by name, without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspaces(&self) -> Result<Vec<Workspace>, StoreError> {
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces ORDER BY name";
+        let rows = sqlx::query(statement).fetch_all(&self.readers).await?;
+        rows.iter().map(read_workspace).collect()
+    }
+
+    /// Returns the workspaces that a user owns, by name, without their shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -65,5 +80,6 @@ fn read_workspace(row: &SqliteRow) -> Result<Workspace, StoreError> {
         owner: row.try_get::<&str, _>("owner")?.parse().map_err(|_| corrupt("owner"))?,
         executor: Executor::from_stored(row.try_get("executor")?).ok_or_else(|| corrupt("executor"))?,
         created_at: UnixSeconds::new(row.try_get("created_at")?),
+        shares: Arc::default(),
     })
 }

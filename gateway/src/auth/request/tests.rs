@@ -93,7 +93,7 @@ async fn session_proves_its_user_at_its_own_host_only() {
     sessions.open_public(&public, ann.clone(), now);
     sessions.open_host(&host, public.digest(), HOST, now).unwrap();
     let identities = Identities::new(sessions);
-    let known = Some(Principal { user: ann, via: Via::Browser });
+    let known = Some(Principal { user: ann, via: Via::Browser, groups: Arc::default() });
     for (id, at, expected) in [
         (&public, At::Public, &known),
         (&host, At::Workspace(HOST), &known),
@@ -121,7 +121,7 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
         assert_eq!(asked, hash);
         async { Ok::<_, Infallible>(Some(bob.clone())) }
     };
-    let known = Ok(Some(Principal { user: bob.clone(), via: Via::ApiToken }));
+    let known = Ok(Some(Principal { user: bob.clone(), via: Via::ApiToken, groups: Arc::default() }));
     assert_eq!(identities.principal(&offered, at, now, found).await, known);
     assert_eq!(identities.principal(&offered, at, now, nobody).await, known);
     identities.forget_token(&hash, now);

@@ -51,7 +51,11 @@ fn parse_digits(digits: &str) -> Result<u64, String> {
     digits.parse().map_err(|_| "the number is too large".to_owned())
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration as the configuration does: `500ms`, `10s`, `5m`, `1h`, `1d`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = split_unit(text);
     let number = parse_digits(digits)?;
     if unit.is_empty() {

@@ -1,0 +1,74 @@
+//! Asks again, while requests and streams live, whether they still may. This is what makes a revoked share, token, session
+//! or user end what is open, and not only what comes next.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{info, warn};
+
+use super::Edge;
+use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
+use crate::edge::living::Watch;
+use crate::edge::respond::Failure;
+use crate::store::wall_clock;
+
+/// How often. What the store said may be [`REFRESH_AFTER`] old when it is asked again, so both together, and a look-up,
+/// stay below the 5 s within which a revocation has to cut (design, section 5).
+///
+/// [`REFRESH_AFTER`]: crate::auth::cache::REFRESH_AFTER
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(
+    RECHECK_INTERVAL.as_millis() + crate::auth::cache::REFRESH_AFTER.as_millis() < 5_000,
+    "a revocation cuts within five seconds"
+);
+
+/// So many are asked before others get their turn.
+const TURN: usize = 64;
+
+/// A request that was let through once does not change its shape; only who and what is asked again.
+const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
+
+impl Edge {
+    /// Runs until the edge's drain begins.
+    pub(crate) async fn recheck(&self) {
+        let mut ticks = tokio::time::interval(RECHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let draining = self.drain.draining();
+        loop {
+            tokio::select! {
+                () = draining.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            // An old list would let in whom it should not; but losing the store ends nothing that is open either.
+            match self.store.public_ports(wall_clock()).await {
+                Ok(open) => self.public_ports.replace(open),
+                Err(error) => warn!(%error, "cannot ask the store which ports are public"),
+            }
+            for (number, watch) in self.living.due().into_iter().enumerate() {
+                self.recheck_one(&watch).await;
+                if number % TURN == TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    async fn recheck_one(&self, watch: &Watch) {
+        if watch.is_ended() {
+            return;
+        }
+        let at = (watch.address(), watch.port());
+        let failure = match self.decide(watch.offered(), at, SHAPE, Instant::now()).await {
+            Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return,
+            // A store that does not answer ends new requests, not bytes that are under way (design, section 7).
+            Err(_unavailable) => return,
+            Ok(Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized) => Failure::SignInRequired,
+            Ok(Decision::NotFound) => Failure::NoSuchHost,
+            Ok(Decision::PortNotAllowed) => Failure::PortNotAllowed,
+        };
+        let address = watch.address();
+        info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "access ended: cutting what is open");
+        watch.end(failure);
+    }
+}

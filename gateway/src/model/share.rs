@@ -1,0 +1,133 @@
+//! Who but the owner may reach a port of a workspace.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::{BadGroupName, BadUserName, GroupName, Port, UnixSeconds, UserName};
+
+/// One port, opened to an audience, perhaps for a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The port.
+    pub port: Port,
+    /// To whom.
+    pub audience: Audience,
+    /// From when on it counts no more; `None` means never.
+    pub expires_at: Option<UnixSeconds>,
+}
+
+/// Whom a share is for. Reads and displays as `user:NAME`, `group:NAME`, `signed-in` or `public`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Audience {
+    /// One user.
+    User(UserName),
+    /// Everybody whom the identity provider puts into this group.
+    Group(GroupName),
+    /// Everybody who is signed in.
+    SignedIn,
+    /// Everybody, without signing in.
+    Public,
+}
+
+/// The text names no audience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadAudience {
+    /// None of the four shapes.
+    #[error("an audience is `user:NAME`, `group:NAME`, `signed-in` or `public`")]
+    Shape,
+    /// A bad name behind `user:`.
+    #[error(transparent)]
+    User(#[from] BadUserName),
+    /// A bad name behind `group:`.
+    #[error(transparent)]
+    Group(#[from] BadGroupName),
+}
+
+impl Share {
+    /// Returns whether it still counts.
+    #[must_use]
+    pub fn is_live(&self, now: UnixSeconds) -> bool {
+        self.expires_at.is_none_or(|expires_at| now < expires_at)
+    }
+}
+
+impl Audience {
+    /// Returns the kind as one word, as stored.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::User(_) => "user",
+            Self::Group(_) => "group",
+            Self::SignedIn => "signed-in",
+            Self::Public => "public",
+        }
+    }
+
+    /// Returns the user's or group's name.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Self::User(user) => Some(user.as_str()),
+            Self::Group(group) => Some(group.as_str()),
+            Self::SignedIn | Self::Public => None,
+        }
+    }
+}
+
+impl FromStr for Audience {
+    type Err = BadAudience;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("user", name)) => Ok(Self::User(name.parse()?)),
+            Some(("group", name)) => Ok(Self::Group(name.parse()?)),
+            None if text == "signed-in" => Ok(Self::SignedIn),
+            None if text == "public" => Ok(Self::Public),
+            Some(_) | None => Err(BadAudience::Shape),
+        }
+    }
+}
+
+impl fmt::Display for Audience {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject() {
+            Some(subject) => write!(formatter, "{}:{subject}", self.kind()),
+            None => formatter.write_str(self.kind()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audiences_read_as_they_display() {
+        for text in ["user:ann", "group:devs", "group:a:b", "signed-in", "public"] {
+            assert_eq!(text.parse::<Audience>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_audience_is_refused_with_the_reason() {
+        for text in ["", "ann", "users:ann", "public:all", "Public", "user", "signed_in"] {
+            assert_eq!(text.parse::<Audience>(), Err(BadAudience::Shape), "{text:?}");
+        }
+        assert_eq!("user:".parse::<Audience>(), Err(BadAudience::User(BadUserName)));
+        assert_eq!("group:a b".parse::<Audience>(), Err(BadAudience::Group(BadGroupName)));
+    }
+
+    #[test]
+    fn share_counts_until_it_expires() {
+        let share = |expires_at: Option<i64>| Share {
+            port: Port::new(80).unwrap(),
+            audience: Audience::Public,
+            expires_at: expires_at.map(UnixSeconds::new),
+        };
+        let now = UnixSeconds::new(100);
+        assert!(share(None).is_live(now) && share(Some(101)).is_live(now));
+        assert!(!share(Some(100)).is_live(now));
+    }
+}

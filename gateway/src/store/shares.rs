@@ -1,0 +1,125 @@
+//! Statements about shares.
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+
+use super::sqlite::BEGIN_WRITE;
+use super::{Store, StoreError, WorkspaceId};
+use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
+
+impl Store {
+    /// Opens a port to an audience, or changes until when it is open to them. Expired shares of the workspace go away on
+    /// this occasion. Returns whether there is such a workspace.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn share(
+        &self,
+        workspace: &WorkspaceName,
+        share: &Share,
+        by: &UserName,
+        now: UnixSeconds,
+    ) -> Result<bool, StoreError> {
+        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let Some(id) = workspace_id(&mut transaction, workspace).await? else { return Ok(false) };
+        sqlx::query("DELETE FROM shares WHERE workspace_id = ? AND expires_at <= ?")
+            .bind(id.0)
+            .bind(now.get())
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query(
+            "INSERT INTO shares (workspace_id, port, audience, subject, created_by, created_at, expires_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+             created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at",
+        )
+        .bind(id.0)
+        .bind(share.port.get())
+        .bind(share.audience.kind())
+        .bind(share.audience.subject().unwrap_or_default())
+        .bind(by.as_str())
+        .bind(now.get())
+        .bind(share.expires_at.map(UnixSeconds::get))
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Takes a share back. Returns whether there was one, expired ones included.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn unshare(
+        &self,
+        workspace: &WorkspaceName,
+        port: Port,
+        audience: &Audience,
+    ) -> Result<bool, StoreError> {
+        let statement = "DELETE FROM shares WHERE port = ? AND audience = ? AND subject = ? \
+             AND workspace_id = (SELECT id FROM workspaces WHERE name = ?)";
+        let done = sqlx::query(statement)
+            .bind(port.get())
+            .bind(audience.kind())
+            .bind(audience.subject().unwrap_or_default())
+            .bind(workspace.as_str())
+            .execute(&self.writer)
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Returns all ports that are open to everybody now.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn public_ports(&self, now: UnixSeconds) -> Result<Vec<(WorkspaceName, Port)>, StoreError> {
+        let statement = "SELECT name, port FROM shares JOIN workspaces ON workspaces.id = workspace_id \
+             WHERE audience = 'public' AND (expires_at IS NULL OR expires_at > ?)";
+        let rows = sqlx::query(statement).bind(now.get()).fetch_all(&self.readers).await?;
+        let read = |row: &SqliteRow| {
+            let name = row.try_get::<&str, _>("name")?.parse();
+            let name = name.map_err(|_| StoreError::Corrupt { table: "workspaces", column: "name" })?;
+            Ok((name, read_port(row)?))
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Returns the shares of a workspace, by port, expired ones included.
+    pub(super) async fn shares_of(&self, workspace: WorkspaceId) -> Result<Vec<Share>, StoreError> {
+        let statement = "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = ? \
+             ORDER BY port, audience, subject";
+        let rows = sqlx::query(statement).bind(workspace.0).fetch_all(&self.readers).await?;
+        rows.iter().map(read_share).collect()
+    }
+}
+
+async fn workspace_id(
+    connection: &mut SqliteConnection,
+    name: &WorkspaceName,
+) -> Result<Option<WorkspaceId>, StoreError> {
+    let statement = "SELECT id FROM workspaces WHERE name = ?";
+    let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(connection).await?;
+    row.map(|row| Ok(WorkspaceId(row.try_get("id")?))).transpose()
+}
+
+fn read_share(row: &SqliteRow) -> Result<Share, StoreError> {
+    let corrupt = |column| StoreError::Corrupt { table: "shares", column };
+    let subject: &str = row.try_get("subject")?;
+    let audience = match row.try_get("audience")? {
+        "user" => Audience::User(subject.parse().map_err(|_| corrupt("subject"))?),
+        "group" => Audience::Group(subject.parse().map_err(|_| corrupt("subject"))?),
+        "signed-in" => Audience::SignedIn,
+        "public" => Audience::Public,
+        _ => return Err(corrupt("audience")),
+    };
+    let expires_at = row.try_get::<Option<i64>, _>("expires_at")?.map(UnixSeconds::new);
+    Ok(Share { port: read_port(row)?, audience, expires_at })
+}
+
+fn read_port(row: &SqliteRow) -> Result<Port, StoreError> {
+    let number: i64 = row.try_get("port")?;
+    let port = u16::try_from(number).ok().and_then(Port::new);
+    port.ok_or(StoreError::Corrupt { table: "shares", column: "port" })
+}
