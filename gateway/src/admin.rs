@@ -74,6 +74,11 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
         ("gateway_tunnel_window_bytes_limit", "Bound of the bytes promised", admin.budget.limit()),
         ("gateway_tunnel_queued_bytes", "Bytes that wait for links", sum(|stats| count_of(stats.queued_bytes))),
         ("gateway_tunnel_replay_bytes", "Bytes kept for resumes", sum(|stats| stats.replay_bytes)),
+        (
+            "gateway_tunnel_lent_bytes",
+            "Bytes on their way to users, part of those promised",
+            sum(|stats| stats.lent_bytes),
+        ),
         ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
         ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
     ];

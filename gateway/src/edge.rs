@@ -55,7 +55,6 @@ pub(crate) mod living;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
-mod unsent;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

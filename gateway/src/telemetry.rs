@@ -24,30 +24,6 @@ struct Code {
 pub struct Metrics {
     answered: [Counter; 5],
     failed: Family<Code, Counter>,
-    /// Bytes of responses that wait in the HTTP library for users to read.
-    pub(crate) unsent: Level,
-}
-
-/// A number of bytes that rises and falls. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Level(Gauge<u64, AtomicU64>);
-
-impl Level {
-    /// Adds bytes.
-    pub(crate) fn rise(&self, bytes: usize) {
-        self.0.inc_by(bytes as u64);
-    }
-
-    /// Takes off bytes that were added.
-    pub(crate) fn fall(&self, bytes: usize) {
-        self.0.dec_by(bytes as u64);
-    }
-
-    /// Returns the bytes of now.
-    #[cfg(test)]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.get()
-    }
 }
 
 /// Names of the classes of a status code, in order.
@@ -74,8 +50,6 @@ impl Metrics {
             labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
         }
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
-        let help = "Bytes of responses that wait for their users to read";
-        registry.register("gateway_unsent_bytes", help, self.unsent.0.clone());
     }
 }
 

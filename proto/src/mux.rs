@@ -142,6 +142,8 @@ pub struct Stats {
     pub queued_bytes: usize,
     /// Bytes kept to be sent again should the link break.
     pub replay_bytes: u64,
+    /// Bytes that the application has and did not give back; part of the windows.
+    pub lent_bytes: u64,
     /// Links that carried the session so far.
     pub links: u64,
     /// Latest round trip.
@@ -162,6 +164,7 @@ impl Stats {
             window_bytes: self.window_bytes + other.window_bytes,
             queued_bytes: self.queued_bytes + other.queued_bytes,
             replay_bytes: self.replay_bytes + other.replay_bytes,
+            lent_bytes: self.lent_bytes + other.lent_bytes,
             links: self.links + other.links,
             round_trip: self.round_trip,
         }
@@ -189,6 +192,8 @@ pub struct Mux {
     grants_due: Vec<ChannelId>,
     events: VecDeque<Event>,
     queued_bytes: usize,
+    /// Bytes that were lent by channels that are gone. They count in the budget until they are given back.
+    orphaned: u64,
     /// The peer was asked to attach elsewhere; a new link is told again.
     drain: Option<Body>,
     /// What the peer asked of that kind, in milliseconds: it tells every link.
@@ -229,6 +234,7 @@ impl Mux {
             grants_due: Vec::new(),
             events: VecDeque::new(),
             queued_bytes: 0,
+            orphaned: 0,
             drain: None,
             drain_heard: None,
             stats: Stats { links: 1, ..Stats::default() },
@@ -350,22 +356,49 @@ impl Mux {
 
     /// Takes the next bytes. Taking is what gives credit back, so it is called when the destination has room.
     pub fn read(&mut self, channel: ChannelId) -> Read {
+        let read = self.lend(channel);
+        if let Read::Bytes(bytes) = &read {
+            self.give_back(channel, bytes.len());
+        }
+        read
+    }
+
+    /// Like [`Mux::read`], but the bytes go on counting in the channel's window, and so in the budget, until they are
+    /// [given back](Mux::give_back): for who hands them on to somebody who may not take them for a long time.
+    pub fn lend(&mut self, channel: ChannelId) -> Read {
         match self.channels.get_mut(&channel) {
             None => Read::Reset(Reason::SessionLost),
             Some(Channel::Reset(reason)) => Read::Reset(*reason),
             Some(Channel::Live(live)) => match live.recv.queue.pop_front() {
                 Some(bytes) => {
-                    let wanted_before = live.recv.credit.wants_grant();
-                    live.recv.credit.consume(bytes.len());
-                    // After the peer's Finish nobody needs credit any more.
-                    if !wanted_before && live.recv.credit.wants_grant() && !live.recv.finished {
-                        self.grants_due.push(channel);
-                    }
+                    // What is buffered is within a window of 32 bits.
+                    live.recv.lent += u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.stats.lent_bytes += bytes.len() as u64;
                     Read::Bytes(bytes)
                 }
                 None if live.recv.finished => Read::End,
                 None => Read::Pending,
             },
+        }
+    }
+
+    /// Says that lent bytes were taken. The channel may be gone by then.
+    pub fn give_back(&mut self, channel: ChannelId, bytes: usize) {
+        if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
+            let wanted_before = live.recv.credit.wants_grant();
+            let count = u32::try_from(bytes).unwrap_or(u32::MAX).min(live.recv.lent);
+            live.recv.lent -= count;
+            self.stats.lent_bytes -= u64::from(count);
+            live.recv.credit.consume(count as usize);
+            // After the peer's Finish nobody needs credit any more.
+            if !wanted_before && live.recv.credit.wants_grant() && !live.recv.finished {
+                self.grants_due.push(channel);
+            }
+        } else {
+            let bytes = (bytes as u64).min(self.orphaned);
+            self.orphaned -= bytes;
+            self.stats.lent_bytes -= bytes;
+            self.budget.release(bytes);
         }
     }
 
@@ -424,7 +457,7 @@ impl Mux {
     fn discard(&mut self, channel: ChannelId, reason: Reason) -> bool {
         let Some(Channel::Live(live)) = self.channels.get(&channel) else { return false };
         let held = live.held;
-        live.settle(&mut self.budget);
+        self.orphaned += live.settle(&mut self.budget);
         self.queued_bytes -= live.send.queued;
         self.schedule.remove(channel, live.send.place);
         if held {
@@ -441,7 +474,7 @@ impl Mux {
             && live.is_over()
             && !live.held
         {
-            live.settle(&mut self.budget);
+            self.orphaned += live.settle(&mut self.budget);
             self.channels.remove(&channel);
         }
     }

@@ -131,7 +131,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
 
 /// Adds what the gateway and the kernel count themselves.
 fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
-    for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("unsent_mib", "gateway_unsent_bytes")] {
+    for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("lent_mib", "gateway_tunnel_lent_bytes")] {
         if let Some(bytes) = metrics.get(name) {
             figure(outcome, key, bytes / 1_048_576.0);
         }

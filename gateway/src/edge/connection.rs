@@ -12,13 +12,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tracing::debug;
+use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 
 use super::raw_head::answer::to_bytes;
 use super::raw_head::flight::Flight;
 use super::raw_head::guarded::Guarded;
 use super::raw_head::{Refusal, Watcher};
 use super::service::{Edge, Origin};
-use super::unsent::Bounded;
 use crate::config::{Limits, Timeouts, Tunnel};
 use crate::net::listen::Connection;
 
@@ -27,8 +27,8 @@ use crate::net::listen::Connection;
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-/// What may wait per HTTP/2 stream towards a user, in bytes: one bulk frame. It is the bound for WebSockets; responses hold
-/// back by themselves, see [`Bounded`].
+/// What may wait per HTTP/2 stream towards a user, in bytes: one bulk frame. What waits of a response or a WebSocket
+/// counts in its channel's window; this is what the library keeps of it when its user does not read.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Largest HTTP/2 frame that is accepted.
@@ -49,12 +49,20 @@ pub struct Server {
     header_timeout: Duration,
 }
 
+/// Returns the size of an HTTP/1.1 connection's read buffer: room for the largest head, and in whole bulk frames, because
+/// it bounds the pieces of a request's body too. A piece that is a few bytes longer than a frame makes two frames, which
+/// cost an upload a third of its speed.
+fn buffer_bytes(header_bytes: usize) -> usize {
+    let frames = header_bytes / PAYLOAD_BYTES_ALONE * PAYLOAD_BYTES_ALONE;
+    if frames > 0 { frames } else { header_bytes.max(BUFFER_BYTES_MIN) }
+}
+
 impl Server {
     /// Makes the server from the limits.
     #[must_use]
     pub fn new(edge: Arc<Edge>, limits: &Limits, timeouts: &Timeouts, tunnel: &Tunnel) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        let header_bytes = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX).max(BUFFER_BYTES_MIN);
+        let header_bytes = buffer_bytes(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX));
         {
             let mut http1 = builder.http1();
             http1.timer(TokioTimer::new()).header_read_timeout(timeouts.request_header).max_buf_size(header_bytes);
@@ -91,10 +99,7 @@ impl Server {
             let stream = Guarded::new(stream, watcher, flight.clone(), refuser(edge.clone(), origin.clone()));
             let service = service_fn(|request| {
                 let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
-                async move {
-                    let response = in_flight.answered(edge.answer(request, &origin).await);
-                    Ok::<_, Infallible>(response.map(|body| Bounded::new(body, edge.metrics.unsent.clone())))
-                }
+                async move { Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await)) }
             });
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);

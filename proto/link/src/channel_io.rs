@@ -115,11 +115,16 @@ impl ChannelIo {
             }
             State::Unused => Poll::Ready(Ok(None)),
             State::Failed(error) => Poll::Ready(Err(ChannelError::Open(*error).into())),
-            State::Open(channel) => self.session.poll_read(*channel, context).map(|read| match read {
-                Read::Bytes(bytes) => Ok(Some(bytes)),
-                Read::End | Read::Pending => Ok(None),
-                Read::Reset(reason) => Err(ChannelError::Reset(reason).into()),
-            }),
+            State::Open(channel) => self.session.poll_read(*channel, context).map(taken),
+        }
+    }
+
+    /// Like [`ChannelIo::poll_bytes`], for bytes that go on to somebody who may be slow to take them: they count in the
+    /// channel's window, which is within a budget, until they are dropped. Not for bytes that are kept until more come.
+    pub fn poll_lent(&mut self, context: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        match &self.state {
+            State::Open(channel) if self.unread.is_empty() => self.session.poll_lend(*channel, context).map(taken),
+            State::Open(_) | State::Unopened { .. } | State::Unused | State::Failed(_) => self.poll_bytes(context),
         }
     }
 
@@ -210,6 +215,14 @@ impl ChannelIo {
             State::Unused => Ok(()),
             State::Failed(error) => Err(ChannelError::Open(*error).into()),
         }
+    }
+}
+
+fn taken(read: Read) -> io::Result<Option<Bytes>> {
+    match read {
+        Read::Bytes(bytes) => Ok(Some(bytes)),
+        Read::End | Read::Pending => Ok(None),
+        Read::Reset(reason) => Err(ChannelError::Reset(reason).into()),
     }
 }
 

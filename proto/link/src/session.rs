@@ -60,6 +60,28 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
+/// A piece up to this length is not worth an owner of its own; libraries bound how many of them they gather.
+const PIECE_BYTES_SMALL: usize = 4 * 1024;
+
+/// Bytes of a channel in other hands.
+struct Lent {
+    bytes: Bytes,
+    channel: ChannelId,
+    session: Session,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.session.with(|state| state.mux.give_back(self.channel, self.bytes.len()));
+    }
+}
+
 impl Session {
     /// Starts a session after its handshake.
     #[must_use]
@@ -206,6 +228,28 @@ impl Session {
             }
             read @ (Read::Bytes(_) | Read::End | Read::Reset(_)) => Poll::Ready(read),
         })
+    }
+
+    /// Like [`Session::poll_read`], but what is larger than [`PIECE_BYTES_SMALL`] counts in the channel's window until the
+    /// bytes, and all parts of them, are dropped.
+    pub(crate) fn poll_lend(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Read> {
+        let read = self.with(|state| {
+            let read = state.mux.lend(channel);
+            match &read {
+                Read::Pending => register(&mut state.channels.entry(channel).or_default().read, context),
+                Read::Bytes(bytes) if bytes.len() <= PIECE_BYTES_SMALL => state.mux.give_back(channel, bytes.len()),
+                Read::Bytes(_) | Read::End | Read::Reset(_) => {}
+            }
+            read
+        });
+        match read {
+            Read::Pending => Poll::Pending,
+            Read::Bytes(bytes) if bytes.len() > PIECE_BYTES_SMALL => {
+                let lent = Lent { bytes, channel, session: self.clone() };
+                Poll::Ready(Read::Bytes(Bytes::from_owner(lent)))
+            }
+            read @ (Read::Bytes(_) | Read::End | Read::Reset(_)) => Poll::Ready(read),
+        }
     }
 
     /// Writes as much of `bytes` as there is room for, without copying; the rest stays in `bytes`.

@@ -182,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     None => self.inward.state = InwardState::Over,
                 },
                 InwardState::Open if self.inward.pending.is_empty() => {
-                    match self.channel.poll_bytes(context).map_err(Side::Channel)? {
+                    match self.channel.poll_lent(context).map_err(Side::Channel)? {
                         Poll::Ready(Some(bytes)) => self.inward.pending = bytes,
                         Poll::Ready(None) => self.inward.state = InwardState::ShuttingDown,
                         Poll::Pending => {

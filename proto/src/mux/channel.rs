@@ -76,6 +76,8 @@ pub(super) struct RecvHalf {
     pub(super) credit: RecvCredit,
     pub(super) queue: VecDeque<Bytes>,
     pub(super) finished: bool,
+    /// Bytes that the application has and that still count as buffered; see [`Mux::lend`](super::Mux::lend).
+    pub(super) lent: u32,
 }
 
 impl Live {
@@ -94,6 +96,7 @@ impl Live {
                 credit: RecvCredit::new(window, window_max, now),
                 queue: VecDeque::new(),
                 finished: false,
+                lent: 0,
             },
             accepted: false,
             held: true,
@@ -105,9 +108,11 @@ impl Live {
         self.send.state == SendState::Finished && self.recv.finished
     }
 
-    /// Gives the window back; the channel is about to go.
-    pub(super) fn settle(&self, budget: &mut Budget) {
-        budget.release(u64::from(self.recv.credit.window()));
+    /// Gives the window back but for what is lent; the channel is about to go. Returns how much that is.
+    pub(super) fn settle(&self, budget: &mut Budget) -> u64 {
+        let lent = u64::from(self.recv.lent);
+        budget.release(u64::from(self.recv.credit.window()) - lent);
+        lent
     }
 }
 
@@ -120,7 +125,7 @@ impl RecvHalf {
     /// Returns whether the pieces are worth their bookkeeping: of two neighbours at least one is not small, or they
     /// did not fit together.
     pub(super) fn is_compact(&self) -> bool {
-        self.queue.len() <= self.credit.buffered() as usize / (PIECE_BYTES_SMALL / 2) + 1
+        self.queue.len() <= (self.credit.buffered() - self.lent) as usize / (PIECE_BYTES_SMALL / 2) + 1
     }
 }
 
@@ -139,7 +144,9 @@ impl SendHalf {
 
     /// Takes one frame's payload, at most `bytes_max`: one contiguous piece.
     pub(super) fn take(&mut self, bytes_max: usize) -> Option<Bytes> {
-        let wanted = self.queue.front()?.len().min(bytes_max);
+        let piece = self.queue.front()?.len();
+        // A little more than a frame goes in two halves, not in a whole and a crumb.
+        let wanted = if piece > bytes_max && piece < 2 * bytes_max { piece.div_ceil(2) } else { piece.min(bytes_max) };
         let taken = self.credit.take(wanted);
         if taken == 0 {
             return None;

@@ -9,8 +9,8 @@ impl Mux {
     /// Returns the first broken invariant, if any.
     ///
     /// # Invariants
-    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows and of what is kept
-    /// to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts
+    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows, of what channels that
+    /// are gone have lent, and of what is kept to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts
     /// agree; received bytes lie in few pieces; what can be sent waits for its turn, and nothing else does.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
@@ -23,7 +23,7 @@ impl Mux {
                 return Some("credit is not conserved");
             }
             let buffered: usize = live.recv.queue.iter().map(bytes::Bytes::len).sum();
-            if buffered != live.recv.credit.buffered() as usize {
+            if buffered + live.recv.lent as usize != live.recv.credit.buffered() as usize {
                 return Some("bytes buffered and bytes accounted for differ");
             }
             if !live.recv.is_compact() {
@@ -43,8 +43,8 @@ impl Mux {
             scheduled += usize::from(live.send.place != Place::Idle);
             queued += waiting;
         }
-        if windows + self.replay.held() != self.budget.reserved() {
-            return Some("the budget is not the sum of the windows and of what is kept to be sent again");
+        if windows + self.orphaned + self.replay.held() != self.budget.reserved() {
+            return Some("the budget is not the sum of what is promised, lent and kept to be sent again");
         }
         if self.budget.reserved() > self.settings.session_budget {
             return Some("the promises exceed the budget");

@@ -121,7 +121,7 @@ impl Mux {
         }
         let mut live = Live::new(credit_bytes, window, self.settings.window_max, now);
         if live.recv.credit.receive(payload.len()).is_err() {
-            live.settle(&mut self.budget);
+            self.orphaned += live.settle(&mut self.budget);
             self.control.push_back(Body::Reset { channel, reason: Reason::Protocol });
             return Ok(());
         }

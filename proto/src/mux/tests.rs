@@ -206,6 +206,51 @@ fn stalled_reader_stops_its_sender_at_the_window_and_nobody_else() {
 }
 
 #[test]
+fn lent_bytes_hold_their_credit_until_they_are_given_back() {
+    let mut pair = Pair::new();
+    let channel = pair.open(b"");
+    pair.settle();
+    pair.agent.accept(channel);
+    pair.settle();
+    let mut lent = Vec::new();
+    while let Room::Bytes(_) = pair.agent.write(channel, &mut Bytes::from(vec![0; 50_000])) {
+        pair.settle();
+        while let Read::Bytes(bytes) = pair.gateway.lend(channel) {
+            lent.push(bytes.len());
+        }
+        assert_eq!(pair.gateway.broken_invariant(), None);
+    }
+    assert_eq!(lent.iter().sum::<usize>(), WINDOW_BYTES_INITIAL as usize, "taken and lent is not the same");
+    pair.gateway.give_back(channel, lent.pop().expect("something was lent"));
+    for bytes in lent.drain(..lent.len() / 2 + 1) {
+        pair.gateway.give_back(channel, bytes);
+    }
+    pair.settle();
+    assert!(matches!(pair.agent.room(channel), Room::Bytes(_)), "credit comes back with the bytes");
+    // The channel goes, the bytes stay: they still count.
+    pair.gateway.release(channel);
+    let left: usize = lent.iter().sum();
+    assert_eq!((pair.gateway.broken_invariant(), pair.gateway.budget.reserved()), (None, left as u64));
+    pair.gateway.give_back(channel, left);
+    assert_eq!((pair.gateway.broken_invariant(), pair.gateway.budget.reserved()), (None, 0));
+}
+
+#[test]
+fn piece_a_little_longer_than_a_frame_goes_in_two_halves() {
+    let mut pair = Pair::new();
+    let channel = pair.open(b"");
+    pair.settle();
+    pair.agent.accept(channel);
+    pair.settle();
+    pair.agent.write(channel, &mut Bytes::from(vec![0; PAYLOAD_BYTES_ALONE + 10]));
+    let sizes = [(); 2].map(|()| match pair.agent.poll_transmit(pair.now).map(|frame| frame.body) {
+        Some(Body::Data { payload, .. }) => payload.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(sizes, [PAYLOAD_BYTES_ALONE / 2 + 5; 2]);
+}
+
+#[test]
 fn flood_of_tiny_frames_is_joined_and_keeps_its_order() {
     let mut pair = Pair::new();
     let channel = pair.open(b"");

@@ -302,7 +302,10 @@ impl Connection {
     }
 
     fn poll_receive(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        match ready!(self.channel.poll_bytes(context))? {
+        // A body goes on to a user, who may stop reading; heads are gathered here, and that must not use up the window.
+        let bytes =
+            if self.decoder.is_in_body() { self.channel.poll_lent(context) } else { self.channel.poll_bytes(context) };
+        match ready!(bytes)? {
             Some(bytes) => self.decoder.push(bytes),
             None => self.decoder.finish(),
         }

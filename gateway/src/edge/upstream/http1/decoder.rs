@@ -165,6 +165,11 @@ impl Decoder {
         found
     }
 
+    /// Returns whether the next bytes belong to a body. Nothing of those is kept undecoded.
+    pub(super) fn is_in_body(&self) -> bool {
+        matches!(self.state, State::Body(_))
+    }
+
     /// Returns whether the response is there to its last byte.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Body(Body::Over))
