@@ -44,6 +44,10 @@ pub const OPEN_CREDIT_BYTES: u32 = 16 * 1024;
 /// Bytes that one channel may queue for sending. Two frames: one being sent, one ready.
 pub const SEND_QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_ALONE;
 
+/// While this much is queued, a writer is not told of room: pieces cut to what little a small frame left behind become
+/// small frames, which leave as little again (RFC 9293, section 3.8.6.2, knows the same of TCP).
+pub const SEND_QUEUE_BYTES_FULL: usize = SEND_QUEUE_BYTES_MAX - PAYLOAD_BYTES_SHARED;
+
 /// What a channel may queue when the session's send budget is spent: enough for a keystroke or a request head.
 pub const SEND_QUEUE_BYTES_MIN: usize = 16 * 1024;
 

@@ -37,7 +37,8 @@ use crate::frame::{Body, Open};
 use crate::id::ChannelId;
 use crate::limit::{
     CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, PAYLOAD_BYTES_ALONE, REPLAY_BYTES_MAX,
-    SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
+    SEND_QUEUE_BYTES_FULL, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL,
+    WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
 
@@ -315,7 +316,8 @@ impl Mux {
             Some(Channel::Live(live)) if live.send.state != SendState::Open => Room::Finished,
             Some(Channel::Live(live)) => {
                 let credit = live.send.credit.available() as usize;
-                let room = credit.min(queue_max).saturating_sub(live.send.queued);
+                let is_full = live.send.queued > SEND_QUEUE_BYTES_FULL;
+                let room = if is_full { 0 } else { credit.min(queue_max).saturating_sub(live.send.queued) };
                 live.send.blocked = room == 0;
                 if room == 0 { Room::Pending } else { Room::Bytes(room) }
             }

@@ -65,7 +65,8 @@ fn jitter_slows_the_growth_of_a_window_and_does_not_stop_it() {
             // Growth is slower than it could be: pings measure the shortest delays, and bytes that stay in order wait
             // for the longest. Of some hundred seeds the worst needed 19.
             assert!(round_trips < 2.0 * MOST, "{round_trips} of the longest round trips, inward: {inward}");
-            assert!(window >= u64::from(WINDOW_BYTES_MAX) / 4, "{window}");
+            // How far it grows before the bytes are through differs by seed, from 4 MiB to the largest.
+            assert!(window >= 8 * u64::from(WINDOW_BYTES_INITIAL), "{window}");
         }
     });
 }

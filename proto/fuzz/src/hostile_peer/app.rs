@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::{
-    INTERACTIVE_BYTES_MAX, OPENS_QUEUED_MAX, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN,
+    INTERACTIVE_BYTES_MAX, OPENS_QUEUED_MAX, SEND_QUEUE_BYTES_FULL, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN,
+    WINDOW_BYTES_MIN,
 };
 use tunnel_proto::mux::{OpenError, Read, Room};
 use tunnel_proto::reason::Reason;
@@ -99,7 +100,8 @@ impl World {
         let book = self.books.get_mut(&channel).expect("held");
         let length = if number.is_multiple_of(2) { usize::from(number / 2 % 64) } else { usize::from(number) * 3 };
         let mut bytes = pattern(FROM_SESSION, book.written, length);
-        let room = book.credit.min(queue_max).saturating_sub(book.queued());
+        let is_full = book.queued() > SEND_QUEUE_BYTES_FULL as u64;
+        let room = if is_full { 0 } else { book.credit.min(queue_max).saturating_sub(book.queued()) };
         let expected = if let Some(reason) = book.ended {
             Room::Reset(reason)
         } else if book.finishing {
