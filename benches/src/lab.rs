@@ -36,6 +36,17 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 /// The pause between two looks at something that is not ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Limits of one user and one address that the lab's gateway does not have: its one user, who has one address, stands for a
+/// crowd.
+const CROWD: [&str; 5] = [
+    "REQUESTS_PER_USER",
+    "REQUESTS_PER_SECOND_PER_USER",
+    "REQUESTS_PER_PORT",
+    "CONNECTIONS_PER_SECOND_PER_ADDRESS",
+    "HANDSHAKES_PER_ADDRESS",
+];
+const CROWD_LIMIT: &str = "10000000";
+
 /// What kind of lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabSpec {
@@ -286,6 +297,7 @@ fn gateway_recipe(
         ("GATEWAY_STORE__URL".to_owned(), store),
         ("GATEWAY_LOG__LEVEL".to_owned(), "warn".to_owned()),
     ]);
+    environment.extend(CROWD.map(|key| (format!("GATEWAY_LIMITS__{key}"), CROWD_LIMIT.to_owned())));
     if let Some(Certificate { cert, key, .. }) = certificate {
         environment.extend(tls_variables(spec, cert, key));
     }

@@ -2,6 +2,7 @@
 
 pub mod churn;
 pub mod download;
+pub mod hostile;
 pub mod http;
 pub mod idle;
 pub mod kill;
@@ -60,6 +61,8 @@ pub enum ProfileName {
     SlowReader,
     /// A quiet channel beside bulk transfers.
     NoisyNeighbour,
+    /// Honest users beside an attack.
+    Hostile,
     /// The link breaks again and again under what goes on.
     LinkCut,
     /// The gateway is killed and started again.
@@ -82,6 +85,7 @@ impl ProfileName {
             Self::Storm => "storm",
             Self::SlowReader => "slow-reader",
             Self::NoisyNeighbour => "noisy-neighbour",
+            Self::Hostile => "hostile",
             Self::LinkCut => "link-cut",
             Self::Kill => "kill",
         }
@@ -102,6 +106,7 @@ impl ProfileName {
             Self::Storm => "many agents that connect at once",
             Self::SlowReader => "readers that stop reading: memory, and what others feel",
             Self::NoisyNeighbour => "a quiet channel beside bulk transfers",
+            Self::Hostile => "honest users beside a thousand hostile requests a second: latency, memory",
             Self::LinkCut => "the link is cut again and again: no byte lost, no connection dropped",
             Self::Kill => "the gateway is killed and started again",
         }
@@ -119,7 +124,8 @@ impl ProfileName {
             | Self::Tcp
             | Self::Churn
             | Self::SlowReader
-            | Self::NoisyNeighbour => false,
+            | Self::NoisyNeighbour
+            | Self::Hostile => false,
             Self::Idle | Self::Storm | Self::LinkCut | Self::Kill => true,
         }
     }
@@ -128,7 +134,9 @@ impl ProfileName {
     #[must_use]
     pub fn load(self) -> LoadSpec {
         let (rate, connections, size) = match self {
-            Self::Http | Self::Ws | Self::Idle | Self::Storm | Self::Kill => (Rate::PerSecond(500.0), 64, 128),
+            Self::Http | Self::Ws | Self::Idle | Self::Storm | Self::Kill | Self::Hostile => {
+                (Rate::PerSecond(500.0), 64, 128)
+            }
             Self::Sse => (Rate::PerSecond(500.0), 50, 0),
             Self::Upload | Self::Download => (Rate::Max, 8, 100 << 20),
             Self::Tcp => (Rate::PerSecond(200.0), 16, 64),
@@ -228,6 +236,7 @@ pub async fn run(name: ProfileName, context: &Context) -> anyhow::Result<Outcome
         ProfileName::Storm => storm::run(context).await,
         ProfileName::SlowReader => slow_reader::run(context).await,
         ProfileName::NoisyNeighbour => noisy_neighbour::run(context).await,
+        ProfileName::Hostile => hostile::run(context).await,
         ProfileName::LinkCut => link_cut::run(context).await,
         ProfileName::Kill => kill::run(context).await,
     }

@@ -17,6 +17,7 @@ use tunnel_link::drain::Drain;
 use tunnel_proto::mux::ReplicaBudget;
 
 use crate::edge::upstream::Upstreams;
+use crate::limits::Shares;
 use crate::net::listen::Connection;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::telemetry::{Metrics, gauge};
@@ -28,6 +29,7 @@ pub(crate) struct Admin {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) budget: Arc<ReplicaBudget>,
     pub(crate) metrics: Metrics,
+    pub(crate) shares: Arc<Shares>,
     pub(crate) drain: Drain,
 }
 
@@ -63,6 +65,7 @@ async fn ready(State(admin): State<Arc<Admin>>) -> Response {
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut registry = MetricsRegistry::default();
     admin.metrics.register(&mut registry);
+    admin.shares.register(&mut registry);
     let sessions = admin.registry.all();
     let stats: Vec<_> = sessions.iter().map(|session| session.stats()).collect();
     let sum = |of: fn(&tunnel_proto::mux::Stats) -> u64| stats.iter().map(of).sum::<u64>();
@@ -79,6 +82,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
             "Bytes on their way to users, part of those promised",
             sum(|stats| stats.lent_bytes),
         ),
+        ("gateway_addresses", "Addresses whose limits are being counted", count(admin.shares.addresses())),
         ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
         ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
     ];

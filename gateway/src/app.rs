@@ -30,11 +30,12 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::limits::Shares;
 use crate::model::{Scheme, UserName};
-use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
+use crate::net::listen::{BindError, Door, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
-use crate::sessions::admission::Admission;
+use crate::sessions::admission::{Admission, Owners};
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock_ms};
@@ -88,6 +89,7 @@ pub struct App {
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
     store: Store,
+    shares: Arc<Shares>,
     drain: Drain,
     /// No session is left, so none can go on.
     closed: CancellationToken,
@@ -121,7 +123,8 @@ impl App {
     pub async fn bind(mut config: Config) -> Result<Self, StartError> {
         let public_tls = load_tls(config.tls.public.as_ref(), ALPN_USERS)?;
         let agents_tls = load_tls(config.tls.agents.as_ref(), ALPN_AGENTS)?;
-        let listeners = Listeners::bind(&config, public_tls.clone(), agents_tls.clone())?;
+        let shares = Shares::new(&config.limits, Instant::now().into_std());
+        let listeners = Listeners::bind(&config, &shares, public_tls.clone(), agents_tls.clone())?;
         if config.public_url.port() == 0 {
             let bound = listeners.public.local_addr().map_err(StartError::Address)?;
             config.public_url = config.public_url.with_port(bound.port());
@@ -132,10 +135,11 @@ impl App {
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
-        let edge = edge(&config, &store, &registry, &upstreams, &metrics, &drain)?;
+        let edge = edge(&config, &store, &registry, &upstreams, &metrics, &drain, &shares)?;
         let admission = Admission {
             registry: registry.clone(),
             budget: budget.clone(),
+            owners: Owners::default(),
             tunnel: config.tunnel.clone(),
             requests_max: config.limits.requests_per_workspace,
             drain: drain.clone(),
@@ -148,10 +152,24 @@ impl App {
             upstreams: upstreams.clone(),
             budget,
             metrics,
+            shares: shares.clone(),
             drain: drain.clone(),
         });
         let certificates = public_tls.into_iter().chain(agents_tls).collect();
-        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, closed, listeners, certificates })
+        Ok(Self {
+            config,
+            edge,
+            agents,
+            admin,
+            upstreams,
+            registry,
+            store,
+            shares,
+            drain,
+            closed,
+            listeners,
+            certificates,
+        })
     }
 
     /// Returns where it listens.
@@ -207,6 +225,7 @@ impl App {
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
+        background.spawn(self.shares.clone().keep());
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -287,7 +306,13 @@ async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadl
 }
 
 impl Listeners {
-    fn bind(config: &Config, public_tls: Option<Arc<Tls>>, agents_tls: Option<Arc<Tls>>) -> Result<Self, BindError> {
+    fn bind(
+        config: &Config,
+        shares: &Arc<Shares>,
+        public_tls: Option<Arc<Tls>>,
+        agents_tls: Option<Arc<Tls>>,
+    ) -> Result<Self, BindError> {
+        let trusted: Arc<[_]> = config.listen.trusted_proxies.clone().into();
         let options = |what, named, tls, connections_max, kind| ListenerOptions {
             what,
             named,
@@ -295,13 +320,19 @@ impl Listeners {
             connections_max,
             handshakes_max: config.limits.handshakes,
             handshake_timeout: config.timeouts.tls_handshake,
-            kind,
+            stalled_timeout: config.timeouts.reader_stalled,
+            // Whoever asks for health and metrics comes directly.
+            door: Door {
+                kind,
+                shares: shares.clone(),
+                trusted: if kind == Kind::Operator { Arc::default() } else { trusted.clone() },
+            },
         };
         let users = options("users", ("--listen", "listen.public"), public_tls, config.limits.connections, Kind::User);
         // Sessions have a bound of their own; the margin lets a new link displace an old one when it is reached.
         let links = config.limits.sessions.saturating_add(config.limits.handshakes);
         let agents = options("agents", ("--agents-listen", "listen.agents"), agents_tls, links, Kind::Link);
-        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::User);
+        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::Operator);
         Ok(Self {
             public: Listener::bind(config.listen.public, users)?,
             agents: Listener::bind(config.listen.agents, agents)?,
@@ -321,6 +352,7 @@ fn edge(
     upstreams: &Arc<Upstreams>,
     metrics: &Metrics,
     drain: &Drain,
+    shares: &Arc<Shares>,
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -356,6 +388,7 @@ fn edge(
         public_ports: PublicPorts::default(),
         living: Living::default(),
         sign_in,
+        shares: shares.clone(),
         registry: registry.clone(),
         store: store.clone(),
         forwarder,

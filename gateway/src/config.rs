@@ -22,7 +22,7 @@ use crate::model::Zone;
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use value::{BadStoreUrl, Network, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -64,6 +64,9 @@ pub struct Listen {
     pub agents: SocketAddr,
     /// Health and metrics; `None` when `off`.
     pub admin: Option<SocketAddr>,
+    /// Load balancers in front of users and agents that say for whom they connect (PROXY protocol, version 1 or 2). From
+    /// these every connection has to; from all others it is never read.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// Certificates per listener; `None` means plain text.
@@ -116,6 +119,10 @@ pub struct Timeouts {
     pub tls_handshake: Duration,
     /// From the first wait for a request head to its last byte.
     pub request_header: Duration,
+    /// A request's body without a byte, while its app has not answered.
+    pub request_body_idle: Duration,
+    /// Sent bytes that a user's connection leaves unread.
+    pub reader_stalled: Duration,
     /// From opening a channel to the agent's answer.
     pub channel_open: Duration,
     /// From the request to the app's response head.
@@ -133,25 +140,46 @@ pub struct Timeouts {
 /// How much to accept before refusing. All are above zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Users' connections at a time.
+    /// Users' connections at a time. Near it, those that have been idle for longest are closed for new ones.
     pub connections: usize,
+    /// Users' connections of one address at a time on which nobody has signed in.
+    pub connections_per_address: u32,
+    /// New connections of one address in a second, of users or agents; those that come faster wait, and are then refused.
+    pub connections_per_second_per_address: u32,
     /// TLS handshakes at a time.
     pub handshakes: usize,
+    /// Users' TLS handshakes of one address at a time.
+    pub handshakes_per_address: u32,
+    /// Tokens, cookies and codes of one address in a minute that are not good. What is good passes above it too, unless the
+    /// store would have to be asked.
+    pub failed_sign_ins_per_minute: u32,
     /// A request head, in bytes; at least 8 KiB.
     pub header_bytes: u64,
     /// Header fields of a request.
     pub headers: usize,
-    /// Requests in flight to one workspace.
+    /// Requests and streams in flight to one workspace.
     pub requests_per_workspace: usize,
+    /// Requests and streams in flight to one port of a workspace, so that a public one leaves room for the others.
+    pub requests_per_port: u32,
+    /// Requests and streams in flight of one user.
+    pub requests_per_user: u32,
+    /// Requests of one user in a second, and four times as many at once.
+    pub requests_per_second_per_user: u32,
+    /// Requests and streams in flight of one address without a user: at public ports.
+    pub requests_per_address: u32,
+    /// Requests of one address in a second without a user, and four times as many at once.
+    pub requests_per_second_per_address: u32,
     /// HTTP/2 streams of one user connection.
     pub http2_streams: u32,
+    /// HTTP/2 streams of one user connection in a second that end with a reset, and some seconds' worth at once.
+    pub http2_resets_per_second: u32,
     /// Agent sessions at a time.
     pub sessions: usize,
     /// New agent sessions in a second; those that come faster wait, and beyond some seconds are told when to come back.
     pub sessions_per_second: u32,
 }
 
-/// The agents' tunnel. `window_initial <= window_max <= session_budget <= replica_budget`.
+/// The agents' tunnel. `window_initial <= window_max <= session_budget <= owner_budget <= replica_budget`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// A new channel's window, in bytes.
@@ -160,6 +188,8 @@ pub struct Tunnel {
     pub window_max: u64,
     /// Sum of the windows of one session, in bytes.
     pub session_budget: u64,
+    /// Sum of the windows of all workspaces of one owner, in bytes.
+    pub owner_budget: u64,
     /// Sum of the windows of one replica, in bytes.
     pub replica_budget: u64,
     /// Channels of one session at a time.

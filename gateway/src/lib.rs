@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod edge;
+pub mod limits;
 pub mod model;
 pub mod net;
 pub mod sessions;

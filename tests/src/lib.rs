@@ -15,13 +15,14 @@ pub mod raw;
 pub mod relay;
 pub mod scripted;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
+use gateway::model::{Audience, Share};
 use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
 use tokio::task::JoinSet;
@@ -131,6 +132,39 @@ impl TestGateway {
         let name = workspace.parse().unwrap();
         let is_up = |session: Arc<LiveSession>| !session.tunnel.is_detached() && !session.tunnel.is_ended();
         until("the agent is connected", || self.registry.current(&name).is_some_and(is_up)).await;
+    }
+
+    /// Opens a port of a workspace to everybody, and waits until that holds.
+    pub async fn publish(&self, workspace: &str, port: u16) {
+        let share =
+            Share { port: gateway::model::Port::new(port).unwrap(), audience: Audience::Public, expires_at: None };
+        let (name, by) = (workspace.parse().unwrap(), "dev".parse().unwrap());
+        assert!(self.store.share(&name, &share, &by, wall_clock()).await.unwrap(), "no such workspace");
+        let authority = self.authority(workspace, port);
+        let is_closed = async || {
+            let mut raw = raw::Raw::connect(self.addresses.public).await;
+            raw.send(format!("HEAD /opening HTTP/1.1\r\nhost: {authority}\r\n\r\n")).await;
+            // The gateway refuses at once; an app may never answer.
+            let answer = tokio::time::timeout(Duration::from_millis(300), raw.head()).await;
+            answer.is_ok_and(|answer| answer.expect("an answer").status() == 401)
+        };
+        let opened = tokio::time::timeout(PATIENCE, async { while is_closed().await {} });
+        opened.await.expect("the port opens");
+    }
+
+    /// Returns what the operator's listener counts, by name and labels.
+    pub async fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut raw = raw::Raw::connect(self.addresses.admin.expect("bound")).await;
+        raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+        let text = raw.message().await.expect("an answer").text();
+        let rows = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+        rows.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
+    }
+
+    /// Returns how often a limit was reached.
+    pub async fn reached(&self, limit: &str) -> f64 {
+        let name = format!("gateway_limits_reached_total{{limit=\"{limit}\"}}");
+        self.metrics().await.get(&name).copied().unwrap_or_default()
     }
 
     /// Returns the authority of a port of a workspace, as a browser would write it.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::PATIENCE;
@@ -53,6 +53,15 @@ impl Raw {
         let stream = TcpStream::connect(address).await.expect("it listens");
         stream.set_nodelay(true).expect("a socket");
         Self { stream, unread: Vec::new() }
+    }
+
+    /// Connects from another address of this machine: all of 127.0.0.0/8 is its own.
+    pub async fn connect_from(source: [u8; 4], address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from((source, 0))).expect("an address of this machine");
+        let stream = socket.connect(address).await.expect("it listens");
+        stream.set_nodelay(true).expect("a socket");
+        Self::new(stream)
     }
 
     /// Wraps an accepted connection.

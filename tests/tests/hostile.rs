@@ -10,10 +10,22 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+#[path = "hostile/agents.rs"]
+mod agents;
+#[path = "hostile/bodies.rs"]
+mod bodies;
 #[path = "hostile/connections.rs"]
 mod connections;
+#[path = "hostile/floods.rs"]
+mod floods;
 #[path = "hostile/http2.rs"]
 mod http2;
+#[path = "hostile/idle.rs"]
+mod idle;
+#[path = "hostile/limits.rs"]
+mod limits;
+#[path = "hostile/proxied.rs"]
+mod proxied;
 #[path = "hostile/slow.rs"]
 mod slow;
 #[path = "hostile/smuggling.rs"]

@@ -120,6 +120,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         }
     }
 
+    /// Returns whether `key` is found without a look-up.
+    pub fn holds(&self, key: &K, now: Instant) -> bool {
+        self.known.read().get(key, now).is_some()
+    }
+
     /// Forgets `key`, so that the next caller asks the store. A look-up under way answers those who wait for it already and
     /// is not remembered.
     pub fn forget(&self, key: &K, now: Instant) {

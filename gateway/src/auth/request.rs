@@ -133,6 +133,15 @@ impl Identities {
         }
     }
 
+    /// Returns whether the store would have to be asked whom `offered` proves.
+    #[must_use]
+    pub fn needs_lookup(&self, offered: &Offered, now: Instant) -> bool {
+        match offered {
+            Offered::Nothing | Offered::Refused | Offered::Session(_) => false,
+            Offered::Token(hash) => !self.tokens.holds(hash, now),
+        }
+    }
+
     /// Forgets a token that was just revoked here, so that it ends at once and not with the cache entry.
     pub fn forget_token(&self, hash: &[u8; 32], now: Instant) {
         self.tokens.forget(hash, now);

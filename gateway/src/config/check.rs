@@ -71,6 +71,18 @@ fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
             reader.object_to_pair((small_key, "must not be above"), (large_key, "must not be below"));
         }
     }
+    // Without a value of its own it lies between the two.
+    let owner = ("tunnel.owner_budget", tunnel.owner_budget);
+    let around = [("tunnel.session_budget", tunnel.session_budget), ("tunnel.replica_budget", tunnel.replica_budget)];
+    let [(session_key, session), (replica_key, replica)] = around;
+    if session > replica || !reader.is_sound(&[session_key, owner.0, replica_key]) {
+        return;
+    }
+    if owner.1 < session {
+        reader.object_to_pair((owner.0, "must not be below"), (session_key, "must not be above"));
+    } else if owner.1 > replica {
+        reader.object_to_pair((owner.0, "must not be above"), (replica_key, "must not be below"));
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use tunnel_proto::limit::{
 
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
-    StoreUrl, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE,
+    STORE_URL, StoreUrl, ZONE,
 };
 use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
 use crate::model::{Scheme, Zone};
@@ -23,6 +23,7 @@ const GIB: u64 = 1 << 30;
 
 /// Bound of every count: below it, sums and the runtime's semaphores stay far from their own limits.
 const COUNT_MAX: usize = 10_000_000;
+const COUNT_32_MAX: u32 = 10_000_000;
 
 /// How users sign in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +131,7 @@ fn read_listen(reader: &mut Reader) -> Listen {
         public: reader.take("listen.public", loopback(8080), &ADDRESS),
         agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
         admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
+        trusted_proxies: reader.take("listen.trusted_proxies", Vec::new(), &NETWORKS),
     }
 }
 
@@ -175,6 +177,8 @@ fn read_timeouts(reader: &mut Reader) -> Timeouts {
     Timeouts {
         tls_handshake: take("timeouts.tls_handshake", 10),
         request_header: take("timeouts.request_header", 30),
+        request_body_idle: take("timeouts.request_body_idle", 60),
+        reader_stalled: take("timeouts.reader_stalled", 5 * 60),
         channel_open: take("timeouts.channel_open", 10),
         response_header: take("timeouts.response_header", 60),
         stream_idle: take("timeouts.stream_idle", 60 * 60),
@@ -185,25 +189,52 @@ fn read_timeouts(reader: &mut Reader) -> Timeouts {
 }
 
 fn read_limits(reader: &mut Reader) -> Limits {
+    // A bound of the configuration's own: more is as good as none.
+    let mut count = |key, default| reader.take_within(key, default, 1..=COUNT_32_MAX, &COUNT_32);
+    let connections_per_address = count("limits.connections_per_address", 512);
+    let connections_per_second_per_address = count("limits.connections_per_second_per_address", 500);
+    let handshakes_per_address = count("limits.handshakes_per_address", 64);
+    let failed_sign_ins_per_minute = count("limits.failed_sign_ins_per_minute", 300);
+    let requests_per_port = count("limits.requests_per_port", 1024);
+    let requests_per_user = count("limits.requests_per_user", 4096);
+    let requests_per_second_per_user = count("limits.requests_per_second_per_user", 5_000);
+    let requests_per_address = count("limits.requests_per_address", 256);
+    let requests_per_second_per_address = count("limits.requests_per_second_per_address", 1_000);
+    let http2_resets_per_second = count("limits.http2_resets_per_second", 100);
     Limits {
         connections: reader.take_within("limits.connections", 10_000, 1..=COUNT_MAX, &COUNT),
+        connections_per_address,
+        connections_per_second_per_address,
         handshakes: reader.take_within("limits.handshakes", 256, 1..=COUNT_MAX, &COUNT),
+        handshakes_per_address,
+        failed_sign_ins_per_minute,
         // hyper refuses a read buffer below 8 KiB.
         header_bytes: reader.take_within("limits.header_bytes", 64 * KIB, 8 * KIB..=16 * MIB, &SIZE),
         headers: reader.take_within("limits.headers", 100, 1..=10_000, &COUNT),
-        requests_per_workspace: reader.take_within("limits.requests_per_workspace", 1024, 1..=COUNT_MAX, &COUNT),
+        requests_per_workspace: reader.take_within("limits.requests_per_workspace", 2048, 1..=COUNT_MAX, &COUNT),
+        requests_per_port,
+        requests_per_user,
+        requests_per_second_per_user,
+        requests_per_address,
+        requests_per_second_per_address,
         http2_streams: reader.take_within("limits.http2_streams", 256, 1..=100_000, &COUNT_32),
+        http2_resets_per_second,
         sessions: reader.take_within("limits.sessions", 20_000, 1..=COUNT_MAX, &COUNT),
         sessions_per_second: reader.take_within("limits.sessions_per_second", 1_000, 1..=1_000_000, &COUNT_32),
     }
 }
 
 fn read_tunnel(reader: &mut Reader) -> Tunnel {
+    let session_budget = reader.take_within("tunnel.session_budget", SESSION_BUDGET_BYTES, KIB..=1024 * GIB, &SIZE);
+    let replica_budget = reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE);
+    // Half of what there is: nobody who starts many workspaces takes it all.
+    let owner_budget = session_budget.max(replica_budget / 2);
     Tunnel {
         window_initial: reader.take_within("tunnel.window_initial", u64::from(WINDOW_BYTES_INITIAL), KIB..=GIB, &SIZE),
         window_max: reader.take_within("tunnel.window_max", u64::from(WINDOW_BYTES_MAX), KIB..=GIB, &SIZE),
-        session_budget: reader.take_within("tunnel.session_budget", SESSION_BUDGET_BYTES, KIB..=1024 * GIB, &SIZE),
-        replica_budget: reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE),
+        session_budget,
+        owner_budget: reader.take_within("tunnel.owner_budget", owner_budget, KIB..=1024 * GIB, &SIZE),
+        replica_budget,
         channels_per_session: reader.take_within("tunnel.channels_per_session", CHANNELS_MAX, 1..=1_000_000, &COUNT_32),
         keepalive_interval: reader.take("tunnel.keepalive_interval", Duration::from_secs(20), &DURATION),
         keepalive_timeout: reader.take("tunnel.keepalive_timeout", Duration::from_secs(10), &DURATION),

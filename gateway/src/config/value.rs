@@ -1,6 +1,7 @@
 //! Parsers from raw text to typed values, each with the words that tell people what it accepts.
 
 mod measure;
+mod network;
 mod url;
 
 use std::fmt;
@@ -14,6 +15,8 @@ use crate::model::Zone;
 
 pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
+pub(super) use network::NETWORKS;
+pub use network::Network;
 pub(super) use url::PUBLIC_URL;
 pub use url::PublicUrl;
 

@@ -16,6 +16,14 @@ use super::headers;
 use super::living::UnderWay;
 use super::upstream::relay::Relayed;
 use super::upstream::{Lease, http1};
+use crate::limits::Seats;
+
+/// What a request holds until its last byte: of its workspace, its sender and its port.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) _workspace: OwnedSemaphorePermit,
+    pub(super) _seats: Seats,
+}
 
 /// What the app gets as a request body.
 #[derive(Debug)]
@@ -34,29 +42,42 @@ pub(super) struct Upload {
 }
 
 /// How far a body is; read by whoever waits for the answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
-    frames: AtomicU64,
-    finished: AtomicBool,
+    bytes: AtomicU64,
+    /// What has to come in a while, in bytes, for it to count as moving.
+    least: u64,
+    /// The user's next bytes are waited for, and not the app.
+    waits: AtomicBool,
 }
 
 impl Progress {
-    pub(super) fn frames(&self) -> u64 {
-        self.frames.load(Ordering::Relaxed)
+    fn new(least: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), least, waits: AtomicBool::new(false) }
     }
 
-    pub(super) fn is_finished(&self) -> bool {
-        self.finished.load(Ordering::Relaxed)
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether enough has come since there were so many bytes.
+    pub(super) fn has_moved_since(&self, bytes: u64) -> bool {
+        self.bytes().saturating_sub(bytes) >= self.least
+    }
+
+    /// Returns whether it is the user who keeps everybody waiting.
+    pub(super) fn waits_for_user(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 }
 
 impl RequestBody {
-    /// Wraps a user's body.
-    pub(super) fn new(incoming: Incoming) -> (Self, Option<Arc<Progress>>) {
+    /// Wraps a user's body, of which `least` bytes have to come in a while.
+    pub(super) fn new(incoming: Incoming, least: u64) -> (Self, Option<Arc<Progress>>) {
         if incoming.is_end_stream() {
             return (Self::Empty, None);
         }
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::new(least));
         let upload = Upload { incoming, progress: progress.clone() };
         (Self::Streaming(Box::new(upload)), Some(progress))
     }
@@ -68,8 +89,13 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self::Streaming(upload) = self.get_mut() else { return Poll::Ready(None) };
-        let frame = std::task::ready!(Pin::new(&mut upload.incoming).poll_frame(context));
-        upload.progress.frames.fetch_add(1, Ordering::Relaxed);
+        let Upload { incoming, progress } = &mut **upload;
+        let frame = Pin::new(incoming).poll_frame(context);
+        progress.waits.store(frame.is_pending(), Ordering::Relaxed);
+        let frame = std::task::ready!(frame);
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            progress.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
         Poll::Ready(frame.map(|frame| frame.map(clean_trailers)))
     }
 
@@ -92,7 +118,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         // Whoever sends a body does not ask for its end if it knows the last frame, or the length. A body that is given up
         // half-way takes its connection along, so that one is not used again either.
-        self.progress.finished.store(true, Ordering::Relaxed);
+        self.progress.waits.store(false, Ordering::Relaxed);
     }
 }
 
@@ -111,7 +137,7 @@ pub struct Download {
     source: Source,
     /// Why there is no more.
     broken: Option<BodyError>,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
     /// Ends when whoever asked may no longer.
     watch: UnderWay,
     /// Waits for that, once the body has kept anybody waiting: most are over before.
@@ -210,7 +236,7 @@ impl From<Lease> for Source {
 }
 
 impl ResponseBody {
-    pub(super) fn app(source: Source, slot: OwnedSemaphorePermit, watch: UnderWay) -> Self {
+    pub(super) fn app(source: Source, slot: Slot, watch: UnderWay) -> Self {
         Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
 }

@@ -10,17 +10,19 @@ use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 
 use super::raw_head::answer::to_bytes;
 use super::raw_head::flight::Flight;
-use super::raw_head::guarded::Guarded;
+use super::raw_head::guarded::{Guarded, Held};
 use super::raw_head::{Refusal, Watcher};
 use super::service::{Edge, Origin};
 use crate::config::{Limits, Timeouts, Tunnel};
+use crate::limits::Limit;
 use crate::net::listen::Connection;
+use crate::net::stream::Stream;
 
 /// Windows of one HTTP/2 stream and connection of a user, in bytes. Large enough that small unread frames do not
 /// exhaust the library's budget for them, small enough that a connection cannot hold much (stack notes, 2.2).
@@ -33,6 +35,16 @@ const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Largest HTTP/2 frame that is accepted.
 const H2_FRAME_BYTES: u32 = 64 * 1024;
+
+/// Streams that a client may have reset before anybody took them, and streams that the library may have reset for a client's
+/// mistakes, over the life of a connection. What comes of streams that were taken is counted by `raw_head::frames`.
+const H2_UNTAKEN_RESETS: usize = 20;
+const H2_ERROR_RESETS: usize = 256;
+
+/// How long whoever is turned away gets to read why, and how much of what they sent is read meanwhile: a close with bytes
+/// unread resets the connection, and the reset can overtake the answer (RFC 9112, section 9.6).
+const TURN_AWAY: Duration = Duration::from_millis(250);
+const TURN_AWAY_BYTES: u64 = 64 * 1024;
 
 /// Header fields that hyper takes without allocating.
 const HEADERS_DEFAULT: usize = 100;
@@ -47,6 +59,7 @@ pub struct Server {
     builder: auto::Builder<TokioExecutor>,
     header_bytes: usize,
     header_timeout: Duration,
+    resets_per_second: u32,
 }
 
 /// Returns the size of an HTTP/1.1 connection's read buffer: room for the largest head, and in whole bulk frames, because
@@ -79,24 +92,32 @@ impl Server {
             .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
             .max_frame_size(H2_FRAME_BYTES)
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+            .max_pending_accept_reset_streams(H2_UNTAKEN_RESETS)
+            .max_local_error_reset_streams(H2_ERROR_RESETS)
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
             .keep_alive_interval(tunnel.keepalive_interval)
             .keep_alive_timeout(tunnel.keepalive_timeout);
-        Self { edge, builder, header_bytes, header_timeout: timeouts.request_header }
+        let (header_timeout, resets_per_second) = (timeouts.request_header, limits.http2_resets_per_second);
+        Self { edge, builder, header_bytes, header_timeout, resets_per_second }
     }
 
     /// Serves one connection until it ends, or until the drain lets it finish what it is doing.
     pub fn serve(&self, connection: Connection) -> impl Future<Output = ()> + Send + use<> {
-        let Self { edge, builder, header_bytes, header_timeout } = self.clone();
+        let Self { edge, builder, header_bytes, header_timeout, resets_per_second } = self.clone();
         async move {
-            let Connection { stream, peer, permit } = connection;
+            let Connection { stream, client: peer, guest, permit, .. } = connection;
+            let guest = match guest {
+                Ok(guest) => guest,
+                Err(limit) => return Box::pin(turn_away(&edge, stream, limit)).await,
+            };
             let negotiated = stream.negotiated();
-            let origin =
-                Arc::new(Origin { peer: peer.ip(), negotiated, address: Mutex::default(), watch: Mutex::default() });
+            let origin = Arc::new(Origin::new(peer.ip(), negotiated, guest.clone()));
             let draining = edge.drain.draining().clone();
             let flight = Arc::new(Flight::default());
             let watcher = if origin.negotiated.http2 { Watcher::off() } else { Watcher::new(header_bytes) };
-            let stream = Guarded::new(stream, watcher, flight.clone(), refuser(edge.clone(), origin.clone()));
+            let refuser = refuser(edge.clone(), origin.clone());
+            let held = Held { _permit: permit, guest: guest.clone() };
+            let stream = Guarded::new(stream, watcher, flight.clone(), refuser, (resets_per_second, held));
             let service = service_fn(|request| {
                 let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
                 async move { Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await)) }
@@ -106,7 +127,7 @@ impl Server {
             // The library's limit on the time of a head begins when it knows the version.
             let mut version_due = Some(Box::pin(tokio::time::sleep(header_timeout)));
             let mut drained = std::pin::pin!(draining.cancelled());
-            let mut is_drain_awaited = false;
+            let (mut is_drain_awaited, mut is_leave_awaited) = (false, false);
             let mut is_draining = false;
             // By hand, because this is polled several times for each request: what has nothing to say is not asked.
             let result = std::future::poll_fn(|context| {
@@ -124,6 +145,13 @@ impl Server {
                         }
                     }
                 }
+                if !is_leave_awaited || guest.must_leave() {
+                    is_leave_awaited = true;
+                    if guest.poll_leave(context).is_ready() {
+                        debug!(%peer, "an idle connection made room for others");
+                        return Poll::Ready(Ok(()));
+                    }
+                }
                 if flight.is_version_known() {
                     version_due = None;
                 }
@@ -137,12 +165,25 @@ impl Server {
             if let Err(error) = result {
                 debug!(%peer, %error, "connection of a user ended");
             }
-            drop(permit);
         }
     }
 }
 
 /// Makes the answers to heads that never become requests.
 fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
-    move |refusal| to_bytes(edge.failed(refusal.fault.failure(), refusal.wants, refusal.is_head, &origin))
+    move |refusal| {
+        let failure = edge.of_stranger(refusal.fault.failure(), &origin);
+        to_bytes(edge.failed(failure, refusal.wants, refusal.is_head, &origin))
+    }
+}
+
+/// Tells a connection that there is no room for it, whatever it came to ask.
+async fn turn_away(edge: &Edge, mut stream: Stream, limit: Limit) {
+    let bytes = to_bytes(edge.turned_away(limit));
+    let told = async {
+        stream.write_all(&bytes).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(TURN_AWAY_BYTES), &mut tokio::io::sink()).await
+    };
+    drop(tokio::time::timeout(TURN_AWAY, told).await);
 }

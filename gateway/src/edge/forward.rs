@@ -9,7 +9,6 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version, response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::hello::{AppProtocol, HostMode as WireHostMode};
@@ -17,7 +16,7 @@ use tunnel_proto::mux::OpenError;
 use tunnel_proto::reason::Reason;
 
 use super::address::Address;
-use super::body::{Progress, RequestBody, ResponseBody, Source};
+use super::body::{Progress, RequestBody, ResponseBody, Slot, Source};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
@@ -31,6 +30,9 @@ use crate::config::Timeouts;
 use crate::model::{Scheme, Zone};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, PortMode};
+
+/// What a body of somebody without a name has to bring in each `timeouts.request_body_idle`, in bytes.
+const STRANGER_BODY_BYTES_MIN: u64 = 1024;
 
 /// What forwarding needs from the gateway.
 #[derive(Debug)]
@@ -50,10 +52,10 @@ pub(super) struct Route {
     pub(super) session: Arc<LiveSession>,
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
-    /// Held until the response has ended.
     /// Ends when whoever asked may no longer.
     pub(super) watch: UnderWay,
-    pub(super) slot: OwnedSemaphorePermit,
+    /// Held until the response has ended.
+    pub(super) slot: Slot,
 }
 
 /// A response head and body before they are turned back to the user.
@@ -86,7 +88,9 @@ impl Forwarder {
             // HTTP/2 apps rarely answer it; the body follows at once.
             parts.headers.remove(EXPECT);
         }
-        let (body, progress) = RequestBody::new(body);
+        // Whoever has not said who they are holds a place of the workspace's for no less than a crawl.
+        let least = if route.grant.user().is_some() { 1 } else { STRANGER_BODY_BYTES_MIN };
+        let (body, progress) = RequestBody::new(body, least);
         let Answer { mut head, source } = match http {
             AppHttp::Http1 => self.send_http1(&parts, body, expectation, progress.as_deref(), &route).await?,
             AppHttp::Http2 => {
@@ -252,19 +256,28 @@ impl Forwarder {
                 () = tokio::time::sleep_until(open_by) => return Err(Failure::OpenTimeout.into()),
             }
         }
-        let mut frames = progress.map(Progress::frames);
+        let Timeouts { request_body_idle, response_header, .. } = self.timeouts;
+        let soonest = if progress.is_some() { request_body_idle.min(response_header) } else { response_header };
+        let (mut since, mut bytes) = (Instant::now(), 0);
+        let mut look_at = since + soonest;
         loop {
-            match tokio::time::timeout(self.timeouts.response_header, &mut response).await {
-                Ok(result) => return result,
-                Err(_elapsed) => {
-                    // An upload that moves is not an app that hangs.
-                    let now = progress.map(Progress::frames);
-                    let moved = now != frames && !progress.is_none_or(Progress::is_finished);
-                    if !moved {
-                        return Err(Failure::ResponseTimeout.into());
-                    }
-                    frames = now;
-                }
+            if let Ok(result) = tokio::time::timeout_at(look_at, &mut response).await {
+                return result;
+            }
+            let now = Instant::now();
+            // An upload that moves is not an app that hangs.
+            if let Some(progress) = progress.filter(|progress| progress.has_moved_since(bytes)) {
+                (since, bytes, look_at) = (now, progress.bytes(), now + soonest);
+                continue;
+            }
+            let (limit, failure) = if progress.is_some_and(Progress::waits_for_user) {
+                (request_body_idle, Failure::BodyTimeout)
+            } else {
+                (response_header, Failure::ResponseTimeout)
+            };
+            look_at = since + limit;
+            if look_at <= now {
+                return Err(failure.into());
             }
         }
     }

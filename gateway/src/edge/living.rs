@@ -15,6 +15,7 @@ use super::address::Address;
 use super::respond::Failure;
 use crate::auth::policy::Grant;
 use crate::auth::request::Offered;
+use crate::limits::Standing;
 use crate::model::{Port, UserName};
 
 /// One credential, used on one connection towards one port.
@@ -24,6 +25,8 @@ pub(crate) struct Watch {
     address: Arc<Address>,
     port: Port,
     user: Option<UserName>,
+    /// What its requests count in.
+    standing: Standing,
     under_way: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
@@ -76,6 +79,11 @@ impl Watch {
         self.port
     }
 
+    /// Returns what its requests count in.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     /// Returns whether a new decision goes on with this one: it allows, and the same person.
     pub(crate) fn is_upheld_by(&self, grant: &Grant) -> bool {
         grant.user() == self.user.as_ref()
@@ -119,8 +127,16 @@ pub(crate) struct Living {
 }
 
 impl Living {
-    /// Returns the watch for what was just granted: the connection's last one if that is for the same, else a new one.
-    pub(crate) fn watch(&self, last: &LastWatch, offered: &Offered, address: &Arc<Address>, grant: &Grant) -> UnderWay {
+    /// Returns the watch for what was just granted: the connection's last one if that is for the same, else a new one with
+    /// a `standing` of its own.
+    pub(crate) fn watch(
+        &self,
+        last: &LastWatch,
+        offered: &Offered,
+        address: &Arc<Address>,
+        grant: &Grant,
+        standing: impl FnOnce() -> Standing,
+    ) -> UnderWay {
         let mut last = last.lock();
         let same = |watch: &&Arc<Watch>| {
             watch.offered == *offered
@@ -137,6 +153,7 @@ impl Living {
             address: address.clone(),
             port: grant.port(),
             user: grant.user().cloned(),
+            standing: standing(),
             under_way: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),

@@ -13,8 +13,8 @@
 //! limit. Every other fault is the library's to find; [`own_error`] recognises its answer so that it can be replaced.
 //!
 //! Pipelined requests are followed like any others: what comes before an ambiguous head is served, then the refusal is
-//! said. Two things are not watched, and there the library's own safe behaviour is what is left: HTTP/2, and what follows
-//! a request for an upgrade before that is answered.
+//! said. Two things are not watched, and there the library's own safe behaviour is what is left: HTTP/2, of which only
+//! the frames are counted, and what follows a request for an upgrade before that is answered.
 
 use super::respond::{Failure, Wants};
 
@@ -23,6 +23,7 @@ pub(super) mod flight;
 pub(super) mod guarded;
 
 mod chunked;
+mod frames;
 mod head;
 
 use self::chunked::Chunked;

@@ -1,6 +1,7 @@
 //! Every request's way through the edge, in one place and one order.
 
 mod recheck;
+mod strangers;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
+use self::strangers::{count, known, overloaded, tried};
 use super::address::Address;
-use super::body::ResponseBody;
+use super::body::{ResponseBody, Slot};
 use super::expect::{UnknownExpectation, expectation};
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
@@ -34,6 +36,7 @@ use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
 use crate::auth::site::Site;
+use crate::limits::{Guest, Limit, Shares};
 use crate::model::{Port, Scheme, UserName, WorkspaceName};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
@@ -56,6 +59,7 @@ pub struct Edge {
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
     pub(crate) sign_in: SignIn,
+    pub(crate) shares: Arc<Shares>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
     pub(crate) forwarder: Forwarder,
@@ -75,6 +79,15 @@ pub struct Origin {
     pub(crate) address: Mutex<Option<Arc<Address>>>,
     /// What its latest request was let through by.
     pub(crate) watch: LastWatch,
+    /// What it may.
+    pub(crate) guest: Arc<Guest>,
+}
+
+impl Origin {
+    /// Makes one for a new connection.
+    pub(crate) fn new(peer: IpAddr, negotiated: Negotiated, guest: Arc<Guest>) -> Self {
+        Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest }
+    }
 }
 
 /// The ports that anybody may reach, asked for as a whole ahead of time: so a request without a principal never waits for
@@ -156,28 +169,41 @@ impl Edge {
     pub(crate) fn failed(&self, failure: Failure, wants: Wants, head: bool, origin: &Origin) -> Response<Bytes> {
         let trace = self.traces.next();
         self.metrics.failed(failure.code());
-        info!(code = failure.code(), detail = failure.detail(), %trace, peer = %origin.peer, "request failed");
+        if let Failure::Overloaded { limit } = failure {
+            self.shares.refused(limit);
+        }
+        let (code, detail) = (failure.code(), failure.detail());
+        if origin.guest.may_be_told_of(Instant::now().into_std()) {
+            info!(code, detail, %trace, peer = %origin.peer, "request failed");
+        } else {
+            debug!(code, detail, %trace, peer = %origin.peer, "request failed");
+        }
         respond::response(failure, wants, &trace, head)
     }
 
     async fn route(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
-        guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
-        let Some(address) = self.address(&parts, origin)? else {
-            return self.public(&parts).await;
+        let checked = guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure);
+        let address = checked.and_then(|()| self.address(&parts, origin));
+        let Some(address) = address.map_err(|failure| self.of_stranger(failure, origin))? else {
+            return self.public(&parts, origin).await;
         };
         let now = Instant::now();
         if path::is_reserved(parts.uri.path()) {
+            origin.guest.ask(now.into_std()).map_err(overloaded)?;
             let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
-            return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
+            let answer = answer.ok_or(Failure::NoSuchHost)?;
+            tried(&parts, &answer, origin, now)?;
+            return Ok(answer.map(ResponseBody::from));
         }
         if let Some(answer) = self.preflight(&parts, &address) {
+            origin.guest.ask(now.into_std()).map_err(overloaded)?;
             return Ok(answer);
         }
         let session = self.registry.current(&address.name);
         let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
         let offered = Offered::read(&parts.headers, self.site.cookies());
-        let grant = self.authorise(&parts, &offered, &address, wanted, now).await?;
+        let grant = self.authorise(&parts, &offered, origin, (&address, wanted), now).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
         let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
@@ -187,7 +213,10 @@ impl Edge {
         }
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
-        let watch = self.living.watch(&origin.watch, &offered, &address, &grant);
+        let watch = self.living.watch(&origin.watch, &offered, &address, &grant, || {
+            let to = (address.name.clone(), port);
+            self.shares.standing(&origin.guest, grant.user(), to, now.into_std())
+        });
         let request = Request::from_parts(parts, body);
         let ended = watch.clone();
         tokio::select! {
@@ -222,15 +251,18 @@ impl Edge {
         &self,
         parts: &Parts,
         offered: &Offered,
-        address: &Address,
-        port: Option<Port>,
+        origin: &Origin,
+        (address, port): (&Address, Option<Port>),
         now: Instant,
     ) -> Result<Grant, Refusal> {
+        self.may_try(offered, origin, now)?;
         let shape = self.shape(parts, address, offered);
         // Port 1 stands in where the address names none; it is never opened, see `route`.
         let port = port.or_else(|| Port::new(1)).ok_or(Failure::NoSuchHost)?;
         let host = &*address.host;
-        match self.decide(offered, (address, port), shape, now).await? {
+        let decision = self.decide(offered, (address, port), shape, now).await?;
+        count(&decision, offered, shape, origin, now)?;
+        match decision {
             Decision::Allow(grant) => Ok(grant),
             Decision::SignIn => {
                 let mut response = self.sign_in.begin(Visit::from(parts), host);
@@ -316,7 +348,9 @@ impl Edge {
             return Err(Failure::PortNotAllowed);
         }
         let slot = session.requests.clone().try_acquire_owned();
-        let slot = slot.map_err(|_| Failure::Overloaded { limit: "limits.requests_per_workspace" })?;
+        let slot = slot.map_err(|_| overloaded(Limit::RequestsPerWorkspace))?;
+        let seats = watch.standing().take(Instant::now().into_std()).map_err(overloaded)?;
+        let slot = Slot { _workspace: slot, _seats: seats };
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
@@ -332,13 +366,16 @@ impl Edge {
         }
     }
 
-    async fn public(&self, parts: &Parts) -> Result<Response<ResponseBody>, Refusal> {
+    async fn public(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let now = Instant::now();
+        let offered = Offered::read(&parts.headers, self.site.cookies());
+        self.may_try(&offered, origin, now)?;
+        let principal = self.principal(&offered, At::Public, now).await?;
+        known(principal.as_ref(), &offered, origin, now)?;
         if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
+            tried(parts, &response, origin, now)?;
             return Ok(response.map(ResponseBody::from));
         }
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Public, now).await?;
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
         let page = ui::answer(pages, parts, principal.as_ref()).await;
         Ok(page?.map(ResponseBody::from))

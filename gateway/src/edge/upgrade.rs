@@ -54,7 +54,7 @@ impl Forwarder {
             }
         };
         // An extended CONNECT has a stream, not a body; a handshake over HTTP/1.1 has no body either.
-        let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body).0 };
+        let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body, 1).0 };
         let (mut head, lease) = self.exchange_alone(&parts, body, &route).await?;
         if over_http2 && head.status.is_success() {
             // There it would mean "switched" (RFC 8441, section 5), and the app did not switch.

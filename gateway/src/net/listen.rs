@@ -1,27 +1,28 @@
 //! The accept loop that survives everything, and handshakes that keep nobody waiting.
 
-use std::future::{Future, poll_fn};
+mod host;
+
+use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use std::time::Duration;
 
-use rustls::server::Acceptor;
 use thiserror::Error;
-use tokio::io::ReadBuf;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
 
+use self::host::{Hello, Host};
 use super::stream::Stream;
 use super::tls::Tls;
 use super::workers::{Worker, Workers};
+use crate::config::Network;
+use crate::limits::{Guest, Limit, Shares};
 
 /// Connections that the kernel keeps for us while we are busy.
 const BACKLOG: u32 = 4096;
@@ -29,12 +30,13 @@ const BACKLOG: u32 = 4096;
 /// Pause after an accept error that another accept would meet again at once, such as no free file descriptor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// How much of the first bytes of a connection is looked at to find out where it belongs; enough for a request line and
-/// the fields that come early.
-const FIRST_BYTES: usize = 1024;
+/// Below this part of `limits.connections` that is still free, connections that have nothing to do make room: as many again,
+/// and more where none is free.
+const SPARE_PART: usize = 16;
+const SHED_PART: usize = 4;
 
-/// How long a connection's first bytes are waited for before it is served anywhere.
-const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it is looked whom else could make room, while no connection is free.
+const SHED_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Unsent bytes that the kernel holds for one user (`TCP_NOTSENT_LOWAT`), in bytes: above it the socket is not writable.
 ///
@@ -68,18 +70,40 @@ pub struct Listener {
     what: &'static str,
     tls: Option<Arc<Tls>>,
     connections: Arc<Semaphore>,
+    /// So many of them are kept free as far as idle ones can be closed.
+    spare: usize,
     handshakes: Arc<Semaphore>,
     handshake_timeout: Duration,
-    kind: Kind,
+    stalled_timeout: Duration,
+    door: Arc<Door>,
 }
 
-/// Which socket options a connection needs.
+/// Whose connections a listener takes; they need different socket options, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From a user: any client.
     User,
     /// From an agent: a link.
     Link,
+    /// From an operator.
+    Operator,
+}
+
+/// Who is let in.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Who comes here.
+    pub kind: Kind,
+    /// What everybody uses.
+    pub shares: Arc<Shares>,
+    /// Load balancers that say with the PROXY protocol for whom they connect.
+    pub trusted: Arc<[Network]>,
+}
+
+impl Door {
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(address))
+    }
 }
 
 /// What a listener is made from.
@@ -97,8 +121,10 @@ pub struct ListenerOptions {
     pub handshakes_max: usize,
     /// For each of the two waits of a handshake: for the client's hello, and for the rest.
     pub handshake_timeout: Duration,
-    /// Which socket options its connections get.
-    pub kind: Kind,
+    /// How long a user may leave what was sent unread before the connection is given up.
+    pub stalled_timeout: Duration,
+    /// Who is let in.
+    pub door: Door,
 }
 
 /// An accepted connection after its handshake.
@@ -106,8 +132,12 @@ pub struct ListenerOptions {
 pub struct Connection {
     /// Its bytes.
     pub stream: Stream,
-    /// The other end.
+    /// The other end of the socket.
     pub peer: SocketAddr,
+    /// Whoever is behind it: the other end, or whom a trusted balancer names.
+    pub client: SocketAddr,
+    /// What the connection may, or the limit that keeps it out. That is told only where an answer costs no handshake.
+    pub guest: Result<Arc<Guest>, Limit>,
     /// Held for as long as the connection lives.
     pub permit: OwnedSemaphorePermit,
 }
@@ -132,9 +162,11 @@ impl Listener {
             what: options.what,
             tls: options.tls,
             connections: Arc::new(Semaphore::new(options.connections_max)),
+            spare: (options.connections_max / SPARE_PART).max(1),
             handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
             handshake_timeout: options.handshake_timeout,
-            kind: options.kind,
+            stalled_timeout: options.stalled_timeout,
+            door: Arc::new(options.door),
         })
     }
 
@@ -149,7 +181,8 @@ impl Listener {
     /// Accepts until `stop`; each connection is served by `serve` in a task of the drain, handshake included, on the
     /// thread that `placing` says.
     ///
-    /// At the bound on connections, new ones wait in the kernel's backlog.
+    /// Near the bound on connections, users' idle ones are closed for new ones. What finds no place then waits in the
+    /// kernel's backlog.
     pub async fn run<F, S>(self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -174,15 +207,15 @@ impl Listener {
                 tls: self.tls.clone(),
                 handshakes: self.handshakes.clone(),
                 limit: self.handshake_timeout,
+                door: self.door.clone(),
+                seat: (self.door.kind == Kind::User).then(|| Arc::new(self.door.shares.crowd().enter())),
                 peer,
                 permit,
                 serve: serve.clone(),
             };
             match &placing {
                 Placing::Here => drain.spawn(async move {
-                    if let Some(hello) = host.hello(stream).await {
-                        host.welcome(hello).await;
-                    }
+                    host.welcome(Hello::Unread(stream)).await;
                 }),
                 Placing::ByPeer(workers) => {
                     let worker = workers.of(peer);
@@ -204,17 +237,37 @@ impl Listener {
     }
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        // The permit first: a connection that cannot be served stays in the backlog. The semaphore is never closed.
-        let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
+        // The permit first: a connection that cannot be served stays in the backlog.
+        let permit = self.room().await?;
         let (stream, peer) = self.socket.accept().await?;
-        match self.kind {
+        match self.door.kind {
             Kind::User => {
                 socket::tune(&stream)?;
                 socket::limit_queue(&stream, USER_QUEUE_BYTES);
+                socket::limit_stall(&stream, self.stalled_timeout);
             }
+            Kind::Operator => socket::tune(&stream)?,
             Kind::Link => socket::tune_link(&stream)?,
         }
         Ok((stream, peer, permit))
+    }
+
+    /// Waits for a free connection, and sees to it that there are some.
+    ///
+    /// Cancel safety: safe.
+    async fn room(&self) -> io::Result<OwnedSemaphorePermit> {
+        loop {
+            let free = self.connections.available_permits();
+            if self.door.kind == Kind::User && free < self.spare {
+                let wanted = if free > 0 { self.spare } else { self.spare * (SPARE_PART / SHED_PART) };
+                self.door.shares.shed(wanted);
+            }
+            // The semaphore is never closed.
+            match timeout(SHED_INTERVAL, self.connections.clone().acquire_owned()).await {
+                Ok(permit) => return permit.map_err(io::Error::other),
+                Err(_elapsed) => {}
+            }
+        }
     }
 }
 
@@ -239,118 +292,4 @@ pub enum First<'a> {
     ServerName(&'a str),
     /// What it sends, without TLS. May be cut anywhere.
     Bytes(&'a [u8]),
-}
-
-/// Whoever receives one connection.
-struct Host<S> {
-    what: &'static str,
-    tls: Option<Arc<Tls>>,
-    handshakes: Arc<Semaphore>,
-    limit: Duration,
-    peer: SocketAddr,
-    permit: OwnedSemaphorePermit,
-    serve: S,
-}
-
-/// A connection before its handshake is answered.
-enum Hello {
-    /// Nothing was read.
-    Unread(TcpStream),
-    /// There will be no handshake.
-    Plain(TcpStream),
-    /// The client said its hello.
-    Tls(Box<StartHandshake<TcpStream>>),
-}
-
-impl Hello {
-    /// Asks where the connection belongs.
-    async fn ask(&self, place: &Place) -> Option<Worker> {
-        match self {
-            Self::Unread(_) => None,
-            Self::Tls(start) => place(First::ServerName(start.client_hello().server_name()?)),
-            // A timer of its own only for clients that connect ahead of time; others have sent something by now.
-            Self::Plain(stream) => timeout(
-                FIRST_BYTES_TIMEOUT,
-                poll_fn(|context| {
-                    // On the stack, so that no connection keeps it.
-                    let mut bytes = [0; FIRST_BYTES];
-                    let mut buffer = ReadBuf::new(&mut bytes);
-                    let peeked = ready!(stream.poll_peek(context, &mut buffer));
-                    Poll::Ready(peeked.ok().and_then(|_| place(First::Bytes(buffer.filled()))))
-                }),
-            )
-            .await
-            .ok()?,
-        }
-    }
-
-    fn moved(self, worker: &Worker) -> io::Result<Self> {
-        Ok(match self {
-            Self::Unread(stream) => Self::Unread(worker.adopt(stream)?),
-            Self::Plain(stream) => Self::Plain(worker.adopt(stream)?),
-            Self::Tls(start) => {
-                let StartHandshake { accepted, io, .. } = *start;
-                Self::Tls(Box::new(StartHandshake::from_parts(accepted, worker.adopt(io)?)))
-            }
-        })
-    }
-}
-
-impl<F, S> Host<S>
-where
-    F: Future<Output = ()> + Send + 'static,
-    S: Fn(Connection) -> F + Send + Sync + 'static,
-{
-    /// Waits for the client's hello, if there is to be one. Who has not even said that takes nobody's turn.
-    async fn hello(&self, stream: TcpStream) -> Option<Hello> {
-        if self.tls.is_none() {
-            return Some(Hello::Plain(stream));
-        }
-        let hello = timeout(self.limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
-        let hello = hello.map_err(io::Error::from).flatten();
-        hello.map_err(|error| self.complain(&error)).ok().map(|start| Hello::Tls(Box::new(start)))
-    }
-
-    /// Serves the connection on another thread, or here if there is none.
-    fn place(self, hello: Hello, worker: Option<Worker>, drain: &Drain) {
-        let Some(worker) = worker else {
-            drain.spawn(self.welcome(hello));
-            return;
-        };
-        match hello.moved(&worker) {
-            Ok(hello) => worker.spawn(drain, self.welcome(hello)),
-            Err(error) => warn!(listener = self.what, %error, "a connection could not be handed on"),
-        }
-    }
-
-    /// Shakes hands and serves.
-    async fn welcome(self, hello: Hello) {
-        let hello = match hello {
-            Hello::Unread(stream) => self.hello(stream).await,
-            hello @ (Hello::Plain(_) | Hello::Tls(_)) => Some(hello),
-        };
-        let stream = match hello {
-            None => return,
-            Some(Hello::Plain(stream) | Hello::Unread(stream)) => Stream::Plain(stream),
-            Some(Hello::Tls(start)) => match self.shake(*start).await {
-                Ok(stream) => stream,
-                Err(error) => return self.complain(&error),
-            },
-        };
-        let Self { peer, permit, serve, .. } = self;
-        serve(Connection { stream, peer, permit }).await;
-    }
-
-    /// Does the work of a handshake. The wait for the other end has the limit; the wait for a turn has none, because
-    /// every turn ends.
-    async fn shake(&self, start: StartHandshake<TcpStream>) -> io::Result<Stream> {
-        let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
-        let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
-        let stream = timeout(self.limit, start.into_stream(tls.current())).await??;
-        Ok(Stream::Tls(Box::new(stream)))
-    }
-
-    fn complain(&self, error: &io::Error) {
-        debug!(listener = self.what, peer = %self.peer, %error, "TLS handshake failed");
-    }
 }

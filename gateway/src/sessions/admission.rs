@@ -22,10 +22,13 @@ use super::registry::{Full, NewSession, Registry};
 use super::resume::{self, Place, Verdict};
 use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
-use crate::model::WorkspaceName;
+use crate::model::{UserName, WorkspaceName};
 use crate::store::TokenId;
 
 pub mod claim;
+mod owners;
+
+pub use self::owners::Owners;
 
 use self::claim::Claim;
 
@@ -39,6 +42,8 @@ pub struct Admission {
     pub registry: Arc<Registry>,
     /// Memory of all sessions.
     pub budget: Arc<ReplicaBudget>,
+    /// The part of it that each owner of workspaces has.
+    pub owners: Owners,
     /// What sessions may use.
     pub tunnel: Tunnel,
     /// Requests in flight of one session.
@@ -52,6 +57,8 @@ pub struct Admission {
 pub struct Candidate {
     /// The workspace that its credential stands for.
     pub workspace: WorkspaceName,
+    /// Whose workspace it is; not needed to go on with a session.
+    pub owner: Option<UserName>,
     /// The token that it came with.
     pub token: TokenId,
     /// Where it came from.
@@ -100,10 +107,10 @@ impl Admission {
         }
         let keys = ResumeKeys::default();
         let secret = first_secret(&keys, resumes)?;
-        let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
+        let (lanes, join_secret, budget) = self.lanes(hello, &agreement, self.budget_of(candidate.owner.as_ref()))?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
-        let Candidate { workspace, token, peer, via, hello } = candidate;
+        let Candidate { workspace, token, peer, via, hello, owner: _ } = candidate;
         let claimed = self.registry.claim(NewSession {
             workspace,
             token,
@@ -138,15 +145,26 @@ impl Admission {
     }
 
     /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the budget to share.
-    fn lanes(&self, hello: &Hello, agreement: &Agreement) -> Result<(Lanes, Bytes, Arc<ReplicaBudget>), Refused> {
+    fn lanes(
+        &self,
+        hello: &Hello,
+        agreement: &Agreement,
+        outer: Arc<ReplicaBudget>,
+    ) -> Result<(Lanes, Bytes, Arc<ReplicaBudget>), Refused> {
         let wanted = hello.lanes.min(self.tunnel.lanes_max);
         if wanted < 2 || !agreement.has(FEATURE_LANES) {
-            return Ok((Lanes::default(), Bytes::new(), self.budget.clone()));
+            return Ok((Lanes::default(), Bytes::new(), outer));
         }
-        let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(self.budget.clone()));
+        let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(outer));
         let more = usize::try_from(wanted - 1).unwrap_or_default();
         let (lanes, secret) = Lanes::new(more, budget.clone()).map_err(|_| no_randomness())?;
         Ok((lanes, secret, budget))
+    }
+
+    /// Returns the budget that a new session is inside of.
+    fn budget_of(&self, owner: Option<&UserName>) -> Arc<ReplicaBudget> {
+        let of_owner = |owner| self.owners.budget(owner, self.tunnel.owner_budget, &self.budget);
+        owner.map_or_else(|| self.budget.clone(), of_owner)
     }
 
     /// Adds a lane to a session.

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
@@ -25,17 +24,19 @@ use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down
 use super::pacer::{Busy, Pacer};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
-use crate::model::WorkspaceName;
+use crate::model::{UserName, WorkspaceName};
 use crate::net::listen::Connection;
 use crate::store::{Store, TokenId, TokenSubject, wall_clock};
 
 mod begun;
 mod body;
+mod gate;
 mod http1;
 mod reflection;
 
 use self::begun::Begun;
 use self::body::AgentBody;
+use self::gate::Gate;
 use self::reflection::Reflection;
 
 /// The agents' side of the gateway.
@@ -79,7 +80,10 @@ impl AgentService {
     pub fn serve(self: &Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send + use<> {
         let service = self.clone();
         async move {
-            let Connection { stream, peer, permit } = connection;
+            let Connection { stream, peer, guest, permit, .. } = connection;
+            if guest.is_err() {
+                return;
+            }
             let look = Begun::look(stream, service.timeouts.agent_hello);
             let Some(stream) = service.closed.run_until_cancelled(look).await.flatten() else {
                 debug!(%peer, "nothing came on this connection");
@@ -89,17 +93,17 @@ impl AgentService {
                 // Boxed: an idle link over HTTP/2 is not to be as large as this.
                 return Box::pin(http1::serve(service, stream, peer, permit)).await;
             }
-            let admitted = Arc::new(AtomicBool::new(false));
-            let mut connection = std::pin::pin!(service.http2(stream, peer, admitted.clone()));
+            let gate = Arc::new(Gate::default());
+            let mut connection = std::pin::pin!(service.http2(stream, peer, gate.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let ended = tokio::select! {
                 result = connection.as_mut() => Some(result),
                 // Boxed for the same reason.
-                () = Box::pin(service.patience()) => None,
+                () = Box::pin(service.patience_with(&gate)) => None,
             };
             let result = match ended {
                 Some(result) => result,
-                None if admitted.load(Ordering::Relaxed) => connection.await,
+                None if gate.is_open() => connection.await,
                 None => {
                     debug!(%peer, "no session came up on this connection");
                     Ok(())
@@ -115,21 +119,32 @@ impl AgentService {
         drop(tokio::time::timeout(2 * self.timeouts.agent_hello, self.closed.cancelled()).await);
     }
 
-    /// Drives a connection that speaks HTTP/2; tells when a session came up on it.
+    /// The same where calls can be refused one after another.
+    async fn patience_with(&self, gate: &Gate) {
+        tokio::select! {
+            () = self.patience() => {}
+            () = gate.shut() => {}
+        }
+    }
+
+    /// Drives a connection that speaks HTTP/2; opens the gate when a session came up on it.
     fn http2(
         self: &Arc<Self>,
         stream: Begun,
         peer: SocketAddr,
-        admitted: Arc<AtomicBool>,
+        gate: Arc<Gate>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
-        let (stream, pace) = Paced::new(stream, Begun::limit_queue);
+        let (stream, pace) = Paced::new(stream.behind(gate.clone()), Begun::limit_queue);
         let handler = service_fn(move |request| {
-            let (service, admitted, pace) = (service.clone(), admitted.clone(), pace.clone());
+            let (service, gate, pace) = (service.clone(), gate.clone(), pace.clone());
             async move {
                 let response = service.answer(request, peer, pace).await;
-                if matches!(response.body(), AgentBody::Tunnel(_)) {
-                    admitted.store(true, Ordering::Relaxed);
+                // A refusal is a head alone; what reflection says has a body.
+                if response.headers().contains_key("grpc-status") {
+                    gate.refuse();
+                } else if matches!(response.body(), AgentBody::Tunnel(_)) {
+                    gate.open();
                 }
                 Ok::<_, Infallible>(response)
             }
@@ -186,15 +201,26 @@ impl AgentService {
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
         // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
+        let mut owner = None;
         if !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.workspace, resume)) {
             self.admission.takes_new()?;
             self.turn().await?;
+            owner = self.owner(&identity.workspace).await?;
         }
         let Identity { workspace, token } = identity;
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
+        let admitted = self.admission.admit(Candidate { workspace, owner, token, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.admission.serve(admitted, reader);
         Ok(response)
+    }
+
+    /// Returns in whose share of memory a session counts.
+    async fn owner(&self, workspace: &WorkspaceName) -> Result<Option<UserName>, Refused> {
+        let found = self.store.workspace(workspace).await.map_err(|error| {
+            warn!(%error, "the store did not answer");
+            refused(Code::Unavailable, "the gateway cannot look up workspaces now", Some(RETRY_AFTER))
+        })?;
+        Ok(found.map(|workspace| workspace.owner))
     }
 
     /// Waits for a turn, so that a crowd does not take the processor from those who are in.

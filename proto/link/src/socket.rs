@@ -42,3 +42,11 @@ pub fn limit_queue(stream: &TcpStream, bytes: usize) {
     #[cfg(not(target_os = "linux"))]
     let _ = (stream, bytes);
 }
+
+/// Bounds how long sent bytes may stay unacknowledged, or unread at the other end, before the kernel gives a connection up.
+pub fn limit_stall(stream: &TcpStream, limit: Duration) {
+    #[cfg(target_os = "linux")]
+    SockRef::from(stream).set_tcp_user_timeout(Some(limit)).ok();
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, limit);
+}

@@ -15,6 +15,8 @@ const server = createServer((request, response) => {
     let tick = 0;
     const timer = setInterval(() => response.write(`data: ${tick++}\n\n`), 100);
     response.on("close", () => clearInterval(timer));
+  } else if (url.pathname === "/who") {
+    response.end(`${request.headers["x-forwarded-for"] ?? "nobody"}\n`);
   } else {
     response.end(`${name}\n`);
   }

@@ -73,10 +73,13 @@ async fn request_lines_and_fields_without_end_are_refused_by_name() {
 #[tokio::test]
 async fn connections_above_the_limit_wait_and_are_then_served() {
     let stage = Stage::new(|config| config.limits.connections = 2).await;
-    let holders = [stage.connect().await, stage.connect().await];
-    for mut holder in holders {
+    let mut holders = [stage.connect().await, stage.connect().await];
+    // Users' connections: not idle for long enough to make room.
+    for holder in &mut holders {
         holder.send(stage.get("/held")).await;
         assert_eq!(holder.message().await.expect("an answer").status(), 200);
+    }
+    for holder in holders {
         // Both places are taken, one by one they are given back.
         let mut first = stage.connect().await;
         let mut second = stage.connect().await;

@@ -60,6 +60,10 @@ impl Stage {
         Raw::connect(self.gateway.addresses.public).await
     }
 
+    pub(crate) async fn connect_from(&self, host: u8) -> Raw {
+        Raw::connect_from([127, 0, 0, host], self.gateway.addresses.public).await
+    }
+
     /// Takes the request lines that reached the app since the last call.
     pub(crate) fn seen(&self) -> Vec<String> {
         std::mem::take(&mut *self.lines.lock().unwrap())
@@ -200,6 +204,21 @@ pub(crate) fn h2_get<'a>(authority: &'a str, bearer: &'a str, path: &'a str) -> 
         (":path", path),
         ("gateway-authorization", bearer),
     ]
+}
+
+/// An answer that refuses by the name of a limit, and says when to come back.
+pub(crate) fn assert_refused(answer: &Message, limit: &str) {
+    assert_eq!((answer.status(), answer.header("gateway-error")), (503, Some("overloaded")), "{limit}: {answer:?}");
+    assert!(answer.header("retry-after").is_some(), "{limit}: {answer:?}");
+    assert_eq!(problem(answer)["limit"], limit);
+}
+
+/// An app that takes requests and never answers.
+pub(crate) async fn silent_app() -> RawApp {
+    RawApp::start(|mut raw| async move {
+        raw.read_rest().await;
+    })
+    .await
 }
 
 pub(crate) fn problem(answer: &Message) -> serde_json::Value {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gateway::config::Tunnel;
 use gateway::model::WorkspaceName;
-use gateway::sessions::admission::{Admission, Candidate, refused};
+use gateway::sessions::admission::{Admission, Candidate, Owners, refused};
 use gateway::sessions::registry::Registry;
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
@@ -61,10 +61,12 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
     let admission = Admission {
         registry: registry.clone(),
         budget: budget.clone(),
+        owners: Owners::default(),
         tunnel: Tunnel {
             window_initial: WINDOW_BYTES_INITIAL.into(),
             window_max: WINDOW_BYTES_MAX.into(),
             session_budget: 64 << 20,
+            owner_budget: BUDGET_BYTES,
             replica_budget: BUDGET_BYTES,
             channels_per_session: CHANNELS_MAX,
             keepalive_interval: INTERVAL,
@@ -131,7 +133,8 @@ impl Gateway {
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
         let token = "t-1".parse().expect("an id");
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: Via::Http2, hello })?;
+        let admitted =
+            self.admission.admit(Candidate { workspace, owner: None, token, peer, via: Via::Http2, hello })?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));

@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
 
 use super::flight::Flight;
+use super::frames::Meter;
 use super::{Found, Refusal, Watcher, own_error};
+use crate::limits::Guest;
 
 /// How long, and for how many bytes, a connection is read on after its last answer: a close with bytes unread resets it,
 /// and the reset can overtake the answer (RFC 9112, section 9.6).
@@ -40,6 +43,19 @@ pub(in crate::edge) struct Guarded<S, A> {
     answers_written: u64,
     /// Waits for its turn to be refused.
     reader: Option<Waker>,
+    /// Counts the frames, once it is HTTP/2.
+    meter: Option<Box<Meter>>,
+    resets_per_second: u32,
+    held: Held,
+}
+
+/// What a connection holds until its last byte, also when it is no longer HTTP.
+#[derive(Debug)]
+pub(in crate::edge) struct Held {
+    /// Its place in the listener.
+    pub(in crate::edge) _permit: OwnedSemaphorePermit,
+    /// Its place among those of its address.
+    pub(in crate::edge) guest: Arc<Guest>,
 }
 
 #[derive(Debug)]
@@ -73,7 +89,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Refusal) -> Bytes,
 {
-    pub(in crate::edge) fn new(stream: S, watcher: Watcher, flight: Arc<Flight>, answer: A) -> Self {
+    pub(in crate::edge) fn new(
+        stream: S,
+        watcher: Watcher,
+        flight: Arc<Flight>,
+        answer: A,
+        (resets_per_second, held): (u32, Held),
+    ) -> Self {
         Self {
             stream,
             watcher,
@@ -85,18 +107,38 @@ where
             unflushed: false,
             answers_written: 0,
             reader: None,
+            meter: None,
+            resets_per_second,
+            held,
         }
     }
 
     /// Looks at what was just read; returns how much of it goes through.
     fn look(&mut self, bytes: &[u8]) -> usize {
+        let mut frames = bytes;
         if !self.preface.is_empty() {
             let (compared, left) = self.preface.split_at(self.preface.len().min(bytes.len()));
             let is_same = bytes.starts_with(compared);
             self.preface = if is_same { left } else { &[] };
             if self.preface.is_empty() {
                 self.flight.version_is_known();
+                if is_same {
+                    self.meter = Some(Box::new(Meter::new(self.resets_per_second, now())));
+                    frames = bytes.get(compared.len()..).unwrap_or_default();
+                }
             }
+        }
+        if let Some(meter) = &mut self.meter {
+            return match meter.receive(frames, now) {
+                Ok(()) => bytes.len(),
+                Err(limit) => {
+                    self.held.guest.refuse(limit);
+                    // Where the library is in the middle of a frame, there is no place for another.
+                    let is_between = !self.unflushed && meter.is_between_frames();
+                    self.phase = if is_between { Phase::Saying(meter.goaway().into()) } else { Phase::Over };
+                    0
+                }
+            };
         }
         if self.watcher.is_switching() {
             let is_answered = !self.flight.is_switched() && self.flight.is_quiet_after(self.watcher.heads());
@@ -190,6 +232,28 @@ where
     }
 }
 
+/// The shell is where the meter's time comes from.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+impl<S, A> Guarded<S, A> {
+    /// Counts what was written of `slices`, `written` bytes.
+    fn count(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+        let Some(meter) = &mut self.meter else { return };
+        for slice in slices {
+            let part = slice.get(..written.min(slice.len())).unwrap_or_default();
+            meter.send(part, now);
+            written -= part.len();
+        }
+    }
+
+    /// Returns whether what the library writes goes nowhere: its connection has said its last word.
+    fn is_mute(&self) -> bool {
+        self.meter.is_some() && !matches!(self.phase, Phase::Open)
+    }
+}
+
 impl<S, A> AsyncRead for Guarded<S, A>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -221,10 +285,17 @@ where
 {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        if this.is_mute() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         this.unflushed = true;
         this.substitute(bytes, bytes.len());
         match ready!(this.poll_substitute(context))? {
-            0 => Pin::new(&mut this.stream).poll_write(context, bytes),
+            0 => {
+                let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
+                this.count(&[IoSlice::new(bytes)], written);
+                Poll::Ready(Ok(written))
+            }
             written => Poll::Ready(Ok(written)),
         }
     }
@@ -235,12 +306,19 @@ where
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        if this.is_mute() {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
         this.unflushed = true;
         if let Some(first) = slices.iter().find(|slice| !slice.is_empty()) {
             this.substitute(first, slices.iter().map(|slice| slice.len()).sum());
         }
         match ready!(this.poll_substitute(context))? {
-            0 => Pin::new(&mut this.stream).poll_write_vectored(context, slices),
+            0 => {
+                let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, slices))?;
+                this.count(slices, written);
+                Poll::Ready(Ok(written))
+            }
             written => Poll::Ready(Ok(written)),
         }
     }

@@ -2,6 +2,8 @@
 
 use http::StatusCode;
 
+use crate::limits::Limit;
+
 /// Why the gateway itself answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -41,6 +43,8 @@ pub enum Failure {
     MethodNotAllowed,
     /// `Expect` asks for something unknown (a kind of `bad_request`).
     ExpectationFailed,
+    /// The request's body stopped coming (a kind of `bad_request`).
+    BodyTimeout,
     /// The request target is too long (a kind of `bad_request`).
     UriTooLong,
     /// The header section is too large, or has too many fields.
@@ -72,9 +76,11 @@ impl Failure {
             Self::SessionLost => "session_lost",
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
-            Self::BadRequest { .. } | Self::MethodNotAllowed | Self::ExpectationFailed | Self::UriTooLong => {
-                "bad_request"
-            }
+            Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::BodyTimeout
+            | Self::UriTooLong => "bad_request",
             Self::HeaderTooLarge => "header_too_large",
             Self::Misdirected => "misdirected",
         }
@@ -95,6 +101,7 @@ impl Failure {
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
@@ -128,6 +135,7 @@ impl Failure {
             Self::BadRequest { reason } => Some(reason),
             Self::MethodNotAllowed => Some("method_not_allowed"),
             Self::ExpectationFailed => Some("expectation_unknown"),
+            Self::BodyTimeout => Some("timeouts.request_body_idle"),
             Self::UriTooLong => Some("uri_too_long"),
             Self::NoSuchHost
             | Self::SignInRequired
@@ -150,6 +158,7 @@ impl Failure {
         match self {
             // About one redial of an agent whose link broke.
             Self::AgentAbsent => Some(3),
+            Self::Overloaded { limit } if *limit == Limit::FailedSignIns.name() => Some(10),
             Self::Overloaded { .. } | Self::Draining => Some(1),
             Self::NoSuchHost
             | Self::SignInRequired
@@ -163,6 +172,7 @@ impl Failure {
             | Self::BadRequest { .. }
             | Self::MethodNotAllowed
             | Self::ExpectationFailed
+            | Self::BodyTimeout
             | Self::UriTooLong
             | Self::HeaderTooLarge
             | Self::Misdirected => None,
@@ -177,6 +187,7 @@ impl Failure {
             Self::BadRequest { .. }
             | Self::MethodNotAllowed
             | Self::ExpectationFailed
+            | Self::BodyTimeout
             | Self::UriTooLong
             | Self::HeaderTooLarge
             | Self::Draining => true,
@@ -212,6 +223,7 @@ impl Failure {
             Self::BadRequest { .. } => &BAD_REQUEST,
             Self::MethodNotAllowed => &METHOD_NOT_ALLOWED,
             Self::ExpectationFailed => &EXPECTATION_FAILED,
+            Self::BodyTimeout => &BODY_TIMEOUT,
             Self::UriTooLong => &URI_TOO_LONG,
             Self::HeaderTooLarge => &HEADER_TOO_LARGE,
             Self::Misdirected => &MISDIRECTED,
@@ -307,6 +319,12 @@ const EXPECTATION_FAILED: Words = Words {
     title: "Expectation failed",
     text: "The request expects something other than 100-continue.",
     hint: "This is usually a fault of the client program.",
+};
+
+const BODY_TIMEOUT: Words = Words {
+    title: "The request stopped coming",
+    text: "The rest of the request's body did not come in time.",
+    hint: "Check the connection, and try again.",
 };
 
 const URI_TOO_LONG: Words = Words {

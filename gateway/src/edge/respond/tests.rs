@@ -1,7 +1,7 @@
 use super::*;
 
 /// The table of the design, section 2.5, row by row: failure, code, status, seconds to wait.
-const TABLE: [(Failure, &str, u16, Option<&str>); 18] = [
+const TABLE: [(Failure, &str, u16, Option<&str>); 20] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
     (Failure::PortNotAllowed, "port_not_allowed", 403, None),
@@ -17,6 +17,8 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 18] = [
     (Failure::BadRequest { reason: "host_duplicate" }, "bad_request", 400, None),
     (Failure::MethodNotAllowed, "bad_request", 405, None),
     (Failure::ExpectationFailed, "bad_request", 417, None),
+    (Failure::BodyTimeout, "bad_request", 408, None),
+    (Failure::Overloaded { limit: "limits.failed_sign_ins_per_minute" }, "overloaded", 503, Some("10")),
     (Failure::UriTooLong, "bad_request", 414, None),
     (Failure::HeaderTooLarge, "header_too_large", 431, None),
     (Failure::Misdirected, "misdirected", 421, None),

@@ -11,6 +11,7 @@ fn admission(started_ms: u64) -> Admission {
     Admission {
         registry: Arc::new(Registry::new(10, started_ms)),
         budget: ReplicaBudget::new(config.tunnel.replica_budget),
+        owners: Owners::default(),
         tunnel: Tunnel { lanes_max: 4, ..config.tunnel },
         requests_max: 10,
         drain: Drain::default(),
@@ -37,6 +38,7 @@ fn hello(instance: u64, lanes: u32) -> Hello {
 fn candidate(hello: Hello) -> Candidate {
     Candidate {
         workspace: name(),
+        owner: None,
         token: "t-1".parse().expect("an id"),
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,

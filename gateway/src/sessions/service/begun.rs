@@ -2,11 +2,13 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::gate::{ALLOWANCE_BYTES, Gate};
 use crate::net::stream::Stream;
 
 /// What only a connection of HTTP/2 begins with: the method of its preface is kept for it (RFC 9113, section 3.4).
@@ -21,6 +23,10 @@ pub(super) struct Begun {
     read: u8,
     given: u8,
     http2: bool,
+    /// Until an agent is in.
+    gate: Option<Arc<Gate>>,
+    /// What may still be read until then.
+    allowance: usize,
 }
 
 impl Begun {
@@ -28,7 +34,7 @@ impl Begun {
     /// or said nothing in time.
     pub(super) async fn look(stream: Stream, limit: Duration) -> Option<Self> {
         if stream.negotiated().http2 {
-            return Some(Self { stream, bytes: [0; BEGIN.len()], read: 0, given: 0, http2: true });
+            return Some(Self::of(stream, [0; BEGIN.len()], 0, true));
         }
         Box::pin(tokio::time::timeout(limit, Self::read(stream))).await.ok()?.ok()
     }
@@ -52,7 +58,16 @@ impl Begun {
         };
         // Four at most.
         let read = u8::try_from(read).unwrap_or_default();
-        Ok(Self { stream, bytes, read, given: 0, http2 })
+        Ok(Self::of(stream, bytes, read, http2))
+    }
+
+    fn of(stream: Stream, bytes: [u8; BEGIN.len()], read: u8, http2: bool) -> Self {
+        Self { stream, bytes, read, given: 0, http2, gate: None, allowance: ALLOWANCE_BYTES }
+    }
+
+    /// Reads no more than an agent needs to come in, until one has.
+    pub(super) fn behind(self, gate: Arc<Gate>) -> Self {
+        Self { gate: Some(gate), ..self }
     }
 
     /// Returns whether it is HTTP/2; all else is taken for HTTP/1.1.
@@ -68,6 +83,25 @@ impl Begun {
     }
 }
 
+impl Begun {
+    fn poll_read_on(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(gate) = &self.gate {
+            if self.allowance == 0 {
+                ready!(gate.poll_open(context));
+            }
+            if gate.is_open() {
+                self.gate = None;
+            }
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.gate.is_some() {
+            self.allowance = self.allowance.saturating_sub(buffer.filled().len() - before);
+        }
+        read
+    }
+}
+
 impl AsyncRead for Begun {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -76,7 +110,7 @@ impl AsyncRead for Begun {
     ) -> Poll<io::Result<()>> {
         let left = self.bytes.get(usize::from(self.given)..usize::from(self.read)).unwrap_or_default();
         if left.is_empty() || buffer.remaining() == 0 {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
+            return self.poll_read_on(context, buffer);
         }
         let (now, _later) = left.split_at(left.len().min(buffer.remaining()));
         buffer.put_slice(now);

@@ -1,0 +1,260 @@
+//! One attack of each kind: what is sent, as bytes, and how long the attacker holds on.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use gateway::auth::token::{Token, TokenKind};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::target::{BoxedStream, Target};
+
+/// Longest that one attack lasts.
+const HOLD: Duration = Duration::from_secs(20);
+
+/// The longest wait for an answer of an attack that is not about holding on.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two bytes of a slow head.
+const TRICKLE: Duration = Duration::from_secs(1);
+
+/// Bytes of a head that is too large.
+const HUGE_BYTES: usize = 100 * 1024;
+
+/// Streams of one rapid reset, and frames of one flood.
+const RESETS: u32 = 100;
+const LIGHT_FRAMES: usize = 20_000;
+
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A kind of attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A host that is no workspace.
+    BadHost,
+    /// A token that nobody has.
+    BadToken,
+    /// A head that two parsers read in two ways.
+    Smuggling,
+    /// A WebSocket from a foreign page.
+    WrongOrigin,
+    /// A WebSocket without a token.
+    Upgrade,
+    /// A head that never ends.
+    HugeHead,
+    /// A head that comes byte by byte.
+    SlowHead,
+    /// A connection that says nothing.
+    Silent,
+    /// Streams that are reset as soon as they are open.
+    RapidReset,
+    /// Frames of HTTP/2 that carry nothing.
+    LightFrames,
+    /// Bytes that are no HTTP.
+    Garbage,
+}
+
+impl Kind {
+    /// How often each comes, of a hundred: most need a connection for an instant, some hold on to theirs.
+    pub(super) const MIX: [(Self, u32); 11] = [
+        (Self::BadHost, 15),
+        (Self::BadToken, 15),
+        (Self::Smuggling, 15),
+        (Self::WrongOrigin, 10),
+        (Self::Upgrade, 15),
+        (Self::HugeHead, 5),
+        (Self::SlowHead, 10),
+        (Self::Silent, 5),
+        (Self::RapidReset, 4),
+        (Self::LightFrames, 1),
+        (Self::Garbage, 5),
+    ];
+
+    /// Returns the name.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadHost => "bad-host",
+            Self::BadToken => "bad-token",
+            Self::Smuggling => "smuggling",
+            Self::WrongOrigin => "wrong-origin",
+            Self::Upgrade => "upgrade",
+            Self::HugeHead => "huge-head",
+            Self::SlowHead => "slow-head",
+            Self::Silent => "silent",
+            Self::RapidReset => "rapid-reset",
+            Self::LightFrames => "light-frames",
+            Self::Garbage => "garbage",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let found = Self::MIX.into_iter().map(|(kind, _)| kind).find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| {
+            let names = Self::MIX.map(|(kind, _)| kind.as_str()).join(", ");
+            anyhow::anyhow!("--set only={text}: it is one of {names}")
+        })
+    }
+}
+
+/// How an attack ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// With an answer.
+    Answered,
+    /// With an answer that names a limit.
+    Refused,
+    /// The gateway closed the connection.
+    Cut,
+    /// The attacker gave up.
+    GivenUp,
+}
+
+/// Does one attack on a connection.
+pub(super) async fn attack(mut stream: BoxedStream, kind: Kind, target: &Target) -> End {
+    let by = Instant::now() + if kind.holds_on() { HOLD } else { PATIENCE };
+    let attack = async {
+        let first = bytes(kind, target);
+        // A gateway that has had enough closes before all of it is written; its answer can be read all the same.
+        if stream.write_all(&first).await.is_ok() {
+            stream.flush().await.ok();
+        }
+        if kind == Kind::SlowHead {
+            return trickle(&mut stream).await;
+        }
+        read(&mut stream).await
+    };
+    timeout_at(by, attack).await.unwrap_or(End::GivenUp)
+}
+
+impl Kind {
+    /// Returns whether the attack is to hold a connection.
+    fn holds_on(self) -> bool {
+        match self {
+            Self::SlowHead | Self::Silent => true,
+            Self::BadHost
+            | Self::BadToken
+            | Self::Smuggling
+            | Self::WrongOrigin
+            | Self::Upgrade
+            | Self::HugeHead
+            | Self::RapidReset
+            | Self::LightFrames
+            | Self::Garbage => false,
+        }
+    }
+}
+
+/// Writes a byte now and then, until the other end has had enough.
+async fn trickle(stream: &mut BoxedStream) -> End {
+    loop {
+        sleep(TRICKLE).await;
+        if stream.write_all(b"x").await.is_err() {
+            return End::Cut;
+        }
+    }
+}
+
+/// Reads to the end, or of HTTP/1 the beginning of an answer.
+async fn read(stream: &mut BoxedStream) -> End {
+    let mut buffer = vec![0; 4096];
+    let mut is_answered = false;
+    loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return if is_answered { End::Answered } else { End::Cut },
+            Ok(read) => {
+                let text = buffer.get(..read).unwrap_or_default();
+                if text.starts_with(b"HTTP/1.1 503") {
+                    return End::Refused;
+                }
+                if text.starts_with(b"HTTP/1.1") {
+                    return End::Answered;
+                }
+                // HTTP/2: read on, so that it is not the attacker who stalls.
+                is_answered = true;
+            }
+        }
+    }
+}
+
+/// Makes what an attack begins with.
+fn bytes(kind: Kind, target: &Target) -> Vec<u8> {
+    let host = &target.host;
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    match kind {
+        Kind::BadHost => b"GET / HTTP/1.1\r\nhost: nobody.example.com\r\n\r\n".to_vec(),
+        Kind::BadToken => {
+            let token = Token::generate(TokenKind::User).map(|token| token.reveal().to_owned()).unwrap_or_default();
+            format!("GET / HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes()
+        }
+        Kind::Smuggling => {
+            let inner = format!("GET /smuggled HTTP/1.1\r\nhost: {host}\r\n\r\n");
+            format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{inner}")
+                .into_bytes()
+        }
+        Kind::WrongOrigin => {
+            format!("GET /ws HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\ncookie: __Host-gateway=guess\r\n{upgrade}\r\n")
+                .into_bytes()
+        }
+        Kind::Upgrade => format!("GET /ws HTTP/1.1\r\nhost: {host}\r\n{upgrade}\r\n").into_bytes(),
+        Kind::HugeHead => {
+            format!("GET / HTTP/1.1\r\nhost: {host}\r\ncookie: {}\r\n\r\n", "x".repeat(HUGE_BYTES)).into_bytes()
+        }
+        Kind::SlowHead => format!("GET / HTTP/1.1\r\nhost: {host}\r\nx: ").into_bytes(),
+        Kind::Silent => Vec::new(),
+        Kind::RapidReset => {
+            let resets = (0..RESETS).flat_map(|number| {
+                let stream = (2 * number + 1).to_be_bytes();
+                let head = block(host);
+                let length = u8::try_from(head.len()).unwrap_or_default();
+                let open = [&[0, 0, length, 1, 5], &stream[..], &head].concat();
+                let reset = [&[0, 0, 4, 3, 0], &stream[..], &[0, 0, 0, 8]].concat();
+                [open, reset].concat()
+            });
+            H2_PREFACE.iter().copied().chain(resets).collect()
+        }
+        Kind::LightFrames => {
+            let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+            [H2_PREFACE, &ping.repeat(LIGHT_FRAMES)].concat()
+        }
+        Kind::Garbage => vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
+    }
+}
+
+/// Makes the head of a request: GET, `/` and `http` from the static table, the host as it is (RFC 7541, section 6.2.2).
+fn block(host: &str) -> Vec<u8> {
+    let host = host.as_bytes();
+    let host = host.get(..host.len().min(100)).unwrap_or_default();
+    let mut block = vec![0x82, 0x84, 0x86, 0x01, u8::try_from(host.len()).unwrap_or_default()];
+    block.extend_from_slice(host);
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    #[test]
+    fn mix_is_of_a_hundred_and_every_kind_has_a_name_of_its_own() {
+        assert_eq!(Kind::MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
+        for (kind, _) in Kind::MIX {
+            assert_eq!(kind.as_str().parse::<Kind>().unwrap(), kind);
+        }
+        assert!("nice".parse::<Kind>().is_err());
+    }
+
+    #[test]
+    fn attacks_are_not_empty_but_for_the_silent_one() {
+        let address: SocketAddr = ([127, 0, 0, 1], 1).into();
+        let target = Target::plain(address, "1-one.localhost:1");
+        for (kind, _) in Kind::MIX {
+            assert_eq!(bytes(kind, &target).is_empty(), kind == Kind::Silent, "{kind:?}");
+        }
+        assert!(bytes(Kind::HugeHead, &target).len() > 64 * 1024);
+    }
+}

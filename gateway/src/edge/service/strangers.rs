@@ -1,0 +1,111 @@
+//! What those may cost who have not said who they are, or not convincingly: counted by address, refused by name.
+//!
+//! Nobody who proves who they are is kept out by what others of their address did, as long as no look-up in the store is
+//! needed for that: a session and a token that was used lately are known without one.
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use tokio::time::Instant;
+
+use super::{Edge, Origin};
+use crate::auth::policy::{Decision, RequestShape};
+use crate::auth::principal::Principal;
+use crate::auth::request::Offered;
+use crate::edge::respond::{self, Failure, Wants};
+use crate::limits::Limit;
+
+/// Makes the failure that names a limit.
+pub(super) fn overloaded(limit: Limit) -> Failure {
+    Failure::Overloaded { limit: limit.name() }
+}
+
+/// Counts a request at a workspace's host by what was decided of it.
+pub(super) fn count(
+    decision: &Decision,
+    offered: &Offered,
+    shape: RequestShape,
+    origin: &Origin,
+    now: Instant,
+) -> Result<(), Failure> {
+    let guest = &origin.guest;
+    match decision {
+        Decision::Allow(grant) if grant.user().is_some() => guest.prove(),
+        // Whoever sends them, a person is behind it: only those get other answers.
+        Decision::NotFound | Decision::PortNotAllowed => guest.prove(),
+        // A page visit begins the way to sign in, whatever old cookie it carries.
+        Decision::Allow(_) | Decision::SignIn => guest.ask(now.into_std()).map_err(overloaded)?,
+        Decision::Unauthorized => {
+            guest.ask(now.into_std()).map_err(overloaded)?;
+            if is_bad(offered, shape.cookie_counts()) {
+                guest.fail(now.into_std()).map_err(overloaded)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts a request at the public host by whether it is known whose it is.
+pub(super) fn known(
+    principal: Option<&Principal>,
+    offered: &Offered,
+    origin: &Origin,
+    now: Instant,
+) -> Result<(), Failure> {
+    let guest = &origin.guest;
+    if principal.is_some() {
+        guest.prove();
+        return Ok(());
+    }
+    guest.ask(now.into_std()).map_err(overloaded)?;
+    // Old cookies are what people come to this host with, to sign in again.
+    if is_bad(offered, false) {
+        guest.fail(now.into_std()).map_err(overloaded)?;
+    }
+    Ok(())
+}
+
+/// Returns whether a credential that proved nobody was meant to.
+fn is_bad(offered: &Offered, cookie_counts: bool) -> bool {
+    match offered {
+        Offered::Nothing => false,
+        Offered::Session(_) => cookie_counts,
+        Offered::Token(_) | Offered::Refused => true,
+    }
+}
+
+/// Counts a code that a sign-in page did not take. A good one is never kept out.
+pub(super) fn tried(parts: &Parts, answer: &Response<Bytes>, origin: &Origin, now: Instant) -> Result<(), Failure> {
+    let has_code = parts.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("code=")));
+    if has_code && answer.status().is_client_error() {
+        origin.guest.fail(now.into_std()).map_err(overloaded)?;
+    }
+    Ok(())
+}
+
+impl Edge {
+    /// Counts a request that failed before anybody looked whose it is; returns what it is told.
+    pub(crate) fn of_stranger(&self, failure: Failure, origin: &Origin) -> Failure {
+        match origin.guest.ask(Instant::now().into_std()) {
+            Ok(()) => failure,
+            // Its end is not to be trusted either.
+            Err(_) if failure.closes_connection() => failure,
+            Err(limit) => overloaded(limit),
+        }
+    }
+
+    /// Lets a credential be looked up, unless too many of its address were not good.
+    pub(super) fn may_try(&self, offered: &Offered, origin: &Origin, now: Instant) -> Result<(), Failure> {
+        if origin.guest.has_failed_often(now.into_std()) && self.identities.needs_lookup(offered, now) {
+            return Err(overloaded(Limit::FailedSignIns));
+        }
+        Ok(())
+    }
+
+    /// Makes the answer for a connection that is not let in.
+    pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
+        let failure = overloaded(limit);
+        self.metrics.failed(failure.code());
+        respond::response(failure, Wants::Json, &self.traces.next(), false)
+    }
+}

@@ -1,0 +1,333 @@
+//! Who takes how much of the gateway: counts and rates by address, user and port, in memory that no crowd can make grow.
+//!
+//! A connection finds the entry of its address once and keeps it ([`Guest`]); a credential on it finds the entries of its
+//! user and port once and keeps those ([`Standing`]). A request then costs a few atomic operations on these, and no look-up.
+//! Whoever proved who they are no longer counts against their address, so that a crowd behind one address is not kept out by
+//! a few strangers there.
+
+mod address;
+mod count;
+pub mod crowd;
+mod guest;
+mod rate;
+mod table;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+pub use self::address::AddressKey;
+pub use self::count::{Count, Seat};
+pub use self::guest::{Guest, Seats, Standing};
+pub use self::rate::{Meter, Pace};
+
+use self::crowd::{Crowd, Place};
+use self::table::{Entry, Table};
+use crate::config::Limits;
+use crate::model::{Port, UserName, WorkspaceName};
+
+/// How long a connection may be made to wait for its turn before it is refused.
+pub const TURN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many seconds' worth of a rate may come at once: pages load in bursts.
+const BURST_SECONDS: u32 = 4;
+
+/// Failures of strangers that are written to the log in a second; the counters have all of them.
+const TOLD_PER_SECOND: u32 = 50;
+
+/// Entries of each table. Above the default of `limits.connections`, so that an address with a connection always has one;
+/// all tables together stay below some 40 MiB.
+const ENTRIES_MAX: usize = 64 * 1024;
+
+/// How often what is idle is forgotten, and the clock of [`Crowd`] moves.
+const TICK: Duration = Duration::from_millis(250);
+const SWEEP_TICKS: u32 = 40;
+
+/// A limit that a refusal names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Connections of all users.
+    Connections,
+    /// Connections of one address on which nobody has signed in.
+    ConnectionsPerAddress,
+    /// New connections of one address.
+    ConnectionsPerSecondPerAddress,
+    /// TLS handshakes of one address.
+    HandshakesPerAddress,
+    /// Requests in flight of one address without a user.
+    RequestsPerAddress,
+    /// Requests of one address without a user.
+    RequestsPerSecondPerAddress,
+    /// Requests in flight of one user.
+    RequestsPerUser,
+    /// Requests of one user.
+    RequestsPerSecondPerUser,
+    /// Requests in flight to one port.
+    RequestsPerPort,
+    /// Requests in flight to one workspace.
+    RequestsPerWorkspace,
+    /// Credentials and codes of one address that were not good.
+    FailedSignIns,
+    /// HTTP/2 streams of one connection that were reset.
+    Http2Resets,
+    /// HTTP/2 frames of one connection that carry nothing.
+    Http2Frames,
+}
+
+impl Limit {
+    /// Returns the name: the key that changes it, where there is one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "limits.connections",
+            Self::ConnectionsPerAddress => "limits.connections_per_address",
+            Self::ConnectionsPerSecondPerAddress => "limits.connections_per_second_per_address",
+            Self::HandshakesPerAddress => "limits.handshakes_per_address",
+            Self::RequestsPerAddress => "limits.requests_per_address",
+            Self::RequestsPerSecondPerAddress => "limits.requests_per_second_per_address",
+            Self::RequestsPerUser => "limits.requests_per_user",
+            Self::RequestsPerSecondPerUser => "limits.requests_per_second_per_user",
+            Self::RequestsPerPort => "limits.requests_per_port",
+            Self::RequestsPerWorkspace => "limits.requests_per_workspace",
+            Self::FailedSignIns => "limits.failed_sign_ins_per_minute",
+            Self::Http2Resets => "limits.http2_resets_per_second",
+            Self::Http2Frames => "http2_frames",
+        }
+    }
+}
+
+/// Label of the counter of refusals.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Label {
+    limit: &'static str,
+}
+
+/// The bounds, as this module uses them.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    connections: u32,
+    arrivals: Pace,
+    handshakes: u32,
+    requests_of_address: u32,
+    asked_by_address: Pace,
+    failed: Pace,
+    requests_of_user: u32,
+    asked_by_user: Pace,
+    requests_to_port: u32,
+}
+
+impl Bounds {
+    fn new(limits: &Limits) -> Self {
+        let per_second = |count: u32| Pace::new(count, Duration::from_secs(1), count.saturating_mul(BURST_SECONDS));
+        let failed = limits.failed_sign_ins_per_minute;
+        Self {
+            connections: limits.connections_per_address,
+            arrivals: per_second(limits.connections_per_second_per_address),
+            handshakes: limits.handshakes_per_address,
+            requests_of_address: limits.requests_per_address,
+            asked_by_address: per_second(limits.requests_per_second_per_address),
+            failed: Pace::new(failed, Duration::from_secs(60), failed),
+            requests_of_user: limits.requests_per_user,
+            asked_by_user: per_second(limits.requests_per_second_per_user),
+            requests_to_port: limits.requests_per_port,
+        }
+    }
+}
+
+/// What one address uses.
+#[derive(Debug, Default)]
+struct AddressUse {
+    /// On which nobody has signed in.
+    connections: Arc<Count>,
+    handshakes: Arc<Count>,
+    requests: Arc<Count>,
+    arrivals: Meter,
+    asked: Meter,
+    failed: Meter,
+}
+
+/// What one user uses.
+#[derive(Debug, Default)]
+struct UserUse {
+    requests: Arc<Count>,
+    asked: Meter,
+}
+
+/// What goes to one port of one workspace.
+#[derive(Debug, Default)]
+struct PortUse {
+    requests: Arc<Count>,
+}
+
+impl Entry for AddressUse {
+    fn is_idle(&self, now: u64) -> bool {
+        let counts = [&self.connections, &self.handshakes, &self.requests];
+        let meters = [&self.arrivals, &self.asked, &self.failed];
+        counts.iter().all(|count| count.get() == 0) && meters.iter().all(|meter| meter.is_idle(now))
+    }
+}
+
+impl Entry for UserUse {
+    fn is_idle(&self, now: u64) -> bool {
+        self.requests.get() == 0 && self.asked.is_idle(now)
+    }
+}
+
+impl Entry for PortUse {
+    fn is_idle(&self, _: u64) -> bool {
+        self.requests.get() == 0
+    }
+}
+
+/// Everybody's share.
+#[derive(Debug)]
+pub struct Shares {
+    bounds: Bounds,
+    addresses: Table<AddressKey, AddressUse>,
+    users: Table<UserName, UserUse>,
+    ports: Table<(WorkspaceName, Port), PortUse>,
+    crowd: Arc<Crowd>,
+    refused: Family<Label, Counter>,
+    /// Lines in the log about strangers.
+    told: Meter,
+    told_pace: Pace,
+    /// What [`Meter`]s count from.
+    since: Instant,
+}
+
+impl Shares {
+    /// Makes empty tables.
+    #[must_use]
+    pub fn new(limits: &Limits, now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            bounds: Bounds::new(limits),
+            addresses: Table::new(ENTRIES_MAX),
+            users: Table::new(ENTRIES_MAX),
+            ports: Table::new(ENTRIES_MAX),
+            crowd: Arc::default(),
+            refused: Family::default(),
+            told: Meter::default(),
+            told_pace: Pace::new(TOLD_PER_SECOND, Duration::from_secs(1), TOLD_PER_SECOND * BURST_SECONDS),
+            since: now,
+        })
+    }
+
+    /// Returns the connections of users.
+    #[must_use]
+    pub fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
+    }
+
+    /// Takes in a user's connection from an address. Returns how long it has to wait for its turn too.
+    ///
+    /// # Errors
+    /// The limit that is reached; it is counted.
+    pub fn arrive(self: &Arc<Self>, from: IpAddr, place: Arc<Place>, now: Instant) -> Result<(Guest, Duration), Limit> {
+        let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
+        let seat = entry.connections.take(self.bounds.connections);
+        let seat = seat.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
+        let wait = self.turn(&entry, now)?;
+        Ok((Guest::new(self.clone(), entry, Some(seat), Some(place)), wait))
+    }
+
+    /// Takes in an agent's connection from an address. Many agents share one, so only the rate is bounded.
+    ///
+    /// # Errors
+    /// The limit that is reached; it is counted.
+    pub fn arrive_agent(self: &Arc<Self>, from: IpAddr, now: Instant) -> Result<(Guest, Duration), Limit> {
+        let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
+        let wait = self.turn(&entry, now)?;
+        Ok((Guest::new(self.clone(), entry, None, None), wait))
+    }
+
+    /// Takes in an operator's connection, whatever there is.
+    #[must_use]
+    pub fn arrive_operator(self: &Arc<Self>, from: IpAddr, now: Instant) -> Guest {
+        Guest::new(self.clone(), self.addresses.get(&AddressKey::of(from), self.nanos(now)), None, None)
+    }
+
+    /// Asks so many idle connections of users to leave; those that did count as refused.
+    pub fn shed(&self, wanted: usize) {
+        for _ in 0..self.crowd.shed(wanted) {
+            self.refused(Limit::Connections.name());
+        }
+    }
+
+    fn turn(&self, entry: &AddressUse, now: Instant) -> Result<Duration, Limit> {
+        let patience = u64::try_from(TURN_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        let turn = entry.arrivals.take(self.bounds.arrivals, self.nanos(now), patience);
+        turn.map(Duration::from_nanos).map_err(|_| self.refuse(Limit::ConnectionsPerSecondPerAddress))
+    }
+
+    /// Finds what a user's requests, or without a user an address', and those to a port count in.
+    #[must_use]
+    pub fn standing(
+        self: &Arc<Self>,
+        guest: &Arc<Guest>,
+        user: Option<&UserName>,
+        port: (WorkspaceName, Port),
+        now: Instant,
+    ) -> Standing {
+        let nanos = self.nanos(now);
+        let user = user.map(|user| self.users.get(user, nanos));
+        let port = self.ports.get(&port, nanos);
+        Standing::new(guest.clone(), user, port)
+    }
+
+    /// Counts a refusal by a limit.
+    pub fn refused(&self, limit: &'static str) {
+        self.refused.get_or_create(&Label { limit }).inc();
+    }
+
+    fn refuse(&self, limit: Limit) -> Limit {
+        self.refused(limit.name());
+        limit
+    }
+
+    /// Forgets what is idle. Call it now and then, so that what a crowd left behind goes.
+    pub fn sweep(&self, now: Instant) {
+        let now = self.nanos(now);
+        self.addresses.sweep(now);
+        self.users.sweep(now);
+        self.ports.sweep(now);
+    }
+
+    /// Keeps the tables small and the crowd's clock going, for as long as it is polled.
+    pub async fn keep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut count = 0_u32;
+        loop {
+            ticks.tick().await;
+            self.crowd.tick();
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(SWEEP_TICKS) {
+                self.sweep(tokio::time::Instant::now().into_std());
+            }
+        }
+    }
+
+    /// Returns how many addresses are remembered.
+    #[must_use]
+    pub fn addresses(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Registers the counter of refusals.
+    pub fn register(&self, registry: &mut Registry) {
+        let help = "Requests and connections that were refused because a limit was reached";
+        registry.register("gateway_limits_reached", help, self.refused.clone());
+    }
+
+    fn nanos(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.since).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! How many of something there are at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A number of seats that are taken.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU32);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub struct Seat(Arc<Count>);
+
+impl Count {
+    /// Takes a seat if fewer than `max` are taken.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, max: u32) -> Option<Seat> {
+        let more = |taken: u32| (taken < max).then_some(taken.saturating_add(1));
+        // Relaxed is enough: the number guards nothing but itself.
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Seat(self.clone()))
+    }
+
+    /// Returns how many are taken.
+    #[must_use]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seat_that_is_given_back_can_be_taken_again() {
+        let count = Arc::new(Count::default());
+        let (first, second) = (count.take(2), count.take(2));
+        assert!(first.is_some() && second.is_some() && count.take(2).is_none());
+        drop(first);
+        assert_eq!(count.get(), 1);
+        assert!(count.take(2).is_some());
+    }
+}

@@ -1,0 +1,148 @@
+//! A connection and what it may: the handles that it keeps, so that its requests look nothing up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tracing::debug;
+
+use super::count::Seat;
+use super::crowd::{Place, Stay};
+use super::{AddressUse, Limit, PortUse, Shares, UserUse};
+
+/// A connection and the address that it comes from.
+#[derive(Debug)]
+pub struct Guest {
+    shares: Arc<Shares>,
+    address: Arc<AddressUse>,
+    /// Counts against the address until somebody signs in.
+    seat: Mutex<Option<Seat>>,
+    is_proven: AtomicBool,
+    place: Option<Arc<Place>>,
+}
+
+impl Guest {
+    pub(super) fn new(
+        shares: Arc<Shares>,
+        address: Arc<AddressUse>,
+        seat: Option<Seat>,
+        place: Option<Arc<Place>>,
+    ) -> Self {
+        Self { shares, address, seat: Mutex::new(seat), is_proven: AtomicBool::new(false), place }
+    }
+
+    /// Takes a place for a TLS handshake.
+    ///
+    /// # Errors
+    /// The limit that is reached; it is counted.
+    pub fn shake(&self) -> Result<Seat, Limit> {
+        let seat = self.address.handshakes.take(self.shares.bounds.handshakes);
+        seat.ok_or_else(|| self.shares.refuse(Limit::HandshakesPerAddress))
+    }
+
+    /// Says that somebody has signed in: the connection is theirs now, and no longer one of a stranger.
+    pub fn prove(&self) {
+        // Asked for each request, true but for the first.
+        if !self.is_proven.load(Ordering::Relaxed) && !self.is_proven.swap(true, Ordering::Relaxed) {
+            drop(self.seat.lock().take());
+            if let Some(place) = &self.place {
+                place.prove();
+            }
+        }
+    }
+
+    /// Counts a request of which nobody knows who sent it.
+    ///
+    /// # Errors
+    /// The limit that is reached. Whoever has signed in on the connection before meets none.
+    pub fn ask(&self, now: Instant) -> Result<(), Limit> {
+        if self.is_proven.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let taken = self.address.asked.take(self.shares.bounds.asked_by_address, self.shares.nanos(now), 0);
+        taken.map(drop).map_err(|_| Limit::RequestsPerSecondPerAddress)
+    }
+
+    /// Counts a credential or code that was not good.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub fn fail(&self, now: Instant) -> Result<(), Limit> {
+        let taken = self.address.failed.take(self.shares.bounds.failed, self.shares.nanos(now), 0);
+        taken.map(drop).map_err(|_| Limit::FailedSignIns)
+    }
+
+    /// Counts a refusal of the connection itself, and says so to the operator.
+    pub fn refuse(&self, limit: Limit) {
+        debug!(limit = limit.name(), "connection closed");
+        self.shares.refuse(limit);
+    }
+
+    /// Returns whether a failure of the connection's is worth a line in the log: a stranger's are not, when there are many.
+    pub fn may_be_told_of(&self, now: Instant) -> bool {
+        let is_free = || self.shares.told.take(self.shares.told_pace, self.shares.nanos(now), 0).is_ok();
+        self.is_proven.load(Ordering::Relaxed) || is_free()
+    }
+
+    /// Returns whether so many credentials were not good that another one would be too many.
+    #[must_use]
+    pub fn has_failed_often(&self, now: Instant) -> bool {
+        self.address.failed.is_over(self.shares.bounds.failed, self.shares.nanos(now))
+    }
+
+    /// Waits until the connection has to make room for others. One task at a time may wait.
+    pub fn poll_leave(&self, context: &Context<'_>) -> Poll<()> {
+        self.place.as_ref().map_or(Poll::Pending, |place| place.poll_leave(context))
+    }
+
+    /// Returns whether the connection has to make room for others.
+    #[must_use]
+    pub fn must_leave(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.must_leave())
+    }
+}
+
+/// What the requests of one credential on one connection to one port count in.
+#[derive(Debug)]
+pub struct Standing {
+    guest: Arc<Guest>,
+    /// None where nobody has to say who they are: then it is the address that counts.
+    user: Option<Arc<UserUse>>,
+    port: Arc<PortUse>,
+}
+
+/// What one request holds until its last byte.
+#[derive(Debug)]
+pub struct Seats {
+    _sender: Seat,
+    _port: Seat,
+    _stay: Option<Stay>,
+}
+
+impl Standing {
+    pub(super) fn new(guest: Arc<Guest>, user: Option<Arc<UserUse>>, port: Arc<PortUse>) -> Self {
+        Self { guest, user, port }
+    }
+
+    /// Takes what one request needs.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub fn take(&self, now: Instant) -> Result<Seats, Limit> {
+        let Self { guest, user, port } = self;
+        let Guest { shares, address, place, .. } = &**guest;
+        let bounds = &shares.bounds;
+        let sender = match user {
+            Some(user) => {
+                let taken = user.asked.take(bounds.asked_by_user, shares.nanos(now), 0);
+                taken.map_err(|_| Limit::RequestsPerSecondPerUser)?;
+                user.requests.take(bounds.requests_of_user).ok_or(Limit::RequestsPerUser)?
+            }
+            None => address.requests.take(bounds.requests_of_address).ok_or(Limit::RequestsPerAddress)?,
+        };
+        let port = port.requests.take(bounds.requests_to_port).ok_or(Limit::RequestsPerPort)?;
+        Ok(Seats { _sender: sender, _port: port, _stay: place.as_ref().map(|place| place.stay()) })
+    }
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Users behind a real balancer of connections (HAProxy, PROXY protocol), and a real load generator (h2load) that floods the gateway
+# without an account, while somebody else works.
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+
+[ -n "$DIRECT" ] && { echo "floods: nothing to check without the gateway"; finish; }
+
+start_echo
+choose_ports
+BALANCER=127.0.0.100 # where HAProxy connects from
+GATEWAY_ENV+=("GATEWAY_LISTEN__TRUSTED_PROXIES=$BALANCER")
+start_gateway
+start_agent
+declare -A BALANCED=([version1]=$(free_port) [version2]=$(free_port) [silent]=$(free_port))
+sed -e "s|@PORT1@|${BALANCED[version1]}|; s|@PORT2@|${BALANCED[version2]}|; s|@PORT0@|${BALANCED[silent]}|; s|@PUBLIC@|$PUBLIC|" \
+  "$APPS/haproxy-users.cfg" >"$OUT/haproxy.cfg"
+spawn haproxy haproxy -W -f "$OUT/haproxy.cfg"
+wait_port haproxy "${BALANCED[version1]}"
+
+# through NAME ADDRESS PATH : a visit through HAProxy from an address of this machine.
+through() {
+  MAX_TIME=5 visit -f --interface "$2" --connect-to "::127.0.0.1:${BALANCED[$1]}" "http://$(host_of "$ECHO_PORT")$3"
+}
+for version in version1 version2; do
+  same "the app sees the client behind HAProxy ($version)" 127.0.0.55 "$(through "$version" 127.0.0.55 /who)"
+done
+refused() { ! through silent 127.0.0.55 /who; }
+check "a trusted balancer that does not say for whom is cut" refused
+same "without a balancer the app sees the client" 127.0.0.1 "$(visit -f "http://$(host_of "$ECHO_PORT")/who")"
+
+# --- a flood without an account, and somebody who works meanwhile -----------------------------------------------------
+rss() { awk '/^VmRSS:/ { print $2 }' "/proc/${PIDS[gateway]}/status"; }
+# slowest COUNT : the longest of so many visits one after the other, in milliseconds.
+slowest() {
+  local began took longest=0 count=$1
+  while [ "$count" -gt 0 ]; do
+    began=$(now_ms)
+    visit -f -o /dev/null "http://$(host_of "$ECHO_PORT")/" || { echo 999999; return; }
+    took=$(($(now_ms) - began))
+    [ "$took" -gt "$longest" ] && longest=$took
+    count=$((count - 1))
+  done
+  echo "$longest"
+}
+before=$(rss)
+spawn flood h2load -D 8 -c 100 -m 100 "http://127.0.0.1:$PUBLIC/" -H ":authority: $(host_of "$ECHO_PORT")"
+sleep 2
+during=$(slowest 20)
+check "a visit beside the flood takes below 1 s ($during ms)" test "$during" -lt 1000
+ends_within 30 flood || stop flood
+grown=$((($(rss) - before) / 1024))
+check "the gateway's memory grows by less than 64 MiB ($grown MiB)" test "$grown" -lt 64
+reached() { curl -sf "http://127.0.0.1:$ADMIN/metrics" | grep -q 'gateway_limits_reached_total{limit="limits.requests_per_second_per_address"}'; }
+check "the limit that the flood met is counted by name" reached
+lines=$(wc -l <"$OUT/gateway.log")
+check "the flood did not fill the log ($lines lines)" test "$lines" -lt 5000
+check "after the flood a visit is answered" visit -f -o /dev/null "http://$(host_of "$ECHO_PORT")/"
+
+finish
