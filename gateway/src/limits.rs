@@ -20,10 +20,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 
 pub use self::address::AddressKey;
 pub use self::count::{Count, Seat};
-pub use self::guest::{Guest, Seats, Standing};
+pub use self::guest::{Guest, Seats, Standing, Turn};
 pub use self::rate::{Meter, Pace};
 
 use self::crowd::{Crowd, Place};
@@ -43,6 +44,14 @@ const TOLD_PER_SECOND: u32 = 50;
 /// Entries of each table. Above the default of `limits.connections`, so that an address with a connection always has one;
 /// all tables together stay below some 40 MiB.
 const ENTRIES_MAX: usize = 64 * 1024;
+
+/// Look-ups of credentials that are under way at once for strangers of one address, and for all of them: what waits for the
+/// store in front of somebody whose credential is due to be asked for again is never more than this.
+const LOOKUPS_PER_ADDRESS: usize = 4;
+const LOOKUPS_MAX: usize = 64;
+
+/// How long a credential waits to be looked up.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often what is idle is forgotten, and the clock of [`Crowd`] moves.
 const TICK: Duration = Duration::from_millis(250);
@@ -73,6 +82,8 @@ pub enum Limit {
     RequestsPerWorkspace,
     /// Credentials and codes of one address that were not good.
     FailedSignIns,
+    /// Credentials that wait to be looked up.
+    Lookups,
     /// HTTP/2 streams of one connection that were reset.
     Http2Resets,
     /// HTTP/2 frames of one connection that carry nothing.
@@ -95,6 +106,7 @@ impl Limit {
             Self::RequestsPerPort => "limits.requests_per_port",
             Self::RequestsPerWorkspace => "limits.requests_per_workspace",
             Self::FailedSignIns => "limits.failed_sign_ins_per_minute",
+            Self::Lookups => "lookups",
             Self::Http2Resets => "limits.http2_resets_per_second",
             Self::Http2Frames => "http2_frames",
         }
@@ -140,15 +152,30 @@ impl Bounds {
 }
 
 /// What one address uses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct AddressUse {
     /// On which nobody has signed in.
     connections: Arc<Count>,
     handshakes: Arc<Count>,
     requests: Arc<Count>,
+    lookups: Semaphore,
     arrivals: Meter,
     asked: Meter,
     failed: Meter,
+}
+
+impl Default for AddressUse {
+    fn default() -> Self {
+        Self {
+            connections: Arc::default(),
+            handshakes: Arc::default(),
+            requests: Arc::default(),
+            lookups: Semaphore::new(LOOKUPS_PER_ADDRESS),
+            arrivals: Meter::default(),
+            asked: Meter::default(),
+            failed: Meter::default(),
+        }
+    }
 }
 
 /// What one user uses.
@@ -192,6 +219,7 @@ pub struct Shares {
     users: Table<UserName, UserUse>,
     ports: Table<(WorkspaceName, Port), PortUse>,
     crowd: Arc<Crowd>,
+    lookups: Semaphore,
     refused: Family<Label, Counter>,
     /// Lines in the log about strangers.
     told: Meter,
@@ -210,6 +238,7 @@ impl Shares {
             users: Table::new(ENTRIES_MAX),
             ports: Table::new(ENTRIES_MAX),
             crowd: Arc::default(),
+            lookups: Semaphore::new(LOOKUPS_MAX),
             refused: Family::default(),
             told: Meter::default(),
             told_pace: Pace::new(TOLD_PER_SECOND, Duration::from_secs(1), TOLD_PER_SECOND * BURST_SECONDS),

@@ -16,12 +16,13 @@ use tokio::time::sleep;
 use self::attack::Kind;
 use self::attackers::{Attackers, Plan};
 use crate::client::preflight;
-use crate::clock::float;
+use crate::clock::{float, micros};
 use crate::lab::Lab;
 use crate::lab::finding::{check, figure, judge_by};
 use crate::lab::usage;
 use crate::outcome::Outcome;
 use crate::profile::{Context, http};
+use crate::stats::Parts;
 
 /// What the honest users' 99th percentile may be beside the attack, as a multiple of what it is without.
 const FACTOR_MAX: f64 = 2.0;
@@ -59,7 +60,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     context.live.phase("beside the attack");
     let attackers = Attackers::start(&context.target, &plan)?;
     sleep(WARM_UP).await;
-    let mut outcome = Box::pin(http::run(&honest)).await?;
+    let mut outcome = beside(context, &honest).await;
     let told = attackers.end().await;
     let peak_mib = lab.map(peak);
     let limits = match lab {
@@ -91,12 +92,32 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
         figure(&mut outcome, "gateway_after_mib", float(lab.gateway().rss().unwrap_or_default()) / 1_048_576.0);
         figure(&mut outcome, "gateway_grown_mib", peak - idle);
     }
-    for (name, count) in limits.iter().filter(|(name, _)| name.starts_with("gateway_limits_reached")) {
+    let counted =
+        |name: &str| ["gateway_limits_reached", "gateway_failures"].iter().any(|start| name.starts_with(start));
+    for (name, count) in limits.iter().filter(|(name, _)| counted(name)) {
         outcome.notes.push(format!("{name}: {count:.0}"));
     }
     let outside = before.failed_total() + after.failed_total();
     judge(&mut outcome, &plan, outside);
     Ok(outcome)
+}
+
+/// Measures honest users beside the attack. Where they are refused altogether there is nothing to measure, and that is the
+/// finding: then each of them counts as one that took the whole timeout.
+async fn beside(context: &Context, honest: &Context) -> Outcome {
+    match Box::pin(http::run(honest)).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            context.live.note(&format!("{error:#}"));
+            let mut outcome = honest.outcome(Parts::default());
+            outcome.latency.p99 = micros(context.load.timeout);
+            outcome.failed.insert("refused_beside_the_attack".to_owned(), 1);
+            outcome
+                .notes
+                .push(format!("Honest users were refused; their latency is given as the timeout. ({error:#})"));
+            outcome
+        }
+    }
 }
 
 fn judge(outcome: &mut Outcome, plan: &Plan, failed_outside: u64) {

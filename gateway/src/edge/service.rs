@@ -255,12 +255,13 @@ impl Edge {
         (address, port): (&Address, Option<Port>),
         now: Instant,
     ) -> Result<Grant, Refusal> {
-        self.may_try(offered, origin, now)?;
+        let turn = self.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
         // Port 1 stands in where the address names none; it is never opened, see `route`.
         let port = port.or_else(|| Port::new(1)).ok_or(Failure::NoSuchHost)?;
         let host = &*address.host;
         let decision = self.decide(offered, (address, port), shape, now).await?;
+        drop(turn);
         count(&decision, offered, shape, origin, now)?;
         match decision {
             Decision::Allow(grant) => Ok(grant),
@@ -369,8 +370,9 @@ impl Edge {
     async fn public(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let now = Instant::now();
         let offered = Offered::read(&parts.headers, self.site.cookies());
-        self.may_try(&offered, origin, now)?;
+        let turn = self.may_try(&offered, origin, now).await?;
         let principal = self.principal(&offered, At::Public, now).await?;
+        drop(turn);
         known(principal.as_ref(), &offered, origin, now)?;
         if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
             tried(parts, &response, origin, now)?;

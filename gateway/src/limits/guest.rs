@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use tokio::sync::SemaphorePermit;
 use tracing::debug;
 
 use super::count::Seat;
@@ -92,6 +93,24 @@ impl Guest {
         self.address.failed.is_over(self.shares.bounds.failed, self.shares.nanos(now))
     }
 
+    /// Waits for a turn to have a credential looked up, among those of the address and then among all.
+    ///
+    /// # Errors
+    /// The limit that is reached: the turn did not come in time.
+    ///
+    /// Cancel safety: safe.
+    pub async fn look_up(&self) -> Result<Turn<'_>, Limit> {
+        let turn = async {
+            // The semaphores are never closed.
+            Some(Turn {
+                _own: self.address.lookups.acquire().await.ok()?,
+                _all: self.shares.lookups.acquire().await.ok()?,
+            })
+        };
+        let turn = tokio::time::timeout(super::LOOKUP_PATIENCE, turn).await;
+        turn.ok().flatten().ok_or(Limit::Lookups)
+    }
+
     /// Waits until the connection has to make room for others. One task at a time may wait.
     pub fn poll_leave(&self, context: &Context<'_>) -> Poll<()> {
         self.place.as_ref().map_or(Poll::Pending, |place| place.poll_leave(context))
@@ -102,6 +121,13 @@ impl Guest {
     pub fn must_leave(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.must_leave())
     }
+}
+
+/// A look-up's turn, until it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    _own: SemaphorePermit<'a>,
+    _all: SemaphorePermit<'a>,
 }
 
 /// What the requests of one credential on one connection to one port count in.

@@ -182,3 +182,25 @@ proptest! {
         prop_assert_eq!(shares.addresses(), held.len());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn lookups_of_one_address_leave_turns_to_others_and_are_refused_after_a_while() {
+    let (shares, now) = shares(|_| {});
+    let (greedy, modest) =
+        (arrive(&shares, address(1), now).expect("room"), arrive(&shares, address(2), now).expect("room"));
+    let mut turns = Vec::new();
+    for _ in 0..LOOKUPS_PER_ADDRESS {
+        turns.push(greedy.look_up().await.expect("a turn"));
+    }
+    assert_eq!(greedy.look_up().await.err(), Some(Limit::Lookups));
+    let turn = modest.look_up().await.expect("a turn");
+    turns.pop();
+    turns.push(greedy.look_up().await.expect("a turn again"));
+    drop((turns, turn));
+    let guests: Vec<_> = (0..100).map(|number| arrive(&shares, address(number), now).expect("room")).collect();
+    let mut turns = Vec::new();
+    for guest in guests.iter().take(LOOKUPS_MAX) {
+        turns.push(guest.look_up().await.expect("a turn"));
+    }
+    assert_eq!(guests[LOOKUPS_MAX].look_up().await.err(), Some(Limit::Lookups), "of all addresses together");
+}

@@ -34,7 +34,7 @@ const RESET_SECONDS: u32 = 5;
 
 /// Frames that carry nothing: so many in a second, and at once.
 const LIGHT_PER_SECOND: u32 = 1_000;
-const LIGHT_AT_ONCE: u32 = 10_000;
+const LIGHT_AT_ONCE: u32 = 4_000;
 
 /// Bytes that the gateway sends for which one more frame may come. Some clients give room back for each 4 KiB that they read,
 /// for the stream and for the connection.

@@ -13,7 +13,7 @@ use crate::auth::policy::{Decision, RequestShape};
 use crate::auth::principal::Principal;
 use crate::auth::request::Offered;
 use crate::edge::respond::{self, Failure, Wants};
-use crate::limits::Limit;
+use crate::limits::{Limit, Turn};
 
 /// Makes the failure that names a limit.
 pub(super) fn overloaded(limit: Limit) -> Failure {
@@ -94,12 +94,22 @@ impl Edge {
         }
     }
 
-    /// Lets a credential be looked up, unless too many of its address were not good.
-    pub(super) fn may_try(&self, offered: &Offered, origin: &Origin, now: Instant) -> Result<(), Failure> {
-        if origin.guest.has_failed_often(now.into_std()) && self.identities.needs_lookup(offered, now) {
+    /// Lets a credential be looked up when it is its turn, unless too many of its address were not good. Nothing waits
+    /// where no look-up is needed.
+    pub(super) async fn may_try<'a>(
+        &self,
+        offered: &Offered,
+        origin: &'a Origin,
+        now: Instant,
+    ) -> Result<Option<Turn<'a>>, Failure> {
+        if !self.identities.needs_lookup(offered, now) {
+            return Ok(None);
+        }
+        if origin.guest.has_failed_often(now.into_std()) {
             return Err(overloaded(Limit::FailedSignIns));
         }
-        Ok(())
+        // Boxed: few requests wait here.
+        Box::pin(origin.guest.look_up()).await.map(Some).map_err(overloaded)
     }
 
     /// Makes the answer for a connection that is not let in.
