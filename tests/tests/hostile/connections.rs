@@ -158,6 +158,49 @@ async fn stalled_handshakes_are_cut_and_stop_nobody() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// What a client of TLS says first.
+fn client_hello() -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let mut client =
+        rustls::ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+#[tokio::test]
+async fn address_that_stops_within_its_handshakes_leaves_turns_to_others() {
+    let limit = PATIENCE / 2;
+    let (gateway, connector, folder) = tls_gateway("address", 66, limit).await;
+    let hello = client_hello();
+    let mut stalled = Vec::new();
+    // All but two of the turns that there are; one address may have no more.
+    for _ in 0..64 {
+        let mut raw = Raw::connect_from([127, 0, 0, 2], gateway.addresses.public).await;
+        raw.send(&hello).await;
+        // It has been answered, and so has its turn.
+        raw.exactly(5).await;
+        stalled.push(raw);
+    }
+    for _ in 0..8 {
+        let mut refused = Raw::connect_from([127, 0, 0, 2], gateway.addresses.public).await;
+        refused.try_send(&hello).await.ok();
+        let rest = tokio::time::timeout(limit / 2, refused.read_rest()).await.expect("cut at once");
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+    assert_eq!(gateway.reached("limits.handshakes_per_address").await, 8.0);
+    let line = tokio::time::timeout(limit / 2, tls_status(&gateway, &connector)).await.expect("others wait");
+    assert!(line.unwrap().starts_with("HTTP/1.1 "));
+    drop(stalled);
+    gateway.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[tokio::test]
 async fn plain_http_on_a_tls_port_is_cut() {
     let (gateway, connector, folder) = tls_gateway("plain", 8, Duration::from_millis(500)).await;

@@ -183,4 +183,28 @@ mod tests {
         check(&[b"PR"], false).await;
         check(&[], false).await;
     }
+
+    #[tokio::test]
+    async fn stranger_is_read_as_far_as_the_allowance_and_an_agent_to_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        let sent = [&BEGIN[..], &[7; 1 << 20]].concat();
+        let gate = Arc::new(Gate::default());
+        let reading = async {
+            let begun = Begun::look(Stream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
+            let mut begun = begun.behind(gate.clone());
+            let (mut read, mut piece) = (0, vec![0; 16 * 1024]);
+            while let Ok(count) = tokio::time::timeout(Duration::from_millis(300), begun.read(&mut piece)).await {
+                read += count.expect("read");
+            }
+            assert!((ALLOWANCE_BYTES..ALLOWANCE_BYTES + 2 * piece.len()).contains(&read), "{read}");
+            gate.open();
+            while read < sent.len() {
+                read += begun.read(&mut piece).await.expect("read");
+            }
+        };
+        let (written, ()) = tokio::join!(client.write_all(&sent), reading);
+        written.expect("sent");
+    }
 }
