@@ -33,6 +33,9 @@ async fn connect(gateway: &TestGateway) -> Raw {
     stream.set_nodelay(true).unwrap();
     let mut raw = Raw::new(stream);
     raw.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
+    // The gateway's windows hold once they are acknowledged.
+    raw.exactly(9).await;
+    raw.send(frame(SETTINGS, 1, 0, &[])).await;
     raw
 }
 
