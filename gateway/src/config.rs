@@ -167,7 +167,7 @@ pub struct Limits {
     pub requests_per_second_per_user: u32,
     /// Requests and streams in flight of one address without a user: at public ports.
     pub requests_per_address: u32,
-    /// Requests of one address in a second without a user, and four times as many at once.
+    /// Requests of one address in a second without a user, and as many at once. Connections that go on above it are closed.
     pub requests_per_second_per_address: u32,
     /// HTTP/2 streams of one user connection.
     pub http2_streams: u32,

@@ -35,8 +35,14 @@ use crate::model::{Port, UserName, WorkspaceName};
 /// How long a connection may be made to wait for its turn before it is refused.
 pub const TURN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many seconds' worth of a rate may come at once: pages load in bursts.
+/// How many seconds' worth of a rate may come at once: pages load in bursts. Of strangers' requests there may be one: each
+/// that waits for a processor keeps users waiting.
 const BURST_SECONDS: u32 = 4;
+const STRANGERS_BURST_SECONDS: u32 = 1;
+
+/// Requests above their rate that strangers are answered on one connection. Then it is closed: a refusal costs nearly as much
+/// as what it refuses, and a connection of HTTP/2 brings a hundred at a time.
+const STRANGERS_REFUSED_MAX: u32 = 16;
 
 /// Failures of strangers that are written to the log in a second; the counters have all of them.
 const TOLD_PER_SECOND: u32 = 50;
@@ -135,14 +141,15 @@ struct Bounds {
 
 impl Bounds {
     fn new(limits: &Limits) -> Self {
-        let per_second = |count: u32| Pace::new(count, Duration::from_secs(1), count.saturating_mul(BURST_SECONDS));
+        let paced = |count: u32, burst: u32| Pace::new(count, Duration::from_secs(1), count.saturating_mul(burst));
+        let per_second = |count| paced(count, BURST_SECONDS);
         let failed = limits.failed_sign_ins_per_minute;
         Self {
             connections: limits.connections_per_address,
             arrivals: per_second(limits.connections_per_second_per_address),
             handshakes: limits.handshakes_per_address,
             requests_of_address: limits.requests_per_address,
-            asked_by_address: per_second(limits.requests_per_second_per_address),
+            asked_by_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
             failed: Pace::new(failed, Duration::from_secs(60), failed),
             requests_of_user: limits.requests_per_user,
             asked_by_user: per_second(limits.requests_per_second_per_user),

@@ -157,7 +157,7 @@ impl Edge {
             Err(Refusal::Response(response)) => response.map(ResponseBody::from),
             Err(Refusal::Failure(failure)) => {
                 let mut response = self.failed(failure, wants, head, origin);
-                if failure.closes_connection() && !over_http2 {
+                if (failure.closes_connection() || origin.guest.is_beyond().is_some()) && !over_http2 {
                     response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
                 }
                 response.map(ResponseBody::from)

@@ -1,7 +1,7 @@
 //! A connection and what it may: the handles that it keeps, so that its requests look nothing up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -21,6 +21,8 @@ pub struct Guest {
     /// Counts against the address until somebody signs in.
     seat: Mutex<Option<Seat>>,
     is_proven: AtomicBool,
+    /// Requests that were above the rate of strangers.
+    refused: AtomicU32,
     place: Option<Arc<Place>>,
 }
 
@@ -31,7 +33,14 @@ impl Guest {
         seat: Option<Seat>,
         place: Option<Arc<Place>>,
     ) -> Self {
-        Self { shares, address, seat: Mutex::new(seat), is_proven: AtomicBool::new(false), place }
+        Self {
+            shares,
+            address,
+            seat: Mutex::new(seat),
+            is_proven: AtomicBool::new(false),
+            refused: AtomicU32::new(0),
+            place,
+        }
     }
 
     /// Takes a place for a TLS handshake.
@@ -63,7 +72,17 @@ impl Guest {
             return Ok(());
         }
         let taken = self.address.asked.take(self.shares.bounds.asked_by_address, self.shares.nanos(now), 0);
-        taken.map(drop).map_err(|_| Limit::RequestsPerSecondPerAddress)
+        taken.map(drop).map_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            Limit::RequestsPerSecondPerAddress
+        })
+    }
+
+    /// Returns the limit above which the connection goes on and on.
+    #[must_use]
+    pub fn is_beyond(&self) -> Option<Limit> {
+        let is_beyond = self.refused.load(Ordering::Relaxed) > super::STRANGERS_REFUSED_MAX;
+        (is_beyond && !self.is_proven.load(Ordering::Relaxed)).then_some(Limit::RequestsPerSecondPerAddress)
     }
 
     /// Counts a credential or code that was not good.

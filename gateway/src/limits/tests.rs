@@ -96,10 +96,14 @@ fn whoever_has_signed_in_counts_no_longer_as_a_stranger() {
     let user = arrive(&shares, address(1), now).expect("room");
     user.prove();
     let stranger = arrive(&shares, address(1), now).expect("the user left the count");
-    for _ in 0..BURST_SECONDS {
+    for _ in 0..STRANGERS_BURST_SECONDS {
         stranger.ask(now).expect("within the burst");
     }
-    assert_eq!(stranger.ask(now), Err(Limit::RequestsPerSecondPerAddress));
+    for _ in 0..STRANGERS_REFUSED_MAX {
+        assert_eq!(stranger.ask(now), Err(Limit::RequestsPerSecondPerAddress));
+        assert_eq!(stranger.is_beyond(), None);
+    }
+    assert!(stranger.ask(now).is_err() && stranger.is_beyond().is_some(), "it is not answered for ever");
     assert_eq!(user.ask(now), Ok(()));
     assert_eq!(stranger.ask(now + Duration::from_secs(1)), Ok(()));
 }

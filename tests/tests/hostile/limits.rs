@@ -5,7 +5,9 @@ use std::time::Duration;
 use e2e::raw::{Message, Raw};
 use e2e::until;
 
-use crate::support::{Stage, assert_refused, fields, silent_app};
+use crate::support::{
+    END_HEADERS, END_STREAM, GOAWAY, H2, HEADERS, Stage, assert_refused, block, fields, frame, silent_app,
+};
 
 /// Addresses of strangers; the tests' own users come from 127.0.0.1.
 const STRANGER: u8 = 2;
@@ -80,17 +82,23 @@ async fn connections_that_come_too_fast_wait_and_are_then_refused_by_name() {
 
 #[tokio::test]
 async fn strangers_requests_above_the_rate_are_refused_by_name_and_users_of_their_address_are_served() {
-    let stage = Stage::new(|config| config.limits.requests_per_second_per_address = 1).await;
+    let stage = Stage::new(|config| config.limits.requests_per_second_per_address = 4).await;
     let mut raw = stage.connect().await;
-    for _ in 0..4 {
-        assert_eq!(ask(&mut raw, anonymous(&stage)).await.status(), 401);
-    }
-    assert_refused(&ask(&mut raw, anonymous(&stage)).await, "limits.requests_per_second_per_address");
-    // Whatever they ask for.
-    let nowhere = "GET / HTTP/1.1\r\nhost: no.such.host.example\r\n\r\n";
-    assert_refused(&ask(&mut raw, nowhere).await, "limits.requests_per_second_per_address");
+    while ask(&mut raw, anonymous(&stage)).await.status() == 401 {}
+    // Whatever they ask for, among many others.
+    let nowhere = "GET / HTTP/1.1\r\nhost: no.such.host.example\r\n\r\n".to_owned();
     let page = format!("GET / HTTP/1.1\r\nhost: localhost:{}\r\n\r\n", stage.gateway.addresses.public.port());
-    assert_refused(&ask(&mut raw, page).await, "limits.requests_per_second_per_address");
+    for request in [anonymous(&stage), nowhere, page] {
+        let mut several = stage.connect().await;
+        let mut answer = ask(&mut several, &request).await;
+        for _ in 0..4 {
+            if answer.status() == 503 {
+                break;
+            }
+            answer = ask(&mut several, &request).await;
+        }
+        assert_refused(&answer, "limits.requests_per_second_per_address");
+    }
     stage.assert_serves().await;
     assert_eq!(ask(&mut stage.connect_from(OTHER).await, anonymous(&stage)).await.status(), 401);
     // Who signs in on the connection is no stranger any more.
@@ -98,6 +106,44 @@ async fn strangers_requests_above_the_rate_are_refused_by_name_and_users_of_thei
     assert_eq!(ask(&mut raw, anonymous(&stage)).await.status(), 401);
     assert!(stage.gateway.reached("limits.requests_per_second_per_address").await >= 3.0);
     drop(raw);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn connection_on_which_strangers_go_on_above_the_rate_is_closed() {
+    let stage = Stage::new(|config| config.limits.requests_per_second_per_address = 1).await;
+    let mut raw = stage.connect_from(STRANGER).await;
+    let mut answers = 0;
+    loop {
+        if raw.try_send(anonymous(&stage)).await.is_err() {
+            break;
+        }
+        let Some(answer) = raw.message().await else { break };
+        answers += 1;
+        assert!(matches!(answer.status(), 401 | 503), "{answer:?}");
+    }
+    assert!((17..40).contains(&answers), "{answers} answers");
+    // A hundred streams at a time, over HTTP/2.
+    let mut h2 = H2::connect(&stage, &[]).await;
+    let authority = stage.authority();
+    let get = block(&[(":method", "GET"), (":scheme", "http"), (":authority", &authority), (":path", "/")]);
+    let mut ended = None;
+    for number in 0..1000 {
+        let stream = 2 * number + 1;
+        h2.raw.try_send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &get)).await.ok();
+        match h2.until(&[HEADERS, GOAWAY], stream).await {
+            Some(frame) if frame.kind == HEADERS => {}
+            end => {
+                ended = Some((number, end));
+                break;
+            }
+        }
+    }
+    let (number, _) = ended.expect("a thousand requests were answered");
+    assert!((17..100).contains(&number), "after {number}");
+    assert_eq!(ask(&mut stage.connect_from(OTHER).await, anonymous(&stage)).await.status(), 401);
+    stage.assert_serves().await;
+    drop((raw, h2));
     stage.finish().await;
 }
 

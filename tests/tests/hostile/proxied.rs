@@ -63,9 +63,7 @@ async fn client_that_a_trusted_balancer_names_is_who_the_app_and_the_limits_see(
         assert!(answer.text().contains(&format!("\nx-forwarded-for: {client}\n")), "{}", answer.text());
     }
     // Limits count the clients, each by itself, although one balancer brings them all.
-    for _ in 0..4 {
-        assert_eq!(behind.ask(7, &version_2([198, 51, 100, 1]), false).await.expect("an answer").status(), 401);
-    }
+    assert_eq!(behind.ask(7, &version_2([198, 51, 100, 1]), false).await.expect("an answer").status(), 401);
     assert_eq!(behind.ask(7, &version_2([198, 51, 100, 1]), false).await.expect("an answer").status(), 503);
     assert_eq!(behind.ask(7, &version_2([198, 51, 100, 2]), false).await.expect("an answer").status(), 401);
     // Its own health checks.

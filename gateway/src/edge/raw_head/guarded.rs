@@ -129,7 +129,8 @@ where
             }
         }
         if let Some(meter) = &mut self.meter {
-            return match meter.receive(frames, now) {
+            let counted = meter.receive(frames, now);
+            return match counted.and_then(|()| self.held.guest.is_beyond().map_or(Ok(()), Err)) {
                 Ok(()) => bytes.len(),
                 Err(limit) => {
                     self.held.guest.refuse(limit);
