@@ -54,7 +54,7 @@ const ENTRIES_MAX: usize = 64 * 1024;
 /// Look-ups of credentials that are under way at once for strangers of one address, and for all of them: what waits for the
 /// store in front of somebody whose credential is due to be asked for again is never more than this.
 const LOOKUPS_PER_ADDRESS: usize = 4;
-const LOOKUPS_MAX: usize = 64;
+const LOOKUPS_MAX: usize = 16;
 
 /// How long a credential waits to be looked up.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);

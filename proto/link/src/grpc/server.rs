@@ -18,6 +18,10 @@ use crate::session::Link;
 /// RPCs that one agent's connection may have open: its link, and reflection or health beside it.
 const STREAMS_MAX: u32 = 8;
 
+/// Streams that may be reset before they were taken, and streams that may be reset for an agent's mistakes. An agent that
+/// keeps to the rules has none of either.
+const RESETS_MAX: usize = 16;
+
 /// gRPC status codes that a refusal uses (<https://grpc.io/docs/guides/status-codes/>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -116,6 +120,8 @@ pub fn server_builder(keepalive_interval: Duration, keepalive_timeout: Duration)
         .max_send_buf_size(H2_SEND_BUFFER_BYTES)
         .max_header_list_size(H2_HEADER_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
         .keep_alive_interval(keepalive_interval)
         .keep_alive_timeout(keepalive_timeout);
     builder
