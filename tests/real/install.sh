@@ -4,13 +4,14 @@
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc pebble
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 CACHE=$REAL/.cache
 CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
 GRPCIO_VERSION=1.85.1
+PEBBLE_VERSION=v2.10.1
 mkdir -p "$CACHE/log"
 
 say() { printf 'install: %s\n' "$*"; }
@@ -91,15 +92,27 @@ step_grpc() {
   printf '%s\n' "$GRPCIO_VERSION" >"$venv/.ready"
 }
 
+# Pebble, the ACME server that authorities test clients with, and its DNS server.
+step_pebble() {
+  local dir=$CACHE/pebble-$PEBBLE_VERSION
+  [ -e "$dir/.ready" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.24 or newer is needed"
+  say "pebble $PEBBLE_VERSION"
+  quiet pebble env GOBIN="$dir" go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$PEBBLE_VERSION" \
+    "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@$PEBBLE_VERSION"
+  touch "$dir/.ready"
+}
+
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc pebble)
 for step in "${steps[@]}"; do
   case $step in
     debian) step_debian ;;
     node) step_node ;;
     code-server) step_code_server ;;
     grpc) step_grpc ;;
-    *) die "no such step: $step (steps: debian node code-server grpc)" ;;
+    pebble) step_pebble ;;
+    *) die "no such step: $step (steps: debian node code-server grpc pebble)" ;;
   esac
 done
 say "ready"

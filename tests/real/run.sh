@@ -11,7 +11,7 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-ALL=(http-server grpc vite code-server load-balancers getting-out agent-life fault demo)
+ALL=(http-server grpc vite code-server load-balancers getting-out agent-life fault acme demo)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")
