@@ -23,6 +23,9 @@ use crate::auth::sign_in::Visit;
 use crate::auth::sign_in::provider::{Returned, Step};
 use crate::store::{Admission, wall_clock};
 
+/// What the paths of all sign-in pages begin with.
+const OWN_PATHS: &str = "/.gateway/";
+
 /// How long the body of a provider's message may take.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -37,30 +40,33 @@ impl Edge {
 
     /// Answers a sign-in page; `None` for any other path.
     pub(super) async fn sign_in_page(&self, parts: &Parts, body: Incoming, origin: &Origin) -> Option<Response<Bytes>> {
-        let span = || info_span!("sign_in", peer = %origin.peer);
+        if !parts.uri.path().starts_with(OWN_PATHS) {
+            return None;
+        }
+        // Whatever is logged on the way says where the browser is.
+        let span = info_span!("sign_in", peer = %origin.peer);
         if parts.uri.path() == BACKCHANNEL_LOGOUT_PATH {
             let provider = self.provider.as_ref()?;
-            return Some(self.hear_of_ended_sessions(provider, parts, body).instrument(span()).await);
+            return Some(self.hear_of_ended_sessions(provider, parts, body).instrument(span).await);
         }
         let visit = Visit::from(parts);
-        let step = self.sign_in.answer_public(visit, Instant::now())?;
-        Some(match step {
-            Step::Answer(answer) => answer,
-            step => self.go_on(visit, step, origin).instrument(span()).await,
-        })
+        let step = span.in_scope(|| self.sign_in.answer_public(visit, Instant::now()))?;
+        Some(self.go_on(visit, step, origin).instrument(span).await)
     }
 
     async fn go_on(&self, visit: Visit<'_>, step: Step, origin: &Origin) -> Response<Bytes> {
-        let Some(provider) = &self.provider else { return self.sign_in.unable(visit) };
         let now = moment();
-        match step {
-            Step::Answer(answer) => answer,
-            Step::ToProvider(destination) => match provider.metadata(now).await {
+        match (step, &self.provider) {
+            (Step::Answer(answer), _) => answer,
+            (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(_), None) => {
+                self.sign_in.unable(visit)
+            }
+            (Step::ToProvider(destination), Some(provider)) => match provider.metadata(now).await {
                 Ok(metadata) => self.sign_in.to_provider(visit, destination, &metadata, origin.peer, Instant::now()),
                 Err(error) => self.sign_in_failed(visit, &error),
             },
-            Step::FromProvider(returned) => self.come_back(provider, visit, *returned, now).await,
-            Step::SignOutAtProvider(session) => {
+            (Step::FromProvider(returned), Some(provider)) => self.come_back(provider, visit, *returned, now).await,
+            (Step::SignOutAtProvider(session), Some(provider)) => {
                 let metadata = provider.metadata(now).await.ok();
                 self.sign_in.sign_out_at_provider(visit, &session, metadata.as_deref())
             }
@@ -131,14 +137,14 @@ impl Edge {
         let body = read.map_err(|_| NotFollowed::Request)?.map_err(|_| NotFollowed::Request)?.to_bytes();
         let token = only_token(&body).ok_or(NotFollowed::Request)?;
         let notice = provider.notice(&token, moment()).await?;
-        // Remembered first, so that a program's token loses its groups with the browser's session.
+        let now = Instant::now();
+        let ended = self.sign_in.end_at_providers_word(&notice, now).map_err(NoticeRefused::from)?;
+        // Signed out everywhere: the user's tokens go on, but not with groups from a sign-in that is over.
         if let (Some(subject), None) = (&notice.subject, &notice.session)
             && let Err(error) = self.store.forget_groups(provider.issuer().as_str(), subject).await
         {
-            warn!(%error, "the store did not answer: a user keeps their groups until the next sign-in");
+            warn!(%error, "the store did not answer: a user keeps their groups until they are too old");
         }
-        let now = Instant::now();
-        let ended = self.sign_in.end_at_providers_word(&notice, now).map_err(NoticeRefused::from)?;
         for who in &ended {
             self.users.forget(&who.user, now);
             info!(user = %who.user, "signed out by the identity provider");
