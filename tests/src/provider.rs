@@ -48,6 +48,8 @@ pub struct Plan {
     pub answer_issuer: Option<String>,
     /// `error` instead of a code.
     pub error: Option<&'static str>,
+    /// What is said of the user when the provider is asked, with an access token, instead of in the ID token.
+    pub user_info: Option<Value>,
 }
 
 /// A provider.
@@ -98,7 +100,8 @@ impl Signer {
 impl TestProvider {
     /// Starts one that signs `ann` in.
     pub async fn start() -> Self {
-        let plan = Plan { claims: json!({}), signature: Signature::Good, answer_issuer: None, error: None };
+        let plan =
+            Plan { claims: json!({}), signature: Signature::Good, answer_issuer: None, error: None, user_info: None };
         let state = Arc::new(State {
             signer: Signer::new("key-1"),
             plan: Mutex::new(plan),
@@ -137,7 +140,7 @@ impl TestProvider {
         let claims =
             json!({"sub": subject, "preferred_username": name, "groups": groups, "sid": format!("s-{subject}")});
         let answer_issuer = Some(self.issuer.clone());
-        *self.plan() = Plan { claims, signature: Signature::Good, answer_issuer, error: None };
+        *self.plan() = Plan { claims, signature: Signature::Good, answer_issuer, error: None, user_info: None };
     }
 
     /// Changes what it does.
@@ -230,6 +233,10 @@ impl State {
             }
             "/authorize" => self.authorize(&url),
             "/token" => self.token(request, issuer),
+            "/userinfo" if request.header("authorization") == Some("Bearer access-1") => {
+                let plan = self.plan.lock().expect("a plan");
+                respond("200 OK", "", &plan.user_info.clone().unwrap_or_default().to_string())
+            }
             _ => respond("404 Not Found", "", ""),
         }
     }
@@ -240,6 +247,7 @@ impl State {
             "authorization_endpoint": format!("{issuer}/authorize"),
             "token_endpoint": format!("{issuer}/token"),
             "jwks_uri": format!("{issuer}/keys"),
+            "userinfo_endpoint": format!("{issuer}/userinfo"),
             "end_session_endpoint": format!("{issuer}/end"),
             "authorization_response_iss_parameter_supported": true,
         })
@@ -308,7 +316,11 @@ impl State {
             }
         }
         let token = self.id_token(plan.signature, &claims);
-        respond("200 OK", "", &json!({"access_token": "unused", "token_type": "Bearer", "id_token": token}).to_string())
+        respond(
+            "200 OK",
+            "",
+            &json!({"access_token": "access-1", "token_type": "Bearer", "id_token": token}).to_string(),
+        )
     }
 
     fn id_token(&self, signature: Signature, claims: &Value) -> String {

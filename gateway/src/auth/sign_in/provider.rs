@@ -211,7 +211,9 @@ impl SignIn {
     #[must_use]
     pub fn failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
         let page = match error {
-            SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) => Page::ProviderUnavailable,
+            SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) | SignInError::UserInfo(_) => {
+                Page::ProviderUnavailable
+            }
             SignInError::Busy => Page::Unable,
             SignInError::Denied(_) => Page::ProviderDenied,
             SignInError::OtherProvider(_) | SignInError::Code { .. } | SignInError::Token(_) | SignInError::Nonce => {

@@ -41,6 +41,25 @@ async fn name_sticks_to_the_person_and_cannot_be_taken_over() {
 }
 
 #[tokio::test]
+async fn claims_that_the_id_token_leaves_out_are_asked_for_and_must_be_of_the_same_person() {
+    let site = Site::start().await;
+    site.share("group:devs").await;
+    for name in ["preferred_username", "groups"] {
+        site.provider.claim(name, json!(null));
+    }
+    site.provider.plan().user_info = Some(json!({"sub": "u-eve", "preferred_username": "ann"}));
+    let (status, code, _) = site.outcome().await;
+    assert_eq!((status, code.as_str()), (401, "sign_in_failed"));
+    site.provider.claim("sub", json!("u-bob"));
+    site.provider.plan().user_info = Some(json!({"sub": "u-bob", "preferred_username": "bob", "groups": ["devs"]}));
+    let mut bob = site.signed_in().await;
+    let (_, page) = bob.follow(&site.workspace("/")).await;
+    assert_eq!(page.status(), 200, "{page:?}");
+    site.provider.plan().user_info = Some(json!({"sub": "u-bob", "preferred_username": "bob", "groups": "devs"}));
+    assert_eq!(site.outcome().await.1, "sign_in_refused");
+}
+
+#[tokio::test]
 async fn group_lets_a_member_in_and_those_who_left_it_out_within_seconds() {
     let site = Site::start().await;
     site.share("group:devs").await;
