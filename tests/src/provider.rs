@@ -235,7 +235,11 @@ impl State {
             "/token" => self.token(request, issuer),
             "/userinfo" if request.header("authorization") == Some("Bearer access-1") => {
                 let plan = self.plan.lock().expect("a plan");
-                respond("200 OK", "", &plan.user_info.clone().unwrap_or_default().to_string())
+                respond(
+                    "200 OK",
+                    "",
+                    &plan.user_info.clone().unwrap_or_else(|| json!({"sub": plan.claims["sub"]})).to_string(),
+                )
             }
             _ => respond("404 Not Found", "", ""),
         }

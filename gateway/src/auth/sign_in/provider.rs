@@ -111,7 +111,7 @@ impl SignIn {
     }
 
     /// Takes the browser back from the provider. `None` in dev mode, which has no such page.
-    pub(super) fn from_provider(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
+    pub(super) fn take_back(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
         match &self.way {
             Way::Provider(at) => Some(self.returned(at, visit, now)),
             Way::Dev { .. } => None,
