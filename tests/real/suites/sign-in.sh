@@ -36,7 +36,7 @@ wait_port provider "$IDP"
 declare -A APP_PORT=()
 start_workspace() {
   local name=$1 owner=$2
-  (umask 077 && gateway token create --workspace "$name" --owner "$owner" >"$OUT/$name.token" 2>>"$OUT/token.log") ||
+  (umask 077 && gateway --config "$OUT/gateway.toml" token create --workspace "$name" --owner "$owner" >"$OUT/$name.token" 2>>"$OUT/token.log") ||
     give_up "no agent token: $(tail -n 1 "$OUT/token.log")"
   APP_PORT[$name]=$(free_port)
   : >"$OUT/$name.captured"
@@ -50,8 +50,13 @@ start_workspace other bob
 has_sessions() { [ "$(curl -sf "http://127.0.0.1:$ADMIN/debug/sessions" | grep -o '"workspace"' | wc -l)" -ge 3 ]; }
 until_ok 20 has_sessions >/dev/null || give_up "the agents do not attach: $(tail -n 1 "$OUT/agent-one.log")"
 
-helper browser 150 node "$REAL/suites/sign-in.mjs" --public "http://localhost:$PUBLIC" --out "$OUT" --admin "$REAL_GATEWAY" \
+spawn browser node "$REAL/suites/sign-in.mjs" --public "http://localhost:$PUBLIC" --provider "http://127.0.0.1:$IDP" --out "$OUT" \
   --one "$(host_of "${APP_PORT[one]}" one)" --two "$(host_of "${APP_PORT[two]}" two)" --other "$(host_of "${APP_PORT[other]}" other)"
+# Its last step is the operator's: a user is disabled while they have a stream open.
+while alive browser && [ ! -e "$OUT/disable" ]; do sleep 0.1; done
+gateway --config "$OUT/gateway.toml" user disable ann 2>>"$OUT/token.log"
+touch "$OUT/disabled"
+collect browser 150
 
 # What reached the apps, byte for byte, over everything that the browser did.
 for name in one two; do
@@ -64,10 +69,12 @@ done
 check "the browser's secrets are known" test -s "$OUT/secrets.txt"
 check "no app saw any of them" sh -c "! grep -aqFf '$OUT/secrets.txt' '$OUT'/*.captured"
 check "nor did the log" sh -c "! grep -aqFf '$OUT/secrets.txt' '$OUT/gateway.log'"
+check "a form of a neighbour's page reached no app" sh -c "! grep -aqF changed-by-a-neighbour '$OUT'/*.captured"
 check "the client's secret is not in the log" sh -c "! grep -aqFf '$OUT/client.secret' '$OUT/gateway.log'"
 check "the log says who signed in, and from where" grep -qE 'sign_in\{peer=127\.0\.0\.1\}.*signed in.*user=ann' "$OUT/gateway.log"
 check "the provider's own message arrived" grep -q 'backchannel logout delivered' "$OUT/provider.log"
 
-# An operator disables a user who is signed in, with a stream open.
-check "users are listed with their groups" sh -c "env $(printf '%q ' "${GATEWAY_ENV[@]}") '$REAL_GATEWAY' --config '$OUT/gateway.toml' user list --output json | grep -q '\"devs\"'"
+gateway --config "$OUT/gateway.toml" user list --output json >"$OUT/users.json"
+check "users are listed with their groups" grep -q '"devs"' "$OUT/users.json"
+check "and with what became of them" grep -q '"disabled"' "$OUT/users.json"
 finish
