@@ -1,12 +1,19 @@
 // A person signs in with a real provider and opens workspaces; another workspace's pages try to get at them. Run by sign-in.sh.
 
 import { appendFileSync, existsSync, writeFileSync } from "node:fs";
-import { get } from "node:http";
+import http from "node:http";
+import https from "node:https";
 import { join } from "node:path";
 import { check, end, essential, open, options, step, until } from "../lib/browser.mjs";
 
 const { public: site, provider, out, one, two, other } = options();
-const { browser, context } = await open(out);
+// In the shape of production everything is https, on names that only this browser knows, with a certificate of our own.
+const secure = site.startsWith("https:");
+const { browser, context } = await open(out, secure ? ["--host-resolver-rules=MAP *.test 127.0.0.1, MAP gw.example 127.0.0.1", "--ignore-certificate-errors"] : []);
+const at = (host) => `${secure ? "https" : "http"}://${host}`;
+const socketAt = (host) => `${secure ? "wss" : "ws"}://${host}/`;
+const SESSION = secure ? "__Host-gateway_session" : "gateway_session";
+const PRE = secure ? "__Host-gateway_pre" : "gateway_pre";
 const SECRETS = join(out, "secrets.txt");
 
 // Every secret that the browser gets to hold, for the suite to look for where it must not be.
@@ -48,7 +55,7 @@ async function signInAs(page, name) {
 
 const page = await newPage();
 await essential("a workspace's address leads to the provider and back, with its query untouched", page, out, async () => {
-  const wanted = `http://${one}/a//b?x=1&y=%2f%26&&z=&code=mine&state=mine`;
+  const wanted = `${at(one)}/a//b?x=1&y=%2f%26&&z=&code=mine&state=mine`;
   await page.goto(wanted, { waitUntil: "domcontentloaded" });
   if (!page.url().startsWith("http://127.0.0.1:")) return `at ${page.url()} instead of the provider`;
   if (page.url().includes(one)) return "the provider is told which workspace it is for";
@@ -61,11 +68,11 @@ await essential("a workspace's address leads to the provider and back, with its 
 await cookiesOf(context);
 
 await step("a second workspace of the same owner opens without asking again", page, out, async () => {
-  await page.goto(`http://${two}/`, { waitUntil: "domcontentloaded" });
+  await page.goto(`${at(two)}/`, { waitUntil: "domcontentloaded" });
   if ((await page.textContent("h1")) !== "two") return await page.textContent("body");
 });
 await step("a workspace of another owner looks like none", page, out, async () => {
-  const response = await page.goto(`http://${other}/`, { waitUntil: "domcontentloaded" });
+  const response = await page.goto(`${at(other)}/`, { waitUntil: "domcontentloaded" });
   const code = response.headers()["gateway-error"];
   if (response.status() !== 404 || code !== "no_such_host") return `status ${response.status()}, ${code}`;
 });
@@ -75,13 +82,14 @@ await step("a workspace of another owner looks like none", page, out, async () =
 const cookies = await cookiesOf(context);
 const ours = cookies.filter((cookie) => cookie.name.includes("gateway_"));
 const hosts = [new URL(site).hostname, one.split(":")[0], two.split(":")[0]];
-check("each host has a session of its own", hosts.every((host) => ours.some((cookie) => cookie.domain === host && cookie.name === "gateway_session")), JSON.stringify(ours.map(({ name, domain }) => ({ name, domain }))));
+check("each host has a session of its own", hosts.every((host) => ours.some((cookie) => cookie.domain === host && cookie.name === SESSION)), JSON.stringify(ours.map(({ name, domain }) => ({ name, domain }))));
 check("no cookie of the gateway is for more than one host", ours.every((cookie) => !cookie.domain.startsWith(".")), JSON.stringify(ours));
-check("no two hosts share an id", new Set(ours.filter((cookie) => cookie.name === "gateway_session").map((cookie) => cookie.value)).size === ours.filter((cookie) => cookie.name === "gateway_session").length);
+check("no two hosts share an id", new Set(ours.filter((cookie) => cookie.name === SESSION).map((cookie) => cookie.value)).size === ours.filter((cookie) => cookie.name === SESSION).length);
 check("all of them are HttpOnly and SameSite=Lax", ours.every((cookie) => cookie.httpOnly && cookie.sameSite === "Lax"), JSON.stringify(ours));
+if (secure) check("all of them are Secure, with a prefix that no other host can set", ours.every((cookie) => cookie.secure && cookie.name.startsWith("__Host-")), JSON.stringify(ours));
 for (const host of [one, two, new URL(site).host]) {
   await step(`scripts at ${host.split(":")[0]} see no cookie of the gateway`, page, out, async () => {
-    await page.goto(`http://${host}/`, { waitUntil: "domcontentloaded" });
+    await page.goto(`${at(host)}/`, { waitUntil: "domcontentloaded" });
     const visible = await page.evaluate(() => document.cookie).catch((error) => `error ${error.message}`);
     if (visible.includes("gateway_")) return visible;
   });
@@ -89,30 +97,30 @@ for (const host of [one, two, new URL(site).host]) {
 
 // --- a neighbour's page -------------------------------------------------------------------------------------------------
 
-await page.goto(`http://${two}/plant`, { waitUntil: "domcontentloaded" });
+await page.goto(`${at(two)}/plant`, { waitUntil: "domcontentloaded" });
 await step("a neighbour's page cannot open a WebSocket", page, out, async () => {
   const opened = await page.evaluate((host) => new Promise((resolve) => {
-    const socket = new WebSocket(`ws://${host}/`);
+    const socket = new WebSocket(host);
     socket.onopen = () => resolve("it opened");
     socket.onerror = () => resolve(null);
-  }), one);
+  }), socketAt(one));
   if (opened) return opened;
 });
 await step("its own page can", page, out, async () => {
-  await page.goto(`http://${one}/`, { waitUntil: "domcontentloaded" });
+  await page.goto(`${at(one)}/`, { waitUntil: "domcontentloaded" });
   const opened = await page.evaluate((host) => new Promise((resolve) => {
-    const socket = new WebSocket(`ws://${host}/`);
+    const socket = new WebSocket(host);
     socket.onopen = () => resolve("open");
     socket.onerror = () => resolve("failed");
-  }), one);
+  }), socketAt(one));
   if (opened !== "open") return opened;
 });
-await page.goto(`http://${two}/plant`, { waitUntil: "domcontentloaded" });
+await page.goto(`${at(two)}/plant`, { waitUntil: "domcontentloaded" });
 for (const [text, address, init] of [
-  ["read a response", `http://${one}/`, { credentials: "include" }],
-  ["read a response without CORS", `http://${one}/`, { credentials: "include", mode: "no-cors" }],
+  ["read a response", `${at(one)}/`, { credentials: "include" }],
+  ["read a response without CORS", `${at(one)}/`, { credentials: "include", mode: "no-cors" }],
   ["read the public host", `${site}/`, { credentials: "include" }],
-  ["send a form that counts", `http://${one}/changed-by-a-neighbour`, { method: "POST", credentials: "include", mode: "no-cors", body: "a=b" }],
+  ["send a form that counts", `${at(one)}/changed-by-a-neighbour`, { method: "POST", credentials: "include", mode: "no-cors", body: "a=b" }],
 ]) {
   await step(`a neighbour's page cannot ${text}`, page, out, async () => {
     const got = await page.evaluate(async ([address, init]) => {
@@ -143,15 +151,17 @@ await step("nor embed the sign-in pages", page, out, async () => {
   if (framed) return framed;
 });
 await step("a neighbour's page cannot plant a cookie that counts", page, out, async () => {
-  await page.evaluate(() => {
-    for (const name of ["gateway_session", "gateway_pre"]) {
-      for (const domain of ["", "; domain=localhost", "; domain=.localhost"]) document.cookie = `${name}=planted; path=/${domain}`;
+  await page.evaluate(([names, zone]) => {
+    for (const name of names) {
+      for (const domain of ["", `; domain=${zone}`, `; domain=.${zone}`]) {
+        for (const more of ["", "; secure"]) document.cookie = `${name}=planted; path=/${domain}${more}`;
+      }
     }
-  });
-  const planted = (await context.cookies()).filter((cookie) => cookie.value === "planted" && cookie.domain !== two.split(":")[0]);
+  }, [[SESSION, PRE], two.split(":")[0].split(".").slice(1).join(".")]);
+  const planted = (await context.cookies()).filter((cookie) => cookie.value === "planted" && cookie.domain !== two.split(":")[0] && [SESSION, PRE].includes(cookie.name));
   if (planted.length > 0) return JSON.stringify(planted);
   for (const [host, name] of [[one, "one"], [two, "two"]]) {
-    await page.goto(`http://${host}/`, { waitUntil: "domcontentloaded" });
+    await page.goto(`${at(host)}/`, { waitUntil: "domcontentloaded" });
     if ((await page.textContent("h1")) !== name) return `${host}: ${await page.textContent("body")}`;
   }
   await page.goto(`${site}/`, { waitUntil: "domcontentloaded" });
@@ -162,12 +172,12 @@ await step("a neighbour's page cannot plant a cookie that counts", page, out, as
 
 // Opens a WebSocket from a page of the workspace.
 async function openStream(page) {
-  await page.goto(`http://${one}/`, { waitUntil: "domcontentloaded" });
+  await page.goto(`${at(one)}/`, { waitUntil: "domcontentloaded" });
   await page.evaluate((host) => new Promise((resolve, reject) => {
-    window.stream = new WebSocket(`ws://${host}/`);
+    window.stream = new WebSocket(host);
     window.stream.onopen = () => resolve(null);
     window.stream.onerror = () => reject(new Error("no stream"));
-  }), one);
+  }), socketAt(one));
 }
 const isCut = (page) => page.evaluate(() => window.stream.readyState === WebSocket.CLOSED);
 async function signIn(from) {
@@ -178,20 +188,20 @@ async function signIn(from) {
   await cookiesOf(from);
   return page;
 }
-// A browser that is not signed in is sent to the provider, or back from it with nothing to choose: both begin there.
-async function isSignedIn(from) {
-  const [session] = (await from.cookies(site)).filter((cookie) => cookie.name === "gateway_session");
-  const answer = await fetch(`${site}/`, { redirect: "manual", headers: { cookie: `gateway_session=${session?.value ?? ""}`, "sec-fetch-site": "none" } });
-  return answer.status === 200;
-}
-
-// Names under localhost are this machine to a browser; Node would ask a name server.
-function statusWith(host, session) {
+// All names are this machine; Node would ask a name server.
+function ask(address, session) {
+  const url = new URL(address);
+  const headers = { cookie: `${SESSION}=${session}`, "sec-fetch-site": "none" };
+  const lookup = (_, { all }, found) => (all ? found(null, [{ address: "127.0.0.1", family: 4 }]) : found(null, "127.0.0.1", 4));
+  const settings = { headers, lookup, agent: false, rejectUnauthorized: false };
   return new Promise((resolve, reject) => {
-    const port = Number(host.split(":")[1]);
-    const headers = { host, cookie: `gateway_session=${session}` };
-    get({ host: "127.0.0.1", port, headers, agent: false }, (answer) => resolve(answer.resume().statusCode)).on("error", reject);
+    const request = (secure ? https : http).get(url, settings, (answer) => resolve(answer.resume().statusCode));
+    request.on("error", reject);
   });
+}
+async function isSignedIn(from) {
+  const [session] = (await from.cookies(site)).filter((cookie) => cookie.name === SESSION);
+  return (await ask(`${site}/`, session?.value ?? "")) === 200;
 }
 
 await step("sign-out at the provider ends the session here, by its message, and cuts what is open", page, out, async () => {
@@ -240,7 +250,7 @@ await step("sign out everywhere ends the other browser and cuts what it has open
 await step("an address with a stolen cookie of any host opens nothing", page, out, async () => {
   for (const host of [one, two]) {
     for (const value of seenSecrets) {
-      if ((await statusWith(host, value)) === 200) return `${host} answers`;
+      if ((await ask(`${at(host)}/`, value)) === 200) return `${host} answers`;
     }
   }
 });
