@@ -1,5 +1,7 @@
 //! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
-//! file that knows every module.
+//! file, with what is below it, that knows every module.
+
+mod sign_in;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,14 +16,14 @@ use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::reason::Reason;
 
 use crate::admin::{self, Admin};
-use crate::auth::browser::BrowserSessions;
+use crate::app::sign_in::SignInParts;
+use crate::auth::browser::{BrowserSessions, Lifetimes};
 use crate::auth::cache::Cache;
 use crate::auth::request::Identities;
-use crate::auth::sign_in::SignIn;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::site::{BadPublicUrl, Site};
 use crate::auth::token::NoRandomness;
-use crate::config::{Config, TlsFiles};
+use crate::config::{Auth, Config, TlsFiles};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
 use crate::edge::forward::Forwarder;
@@ -30,7 +32,7 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
-use crate::model::{Scheme, UserName};
+use crate::model::Scheme;
 use crate::net::acme::{AcmeError, Renewal};
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
@@ -47,8 +49,7 @@ const URI_BYTES_MAX: usize = 32 * 1024;
 /// The part of the drain's time that agents get to hear of it before channels are cut.
 const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The user whom dev mode signs in.
-pub const DEV_USER: &str = "dev";
+pub use sign_in::{DEV_USER, SignInSetupError};
 
 /// Why a gateway does not start. Each text says what to change.
 #[derive(Debug, Error)]
@@ -68,6 +69,9 @@ pub enum StartError {
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),
+    /// Sign-in with the identity provider cannot be set up.
+    #[error(transparent)]
+    SignIn(#[from] SignInSetupError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -208,11 +212,11 @@ impl App {
         &self.config
     }
 
-    /// Makes the one-time link that signs the operator in.
+    /// Makes the one-time link that signs the operator in; `None` where an identity provider signs users in.
     ///
     /// # Errors
     /// [`StartError::Randomness`].
-    pub fn sign_in_link(&self) -> Result<SignInLink, StartError> {
+    pub fn sign_in_link(&self) -> Result<Option<SignInLink>, StartError> {
         Ok(self.edge.sign_in.issue_link(Instant::now())?)
     }
 
@@ -230,6 +234,8 @@ impl App {
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
+        let edge = self.edge.clone();
+        background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -351,14 +357,13 @@ fn edge(
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-    let sessions = Arc::new(BrowserSessions::new(Instant::now()));
-    let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
+    let Auth { session_idle: idle_max, session_max: age_max, .. } = config.auth;
+    let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes { idle_max, age_max }));
     let is_workspace_host = {
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
     };
-    let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
-    let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
+    let SignInParts { sign_in, provider } = sign_in::parts(config, &site, &sessions, is_workspace_host)?;
     let own = site.cookies();
     let forwarder = Forwarder {
         upstreams: upstreams.clone(),
@@ -378,6 +383,9 @@ fn edge(
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
         identities: Identities::new(sessions),
+        users: Cache::new(),
+        groups_age_max: age_max,
+        provider,
         workspaces: Cache::new(),
         public_ports: PublicPorts::default(),
         living: Living::default(),

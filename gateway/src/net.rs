@@ -1,6 +1,8 @@
-//! Listeners and connections: bind, accept, TLS. Knows no HTTP.
+//! Listeners and connections: bind, accept, TLS; and, speaking HTTP as clients only, `fetch` for servers that the
+//! operator names and `acme` for certificates.
 
 pub mod acme;
+pub mod fetch;
 pub mod listen;
 pub mod stream;
 pub mod tls;

@@ -1,4 +1,4 @@
-//! The database: workspaces and tokens, in SQLite.
+//! The database: workspaces, tokens and users, in SQLite.
 //!
 //! One writer and several readers: SQLite allows one writer at a time, and a pool of one makes ours queue here, in order,
 //! instead of spinning inside SQLite. `gateway serve` and the commands open the same file from several processes; the
@@ -11,6 +11,7 @@ mod shares;
 mod sqlite;
 mod time;
 mod tokens;
+mod users;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -23,7 +24,9 @@ use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
-pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
+pub use model::{
+    Admission, BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
+};
 pub use time::{wall_clock, wall_clock_ms};
 
 /// A database, open. Clones share the connections.

@@ -1,6 +1,7 @@
 //! Every request's way through the edge, in one place and one order.
 
 mod recheck;
+mod sign_in;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -28,8 +29,9 @@ use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::websocket::{BadUpgrade, upgrade_asked};
 use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
-use crate::auth::principal::Principal;
+use crate::auth::principal::{Principal, Standing};
 use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
@@ -52,6 +54,12 @@ pub struct Edge {
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
     pub(crate) identities: Identities,
+    /// What is known of users: who is disabled, and their groups.
+    pub(crate) users: Cache<UserName, Standing>,
+    /// How long groups count after the sign-in that brought them.
+    pub(crate) groups_age_max: Duration,
+    /// Who signs users in; `None` in dev mode.
+    pub(crate) provider: Option<Provider>,
     pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
@@ -164,7 +172,7 @@ impl Edge {
         let (parts, body) = request.into_parts();
         guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
         let Some(address) = self.address(&parts, origin)? else {
-            return self.public(&parts).await;
+            return self.public(&parts, body, origin).await;
         };
         let now = Instant::now();
         if path::is_reserved(parts.uri.path()) {
@@ -297,8 +305,16 @@ impl Edge {
                 TokenSubject::Agent { .. } => None,
             }))
         };
-        let found = self.identities.principal(offered, at, now, load).await;
-        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+        let busy = |Unavailable| Failure::Overloaded { limit: "store" };
+        let Some(principal) = self.identities.principal(offered, at, now, load).await.map_err(busy)? else {
+            return Ok(None);
+        };
+        let standing = async || self.store.standing(&principal.user).await.map(Some);
+        let standing = self.users.get(&principal.user, now, standing).await.map_err(busy)?.unwrap_or_default();
+        if standing.is_disabled {
+            self.sign_in.end_sessions_of(&principal);
+        }
+        Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
     }
 
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
@@ -332,16 +348,21 @@ impl Edge {
         }
     }
 
-    async fn public(&self, parts: &Parts) -> Result<Response<ResponseBody>, Refusal> {
-        let now = Instant::now();
-        if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
+    async fn public(&self, parts: &Parts, body: Incoming, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+        if let Some(response) = self.sign_in_page(parts, body, origin).await {
             return Ok(response.map(ResponseBody::from));
         }
+        let now = Instant::now();
         let offered = Offered::read(&parts.headers, self.site.cookies());
         let principal = self.principal(&offered, At::Public, now).await?;
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = ui::answer(pages, parts, principal.as_ref()).await;
-        Ok(page?.map(ResponseBody::from))
+        let page = match ui::answer(pages, parts, principal.as_ref()).await {
+            Err(Failure::SignInRequired) => {
+                self.sign_in.begin_public(Visit::from(parts)).ok_or(Failure::SignInRequired)?
+            }
+            answer => answer?,
+        };
+        Ok(page.map(ResponseBody::from))
     }
 }
 
