@@ -43,6 +43,8 @@ pub mod respond;
 pub mod rewrite;
 /// WebSocket upgrades over HTTP/1.1 and HTTP/2, other upgrades, and the origin check they share with unsafe methods.
 pub mod websocket;
+/// The zone, for programs that know the public address only.
+pub mod zone;
 
 // The shells: what has tasks, sockets and clocks.
 
@@ -55,6 +57,7 @@ pub(crate) mod living;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
+mod tcp;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;
