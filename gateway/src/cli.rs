@@ -2,6 +2,7 @@
 
 mod config;
 mod console;
+pub mod credentials;
 pub mod files;
 mod table;
 mod token;
