@@ -1,5 +1,6 @@
-//! Listeners and connections: bind, accept, TLS. Knows no HTTP.
+//! Listeners and connections: bind, accept, TLS; and the dialing of the command line. Knows no HTTP.
 
+pub mod dial;
 pub mod listen;
 pub mod stream;
 pub mod tls;

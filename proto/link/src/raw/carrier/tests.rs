@@ -136,7 +136,8 @@ async fn after(messages: Vec<Message>) -> Result<Copied, Broken> {
     });
     for message in messages {
         Pin::new(&mut socket).start_send(message).expect("sent");
-        poll_fn(|context| Pin::new(&mut socket).poll_flush(context)).await.expect("flushed");
+        // One that is too long is not read to its end.
+        soon(poll_fn(|context| Pin::new(&mut socket).poll_flush(context))).await.ok();
     }
     let ended = soon(tasks.join_next()).await.expect("a task").expect("no panic");
     let said = soon(poll_fn(|context| Pin::new(&mut socket).poll_next(context))).await;
