@@ -165,7 +165,7 @@ async fn share_opens_one_port_and_cuts_it_when_it_is_taken_back() {
 #[tokio::test]
 async fn stalled_stream_is_cut_too() {
     let world = World::start().await;
-    let app = RawApp::start(|mut raw| async move { while raw.try_send([0; 65_536]).await.is_ok() {} }).await;
+    let app = RawApp::start(|mut raw| async move { while raw.try_send(vec![0; 65_536]).await.is_ok() {} }).await;
     let user = world.open(app.port).await;
     soon(async {
         while world.session().stats().queued_bytes == 0 && world.session().in_flight() == 0 {

@@ -108,7 +108,8 @@ async fn local_program_that_closes_without_hearing_the_answer_resets_the_apps_co
     let ended = user.abandon();
     // Its end of the sending direction is heard first, and is a good one.
     assert_eq!(within_a_second(at_app.some()).await, b"");
-    let answering = async { while at_app.try_send([0; 65_536]).await.is_ok() {} };
+    let much = vec![0; 65_536];
+    let answering = async { while at_app.try_send(&much).await.is_ok() {} };
     within_a_second(answering).await;
     let ended = soon(ended).await;
     assert!(matches!(ended, Err(Broken::Here(_))), "{ended:?}");

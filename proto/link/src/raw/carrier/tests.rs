@@ -139,10 +139,16 @@ async fn after(messages: Vec<Message>) -> Result<Copied, Broken> {
         // One that is too long is not read to its end.
         soon(poll_fn(|context| Pin::new(&mut socket).poll_flush(context))).await.ok();
     }
-    let ended = soon(tasks.join_next()).await.expect("a task").expect("no panic");
-    let said = soon(poll_fn(|context| Pin::new(&mut socket).poll_next(context))).await;
-    assert!(matches!(said, Some(Ok(Message::Close(_)))) || said.is_none_or(|said| said.is_err()));
-    ended
+    let reading = async {
+        // Pings were answered; then it is closed.
+        while let Some(Ok(said)) = poll_fn(|context| Pin::new(&mut socket).poll_next(context)).await {
+            assert!(matches!(said, Message::Close(_) | Message::Pong(_)), "{said:?}");
+        }
+        poll_fn(|context| Pin::new(&mut socket).poll_flush(context)).await.ok();
+        drop(socket);
+    };
+    let (ended, ()) = soon(async { tokio::join!(tasks.join_next(), reading) }).await;
+    ended.expect("a task").expect("no panic")
 }
 
 #[tokio::test]
