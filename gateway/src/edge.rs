@@ -12,6 +12,7 @@
 //!    5. cookies, headers, forwarded, rewrite   the head as the app gets it: ours taken out, hop-by-hop taken out,
 //!                  clean forwarding fields put in, Host as the port's setting says
 //!    6. websocket  an upgrade, or an extended CONNECT turned into one
+//!       raw TCP, for programs with a token, leaves here: tcp
 //!       the channel, the app, its answer       (the shells)         no  -> port_closed, open_timeout, session_lost, ...
 //!    7. headers, cookies, rewrite              the head as the user gets it
 //!  respond         every failure above becomes one page or one problem document

@@ -9,8 +9,9 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,19 +45,24 @@ impl Drop for World {
 
 impl World {
     async fn start(test: &str) -> Self {
+        Self::start_with(test, |_, _| {}).await
+    }
+
+    async fn start_with(test: &str, change: impl FnOnce(&mut Config, &Path)) -> Self {
+        let folder = std::env::temp_dir().join(format!("gateway-forward-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
         let mut config = Config::default();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         (config.listen.public, config.listen.agents, config.listen.admin) = (any, any, None);
         config.public_url = config.public_url.with_port(0);
         config.store.url = StoreUrl::SqliteMemory;
+        change(&mut config, &folder);
         let app = App::bind(config).await.expect("the gateway starts");
         let (store, registry) = (app.store().clone(), app.registry().clone());
         let addresses = app.addresses().expect("bound");
         let (name, owner) = ("one".parse().unwrap(), "dev".parse().unwrap());
         let agent_token = store.create_agent_token(&name, &owner, wall_clock()).await.expect("a token");
         let user_token = store.create_user_token(&owner, wall_clock()).await.expect("a token");
-        let folder = std::env::temp_dir().join(format!("gateway-forward-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("token"), user_token.token.reveal()).unwrap();
         let options = Options {
             gateway: Gateway::parse(&format!("http://{}", addresses.agents), None).expect("a URL"),
@@ -84,11 +90,16 @@ impl World {
 
     /// Starts the program with the token's file, and no home to find anything else in.
     fn gateway(&self, words: &[&str]) -> Child {
+        self.gateway_with(words, &[])
+    }
+
+    fn gateway_with(&self, words: &[&str], more: &[(&str, String)]) -> Child {
         Command::new(env!("CARGO_BIN_EXE_gateway"))
             .args(words)
             .env_clear()
             .env("GATEWAY_URL", format!("http://localhost:{}", self.public.port()))
             .env("GATEWAY_TOKEN_FILE", self.folder.join("token"))
+            .envs(more.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -262,4 +273,75 @@ async fn local_program_sees_a_reset_when_there_is_no_stream() {
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = soon(said.next_line()).await.unwrap().expect("a line");
     assert!(line.starts_with("warning: whoever reaches 0.0.0.0:"), "{line}");
+}
+
+/// Runs `forward --stdio` against the app that says everything backwards; returns its status, output and errors.
+async fn backwards_through(world: &World, port: u16, more: &[(&str, String)]) -> (Option<i32>, String, String) {
+    let mut child = world.gateway_with(&["forward", "--stdio", "one", &port.to_string()], more);
+    child.stdin.take().unwrap().write_all(b"abc").await.ok();
+    let output = soon(child.wait_with_output()).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn over_tls_the_certificate_of_the_workspaces_host_is_checked() {
+    let (port, _app) = backwards().await;
+    let (other_port, _other) = backwards().await;
+    let world = World::start_with("tls", |config, folder| {
+        let names = vec!["localhost".to_owned(), format!("{port}-one.localhost")];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let variables = BTreeMap::from([
+            ("GATEWAY_TLS__PUBLIC__CERT".to_owned(), cert.display().to_string()),
+            ("GATEWAY_TLS__PUBLIC__KEY".to_owned(), key.display().to_string()),
+        ]);
+        let loaded = Config::load(None, &variables).expect("a configuration");
+        (config.tls, config.public_url) = (loaded.tls, loaded.public_url.with_port(0));
+    })
+    .await;
+    let url = ("GATEWAY_URL", format!("https://localhost:{}", world.public.port()));
+    let trust = ("GATEWAY_CA_FILE", world.folder.join("cert.pem").display().to_string());
+    let done = backwards_through(&world, port, &[url.clone(), trust.clone()]).await;
+    assert_eq!(done, (Some(0), "cba".to_owned(), String::new()));
+    // The public host's own certificate is not enough for another host.
+    let (status, _, said) = backwards_through(&world, other_port, &[url.clone(), trust]).await;
+    assert_eq!(status, Some(1));
+    assert!(said.contains(&format!("the TLS handshake for {other_port}-one.localhost failed")), "{said}");
+    let (status, _, said) = backwards_through(&world, port, &[url]).await;
+    assert_eq!(status, Some(1));
+    assert!(said.starts_with("the gateway is not reached: the TLS handshake for localhost failed: "), "{said}");
+}
+
+#[tokio::test]
+async fn proxy_of_the_environment_leads_to_the_gateway() {
+    let (port, _app) = backwards().await;
+    let world = World::start("proxy").await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let asked = format!("CONNECT localhost:{} HTTP/1.1\r\n", world.public.port());
+    let gateway = world.public;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        for _ in 0..2 {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(near.read_u8().await.unwrap());
+            }
+            assert!(head.starts_with(asked.as_bytes()), "{}", String::from_utf8_lossy(&head));
+            near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut far = TcpStream::connect(gateway).await.unwrap();
+            tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
+        }
+    });
+    let through = [("HTTP_PROXY", format!("http://{proxy}"))];
+    assert_eq!(backwards_through(&world, port, &through).await, (Some(0), "cba".to_owned(), String::new()));
+    soon(tasks.join_next()).await.expect("a task").expect("both connections went through it");
+    let nowhere = [("HTTP_PROXY", "http://127.0.0.1:1".to_owned())];
+    let (status, _, said) = backwards_through(&world, port, &nowhere).await;
+    assert_eq!(status, Some(1));
+    assert!(said.starts_with("the gateway is not reached: the proxy http://127.0.0.1:1: cannot be reached"), "{said}");
 }

@@ -92,7 +92,7 @@ impl Dialer {
         ca_file: Option<&Path>,
         environment: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, DialError> {
-        let is_https = gateway.scheme() == crate::model::Scheme::Https;
+        let is_https = gateway.scheme().as_str() == "https";
         let host = gateway.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let uri: Uri = gateway.to_string().parse().map_err(|_| DialError::Name(host.clone()))?;
         let proxy = proxy::choose(&uri, environment)?;

@@ -143,6 +143,32 @@ async fn revoked_token_cuts_a_stream_with_its_reason() {
 }
 
 #[tokio::test]
+async fn every_one_of_a_hundred_revocations_cuts_in_time() {
+    let world = World::start().await;
+    let app = echo().await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let token = world.token_of("dev").await;
+        let mut user = world.open_as(&token, app.port).await;
+        let newest = world.gateway.store.list_tokens().await.unwrap().pop().unwrap().id;
+        let store = world.gateway.store.clone();
+        // At all moments of a look's interval.
+        let wait = Duration::from_millis(newest.to_string().bytes().map(u64::from).sum::<u64>() * 37 % 3_000);
+        waiting.spawn(async move {
+            tokio::time::sleep(wait).await;
+            let began = Instant::now();
+            assert!(store.revoke_token(newest, wall_clock()).await.unwrap());
+            assert_eq!(user.closed().await, (code::ACCESS_ENDED, "sign_in_required".to_owned()));
+            began.elapsed()
+        });
+    }
+    let took = soon(waiting.join_all()).await;
+    let longest = took.iter().max().expect("a hundred");
+    assert!(*longest < CUT_WITHIN, "{longest:?}");
+    world.gateway.assert_empty().await;
+}
+
+#[tokio::test]
 async fn share_opens_one_port_and_cuts_it_when_it_is_taken_back() {
     let world = World::start().await;
     let app = echo().await;
