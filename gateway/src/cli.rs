@@ -2,9 +2,13 @@
 
 mod config;
 mod console;
+pub mod credentials;
 pub mod files;
+mod forward;
+mod ssh;
 mod table;
 mod token;
+mod tunnel;
 mod user;
 mod workspace;
 
@@ -22,6 +26,8 @@ use crate::store::TokenId;
 
 pub use config::run_config;
 pub use console::Console;
+pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
+pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
 pub use token::run_token;
 pub use user::run_user;
 pub use workspace::run_workspace;
@@ -65,6 +71,8 @@ Examples:
   gateway config check                          all problems of the configuration at once
   gateway token create --workspace my-app       a token for the agent of a workspace
   gateway workspace share my-app 3000 --with signed-in
+  gateway forward my-app 5432                   its port 5432 on this machine
+  gateway ssh my-app                            a shell in it
   gateway user disable ann                      lets somebody in no more
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
@@ -145,6 +153,12 @@ pub enum Command {
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// Bring ports of a workspace to this machine.
+    Forward(ForwardArgs),
+    /// Log in to a workspace with SSH.
+    Ssh(SshArgs),
+    /// Let plain ssh, scp, rsync and editors find workspaces.
+    SshConfig(SshConfigArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -356,7 +370,13 @@ impl Command {
             Self::Serve(args) => {
                 (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
             }
-            Self::Config(_) | Self::Token(_) | Self::Workspace(_) | Self::User(_) => (None, None, None),
+            Self::Config(_)
+            | Self::Token(_)
+            | Self::Workspace(_)
+            | Self::User(_)
+            | Self::Forward(_)
+            | Self::Ssh(_)
+            | Self::SshConfig(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

@@ -25,7 +25,7 @@ pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use value::{BadOrigin, BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";

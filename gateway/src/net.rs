@@ -1,7 +1,8 @@
-//! Listeners and connections: bind, accept, TLS; and, speaking HTTP as clients only, `fetch` for servers that the
-//! operator names and `acme` for certificates.
+//! Listeners and connections: bind, accept, TLS; the dialing of the command line; and, speaking HTTP as clients only, `fetch`
+//! for servers that the operator names and `acme` for certificates.
 
 pub mod acme;
+pub mod dial;
 pub mod fetch;
 pub mod listen;
 pub mod stream;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the release programs together with real parts: browsers, VS Code, Vite, gRPC stacks, file servers, load balancers, proxies,
-# an identity provider.
+# Runs the release programs together with real parts: browsers, VS Code, Vite, gRPC stacks, OpenSSH, file servers, load balancers,
+# proxies, authorities, an identity provider.
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
