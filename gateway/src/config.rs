@@ -11,6 +11,7 @@ mod sections;
 mod source;
 mod value;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -82,8 +83,17 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Authorities whose client certificates are required; only for agents.
-    pub client_ca: Option<PathBuf>,
+    /// Authorities whose client certificates count; only for agents.
+    pub client_ca: Option<ClientCa>,
+}
+
+/// The authorities of client certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCa {
+    /// Their certificates.
+    pub file: PathBuf,
+    /// Who shows no certificate gets no connection.
+    pub required: bool,
 }
 
 /// The database.
@@ -210,7 +220,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveRow {
     /// The dotted key.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value as the file would spell it; a mask for secrets; `None` when the key has no value.
     pub value: Option<String>,
     /// Where the value came from.

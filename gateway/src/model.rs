@@ -4,6 +4,7 @@
 //! re-checks (design, section 2.3).
 
 mod share;
+mod template;
 mod time;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use http::Uri;
 use thiserror::Error;
 
 pub use share::{Audience, BadAudience, Share};
+pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::UnixSeconds;
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.

@@ -216,7 +216,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
     let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
     let values =
-        |config: &Config| config.effective().iter().map(|row| (row.key, row.value.clone())).collect::<Vec<_>>();
+        |config: &Config| config.effective().iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>();
     assert_eq!(values(&before), values(&after));
 
     let rows: serde_json::Value =
