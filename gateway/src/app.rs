@@ -31,10 +31,13 @@ use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::model::{Scheme, UserName};
+use crate::net::fetch::FetchSetupError;
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
 use crate::sessions::admission::Admission;
+use crate::sessions::identity::Identities;
+use crate::sessions::leases;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock_ms};
@@ -61,6 +64,9 @@ pub enum StartError {
     /// The store cannot be used.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
+    /// Issuers of agents' credentials cannot be asked.
+    #[error("auth.agents: {0}")]
+    Issuers(#[from] FetchSetupError),
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),
@@ -84,6 +90,7 @@ pub struct App {
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
+    identities: Arc<Identities>,
     admin: Arc<Admin>,
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
@@ -142,7 +149,8 @@ impl App {
         };
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
-        let agents = AgentService::new(store.clone(), admission, rate, config.timeouts.clone(), closed.clone());
+        let identities = Arc::new(Identities::new(store.clone(), &config.auth.agents)?);
+        let agents = AgentService::new(identities.clone(), admission, rate, config.timeouts.clone(), closed.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),
@@ -151,7 +159,20 @@ impl App {
             drain: drain.clone(),
         });
         let certificates = public_tls.into_iter().chain(agents_tls).collect();
-        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, closed, listeners, certificates })
+        Ok(Self {
+            config,
+            edge,
+            agents,
+            identities,
+            admin,
+            upstreams,
+            registry,
+            store,
+            drain,
+            closed,
+            listeners,
+            certificates,
+        })
     }
 
     /// Returns where it listens.
@@ -207,6 +228,7 @@ impl App {
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
+        background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }

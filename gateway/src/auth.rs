@@ -7,7 +7,7 @@
 pub mod browser;
 pub mod cache;
 pub mod cookie;
-mod expiring;
+pub(crate) mod expiring;
 pub mod issuer;
 pub mod jwt;
 pub mod keys;

@@ -4,6 +4,7 @@
 //! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
+mod agents;
 mod check;
 mod problem;
 mod reader;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use crate::model::Zone;
 
+pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
@@ -103,11 +105,13 @@ pub struct StoreConfig {
     pub url: StoreUrl,
 }
 
-/// How users sign in.
+/// How users sign in, and agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// The way (`auth.mode`).
     pub mode: AuthMode,
+    /// How agents prove who they are (`auth.agents.*`).
+    pub agents: AgentAuth,
 }
 
 /// Log output.

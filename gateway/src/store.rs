@@ -11,6 +11,7 @@ mod shares;
 mod sqlite;
 mod time;
 mod tokens;
+mod uses;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use crate::model::WorkspaceName;
 
 pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
 pub use time::{wall_clock, wall_clock_ms};
+pub use uses::{Spent, TokenUse, UsedToken};
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

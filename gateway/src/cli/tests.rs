@@ -207,7 +207,12 @@ async fn config_check_is_quiet_and_kind() {
 async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     let site = Site::new(
         "show",
-        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n",
+        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n\
+        [[auth.agents.ci]]\nissuer = 'https://ci.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'a-{job}'\nowner = 'o'\nclaims.'a.b' = 'c'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'b'\nowner = 'o'\nclaims.d = 'e'\n\
+        [[auth.agents.ci]]\nissuer = 'https://other.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'c'\nowner = 'o'\nclaims.f = 'g'\n",
     );
     let shown = site.run(&["config", "show"], false).await.out;
     assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");

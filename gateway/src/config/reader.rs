@@ -34,13 +34,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(layers: Layers) -> Self {
-        Self {
-            layers,
-            places: BTreeMap::new(),
-            unsound: BTreeSet::new(),
-            lists: BTreeSet::new(),
-            rows: Vec::new(),
-        }
+        Self { layers, places: BTreeMap::new(), unsound: BTreeSet::new(), lists: BTreeSet::new(), rows: Vec::new() }
     }
 
     /// Reads a key that always has a value.
@@ -106,6 +100,11 @@ impl Reader {
         (0..count).filter_map(|index| read(self, &format!("{key}[{index}]"))).collect()
     }
 
+    /// Tells whether the file has no entry in a list.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        self.layers.lists.get(key).is_none_or(|list| list.tables == 0)
+    }
+
     /// Reads a table whose keys are not ours to name. Returns them with their values, in the order of their names.
     pub(super) fn table(&mut self, key: &str) -> Vec<(String, String)> {
         let inside = |name: &String| name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
@@ -129,7 +128,8 @@ impl Reader {
     pub(super) fn object(&mut self, key: impl Into<Key>, wrong: impl Into<String>) {
         let key = key.into();
         self.unsound.insert(key.clone());
-        let place = self.places.get(&*key).or_else(|| self.layers.entries.get(&*key)).cloned();
+        let of_list = || self.layers.lists.get(&*key).map(|list| &list.place);
+        let place = self.places.get(&*key).or_else(|| self.layers.entries.get(&*key)).or_else(of_list).cloned();
         let mut problem = Problem::of_key(place.unwrap_or(Place::Default), key.clone(), wrong);
         let shown = self.rows.iter().find(|row| row.key == key).and_then(|row| row.value.as_deref());
         let raw = self.layers.values.get(&*key).map(|raw| raw.text.as_str());

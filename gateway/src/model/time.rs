@@ -4,9 +4,6 @@ use std::fmt;
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// Days from 0000-03-01 to 1970-01-01.
-const EPOCH_DAYS: i64 = 719_468;
-
 /// Whole seconds since 1970-01-01T00:00:00Z. Displays as RFC 3339 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnixSeconds(i64);
@@ -23,32 +20,6 @@ impl UnixSeconds {
     pub const fn get(self) -> i64 {
         self.0
     }
-
-    /// Returns the time of a date and a time of day in UTC, as certificates write them. `None` for what no calendar has.
-    #[must_use]
-    pub fn of_date([year, month, day]: [i64; 3], [hour, minute, second]: [i64; 3]) -> Option<Self> {
-        let is_time = (0..24).contains(&hour) && (0..60).contains(&minute) && (0..60).contains(&second);
-        if !is_time || !(0..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-            return None;
-        }
-        let days = days_to_date(year, month, day);
-        // A day that the month does not have is a day of the next one.
-        let exists = civil_date(days) == (year, month, day);
-        exists.then_some(Self(days * DAY_SECONDS + hour * 3600 + minute * 60 + second))
-    }
-
-    /// Returns the time so many seconds later.
-    #[must_use]
-    pub const fn after(self, seconds: i64) -> Self {
-        Self(self.0.saturating_add(seconds))
-    }
-}
-
-/// Counts the days from 1970-01-01 to a date in the Gregorian calendar; the inverse of [`civil_date`].
-fn days_to_date(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - EPOCH_DAYS
 }
 
 impl fmt::Display for UnixSeconds {
@@ -64,6 +35,8 @@ impl fmt::Display for UnixSeconds {
 ///
 /// Years are counted from March, so that the leap day is the last of its year; 400 such years always have 146097 days.
 fn civil_date(day: i64) -> (i64, i64, i64) {
+    /// Days from 0000-03-01 to 1970-01-01.
+    const EPOCH_DAYS: i64 = 719_468;
     const ERA_DAYS: i64 = 146_097;
     let day = day + EPOCH_DAYS;
     let (era, day) = (day.div_euclid(ERA_DAYS), day.rem_euclid(ERA_DAYS));
@@ -108,29 +81,5 @@ mod tests {
             before = date;
         }
         assert_eq!(before, (2369, 12, 31));
-    }
-
-    #[test]
-    fn dates_read_back_and_those_of_no_calendar_are_refused() {
-        for day in (-719_000..2_900_000).step_by(37) {
-            let (year, month, date) = civil_date(day);
-            let time = UnixSeconds::of_date([year, month, date], [23, 59, 59]);
-            assert_eq!(time, Some(UnixSeconds::new(day * DAY_SECONDS + DAY_SECONDS - 1)), "{year} {month} {date}");
-        }
-        assert_eq!(UnixSeconds::of_date([1970, 1, 1], [0, 0, 0]), Some(UnixSeconds::new(0)));
-        assert!(UnixSeconds::of_date([2024, 2, 29], [0, 0, 0]).is_some());
-        for (date, time) in [
-            ([2023, 2, 29], [0, 0, 0]),
-            ([2024, 4, 31], [0, 0, 0]),
-            ([2024, 13, 1], [0, 0, 0]),
-            ([2024, 0, 1], [0, 0, 0]),
-            ([2024, 1, 0], [0, 0, 0]),
-            ([2024, 1, 1], [24, 0, 0]),
-            ([2024, 1, 1], [0, 60, 0]),
-            ([2024, 1, 1], [0, 0, 60]),
-            ([10_000, 1, 1], [0, 0, 0]),
-        ] {
-            assert_eq!(UnixSeconds::of_date(date, time), None, "{date:?} {time:?}");
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! TLS has verified the chain before anything is read here, so this only has to find the fields of RFC 5280. What it does
 //! not understand it refuses: a certificate that two readers could read in two ways names nobody.
 
+mod date;
 mod der;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -163,7 +164,7 @@ fn time((tag, text): (Tag, &[u8])) -> Option<UnixSeconds> {
     if digits.len() % 2 != 0 {
         return None;
     }
-    UnixSeconds::of_date([year, month, day], [hour, minute, second])
+    date::seconds([year, month, day], [hour, minute, second])
 }
 
 fn number(digits: &[u8]) -> i64 {

@@ -38,6 +38,7 @@ pub(super) static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
     vec![
         migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql")),
         migration(2, "shares", include_str!("../../migrations/sqlite/0002_shares.sql")),
+        migration(5, "uses of tokens", include_str!("../../migrations/sqlite/0005_agent_token_uses.sql")),
     ]
 });
 
