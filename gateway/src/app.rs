@@ -36,7 +36,7 @@ use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Plac
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
 use crate::sessions::admission::Admission;
-use crate::sessions::identity::Identities;
+use crate::sessions::identity::AgentIdentities;
 use crate::sessions::leases;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
@@ -90,7 +90,7 @@ pub struct App {
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
-    identities: Arc<Identities>,
+    identities: Arc<AgentIdentities>,
     admin: Arc<Admin>,
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
@@ -149,7 +149,7 @@ impl App {
         };
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
-        let identities = Arc::new(Identities::new(store.clone(), &config.auth.agents)?);
+        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, config.timeouts.clone(), closed.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),

@@ -155,11 +155,12 @@ impl Reader {
 
     /// Ends the reading: what nobody asked for is unknown.
     pub(super) fn finish(mut self) -> Result<Vec<EffectiveRow>, BadConfig> {
-        let known: Vec<&str> = self.places.keys().map(|key| &**key).collect();
         let mut problems = std::mem::take(&mut self.layers.problems);
+        let known: Vec<&str> = self.places.keys().map(|key| &**key).collect();
+        let is_unknown_list = |key: &str| self.layers.lists.contains_key(key) && !self.lists.contains(key);
         for (key, raw) in &self.layers.values {
             // One message is enough for a list that nobody asked for, which is told below.
-            if !known.contains(&key.as_str()) && !is_in_list(key, |list| !self.lists.contains(list)) {
+            if !known.contains(&key.as_str()) && !is_in_list(key, is_unknown_list) {
                 problems.push(match self.lists.contains(key.as_str()) {
                     true => Problem::of_key(raw.place.clone(), show_key(key), format!("is a list: write [[{key}]]")),
                     false => unknown(key, &raw.place, &known),
@@ -169,7 +170,7 @@ impl Reader {
         for (key, list) in &self.layers.lists {
             if known.contains(&key.as_str()) {
                 problems.push(Problem::of_key(list.place.clone(), show_key(key), "is a list, and takes one value"));
-            } else if !self.lists.contains(key.as_str()) && !is_in_list(key, |outer| !self.lists.contains(outer)) {
+            } else if is_unknown_list(key) && !is_in_list(key, is_unknown_list) {
                 problems.push(unknown(key, &list.place, &known));
             }
         }

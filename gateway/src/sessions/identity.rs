@@ -61,14 +61,14 @@ struct Once {
 
 /// Tells who agents are.
 #[derive(Debug)]
-pub struct Identities {
+pub struct AgentIdentities {
     store: Store,
     uri_prefix: Box<str>,
     clusters: Vec<Cluster>,
     ci: Vec<CiSystem>,
 }
 
-impl Identities {
+impl AgentIdentities {
     /// Makes it from what the operator decided. Nobody is asked yet: an issuer that cannot be reached is no reason not to
     /// start.
     ///

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tunnel_proto::reason::Reason;
 
-use super::identity::{Identities, Refusal};
+use super::identity::{AgentIdentities, Refusal};
 use super::registry::{Credential, Due, LiveSession, Registry, Review};
 use crate::store::wall_clock;
 
@@ -22,7 +22,7 @@ const QUESTIONS_MAX: usize = 512;
 
 /// Looks after what sessions live on, until `stop`. No issuer that does not answer keeps it from the others, or ends
 /// anything.
-pub async fn watch(registry: Arc<Registry>, identities: Arc<Identities>, stop: CancellationToken) {
+pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut questions = JoinSet::new();
@@ -49,7 +49,7 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<Identities>, stop: C
     }
 }
 
-async fn ask(identities: &Identities, session: &LiveSession, review: &Review) {
+async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Review) {
     match identities.review(review).await {
         // A cluster that does not answer ends nothing that is under way (design, section 7).
         Ok(()) | Err(Refusal::Unavailable(_) | Refusal::Busy) => {}

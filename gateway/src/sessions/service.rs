@@ -21,7 +21,7 @@ use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
 use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down};
-use super::identity::{Identities, Identity, Shown};
+use super::identity::{AgentIdentities, Identity, Shown};
 use super::pacer::{Busy, Pacer};
 use crate::config::Timeouts;
 use crate::net::listen::Connection;
@@ -38,7 +38,7 @@ use self::reflection::Reflection;
 /// The agents' side of the gateway.
 #[derive(Debug)]
 pub struct AgentService {
-    identities: Arc<Identities>,
+    identities: Arc<AgentIdentities>,
     admission: Admission,
     pacer: Pacer,
     timeouts: Timeouts,
@@ -56,7 +56,7 @@ impl AgentService {
     /// Makes the service. Connections without a session end with `closed`.
     #[must_use]
     pub fn new(
-        identities: Arc<Identities>,
+        identities: Arc<AgentIdentities>,
         admission: Admission,
         sessions_per_second: u32,
         timeouts: Timeouts,

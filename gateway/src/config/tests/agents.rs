@@ -55,8 +55,24 @@ fn mistakes_inside_lists_are_told_at_once_with_their_lines() {
         [[auth.agents.kubernetes.rules]]\nnamespace = 'A'\nworkspace = '{node}'\n\
         [[auth.agents.kubernetes]]\nissuer = 'k'\napi_server = 'https://10.0.0.1'\n\
         [[auth.agents.ci]]\n[[auth.agents.ci.rules]]\nworkspace = '{a}-{b}'\nowner = 'a b'\ncreate = 'yes'\n\
-        [[auth.agents.vm]]\nx = 1\n[zone]\n";
-    insta::assert_snapshot!(problems("in-lists", text, &[]).join("\n"));
+        [[auth.agents.vm]]\nx = 1\n";
+    insta::assert_snapshot!(problems("in-lists", text, &[]).join("\n"), @r#"
+    :4: auth.agents.kubernetes[0].api_server = "http://10.0.0.1": the scheme must be https; http is for localhost, 127.0.0.1 and [::1] only; accepted: an https URL; http for this machine only
+    :5: auth.agents.kubernetes[0].recheck = "2m": must be from 1s to 1m
+    :7: auth.agents.kubernetes[0].rules[0].namespace = "A": not the name of a namespace; accepted: the name of a namespace, or the beginning of some and a star such as `ws-*`
+    :6: auth.agents.kubernetes[0].rules[0].service_account: is missing; accepted: 1 to 512 printable ASCII characters without spaces
+    :8: auth.agents.kubernetes[0].rules[0].workspace = "{node}": {node} is no placeholder; there are {namespace}, {pod}, {service_account}
+    :11: auth.agents.kubernetes[1].api_server = "https://10.0.0.1": needs token_file beside it: who asks has to say who
+    :9: auth.agents.kubernetes[1]: needs rules: without any ([[…kubernetes.rules]]), no token would fit
+    :12: auth.agents.ci[0].issuer: is missing; accepted: an https URL; http for this machine only
+    :14: auth.agents.ci[0].rules[0].workspace = "{a}-{b}": between two placeholders there must be exactly one `--`, so that no two credentials give the same name; accepted: a name with placeholders such as `{pod}` or `ci-{project_path}--{job_id}`
+    :15: auth.agents.ci[0].rules[0].owner = "a b": a user name has 1 to 128 printable ASCII characters and no spaces; accepted: the name of a user, or one with a placeholder such as `{user_login}`
+    :16: auth.agents.ci[0].rules[0].create = "yes": neither true nor false; accepted: `true` or `false`
+    :13: auth.agents.ci[0].rules[0]: needs claims: without any, every job of the issuer would fit
+    :1: auth.agents.kubernetes: the issuer "k" has two sections
+    :3: auth.agents.kubernetes[0].isuer: unknown key; did you mean auth.agents.kubernetes[0].issuer?
+    :17: auth.agents.vm: unknown key
+    "#);
 }
 
 #[test]
