@@ -168,12 +168,9 @@ async fn session_of_a_job_ends_when_its_time_is_up() {
     let mut agent = RawAgent::dial(&gateway, &token, by(7)).await;
     agent.welcome().await;
     loop {
-        match agent.heard().await.expect("it is told why") {
-            Body::Close { reason, detail } => {
-                assert_eq!(reason, tunnel_proto::reason::Reason::Revoked, "{detail}");
-                break;
-            }
-            _ => {}
+        if let Body::Close { reason, detail } = agent.heard().await.expect("it is told why") {
+            assert_eq!(reason, tunnel_proto::reason::Reason::Revoked, "{detail}");
+            break;
         }
     }
     assert_refused(refusal(&gateway, &token, 7).await, "credential_over", "back after the end");

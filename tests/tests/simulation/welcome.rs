@@ -111,7 +111,7 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         join: None,
         lanes: 1,
     };
-    let (workspace, lease) = ("well".parse().expect("a name"), crate::gateway::lease());
+    let (workspace, lease) = ("well".parse().expect("a name"), crate::gateway_host::lease());
     let candidate =
         Candidate { workspace, lease, peer: ([192, 168, 0, 99], 9).into(), via: tunnel_link::grpc::Via::Http2, hello };
     let admitted = gateway.admission.admit(candidate).map_err(|refused| refused.code)?;
