@@ -46,6 +46,8 @@ pub struct Config {
     pub auth: Auth,
     /// Log output (`log.*`).
     pub log: Log,
+    /// The audit log (`audit.*`).
+    pub audit: AuditLog,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).
@@ -107,6 +109,17 @@ pub struct Log {
     pub level: tracing::Level,
     /// The shape of a line (`log.format`).
     pub format: LogFormat,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    /// Its file; `None` writes to the program's log, with the target `audit`.
+    pub path: Option<PathBuf>,
+    /// A file that would grow beyond this is put aside first, in bytes.
+    pub rotate_bytes: u64,
+    /// Files put aside that are kept.
+    pub keep: u32,
 }
 
 /// How long to wait, per kind of wait. All are above zero.

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod lanes;
 pub mod pacer;
+pub mod recheck;
 pub mod registry;
 pub mod resume;
 pub mod service;

@@ -7,6 +7,7 @@
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
 mod model;
+mod rotate;
 mod shares;
 mod sqlite;
 mod time;
@@ -23,7 +24,13 @@ use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
-pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
+pub use model::{
+    BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
+    TokenSubject, Workspace, WorkspaceId,
+};
+pub use shares::Replaced;
+pub use tokens::TOKENS_LIVE_MAX;
+pub use workspaces::Listed;
 pub use time::{wall_clock, wall_clock_ms};
 
 /// A database, open. Clones share the connections.

@@ -4,6 +4,8 @@
 //! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
 //! time without use and after an absolute time, whichever comes first.
 
+mod list;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +33,8 @@ pub const HOST_SESSIONS_PER_PARENT_MAX: usize = 256;
 
 const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
 const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
+
+pub use list::{SessionName, SessionRow, session_name};
 
 /// All browser sessions of this replica. A look-up is one hash, one map read under a shared lock, and no allocation.
 #[derive(Debug)]

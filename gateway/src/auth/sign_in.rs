@@ -12,6 +12,7 @@
 //! Nothing here does I/O, and no code or cookie is ever logged.
 
 pub mod dev;
+pub mod event;
 pub mod link;
 mod page;
 pub mod path;
@@ -25,11 +26,12 @@ use http::header::{HeaderMap, HeaderName, ORIGIN, SET_COOKIE};
 use http::{Method, Request, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 
-use crate::auth::browser::BrowserSessions;
+use crate::auth::browser::{BrowserSessions, session_name};
 use crate::auth::cookie::{self, Found};
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::shape;
 use crate::auth::sign_in::dev::DevSignIn;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::sign_in::page::{Page, redirect};
 use crate::auth::sign_in::path::ReturnPath;
@@ -127,7 +129,7 @@ impl SignIn {
         let answer = match visit.uri.path() {
             SIGN_IN_PATH => self.sign_in(visit, now),
             AUTHORIZE_PATH => self.authorize(visit, now),
-            SIGN_OUT_PATH => self.sign_out(visit),
+            SIGN_OUT_PATH => self.sign_out(visit, now),
             _ => return None,
         };
         Some(answer.unwrap_or_else(|page| page.response(visit.headers)))
@@ -218,9 +220,12 @@ impl SignIn {
         };
         let id = Opaque::random()?;
         tracing::info!(%user, "signed in");
-        self.sessions.open_public(&id, user, now);
+        self.sessions.open_public(&id, user.clone(), now);
         let names = self.site.cookies();
-        redirect(StatusCode::SEE_OTHER, &location, names.set(names.session, &id, None))
+        let mut response = redirect(StatusCode::SEE_OTHER, &location, names.set(names.session, &id, None))?;
+        let session = session_name(&id.digest());
+        response.extensions_mut().insert(SignInEvent::SignedIn { user, how: "dev_link", session });
+        Ok(response)
     }
 
     fn after_sign_in(&self, uri: &Uri) -> String {
@@ -231,15 +236,20 @@ impl SignIn {
         }
     }
 
-    fn sign_out(&self, visit: Visit<'_>) -> Result<Response<Bytes>, Page> {
+    fn sign_out(&self, visit: Visit<'_>, now: Instant) -> Result<Response<Bytes>, Page> {
         if visit.method != Method::POST || !self.is_same_origin(visit.headers) {
             return Err(Page::BadRequest);
         }
         let names = self.site.cookies();
-        if let Found::One(id) = cookie::find(visit.headers, names.session) {
-            self.sessions.sign_out(&id.digest());
-        }
         let mut response = Page::SignedOut.response(visit.headers);
+        if let Found::One(id) = cookie::find(visit.headers, names.session) {
+            let id = id.digest();
+            if let Some(user) = self.sessions.public(&id, now) {
+                let event = SignInEvent::SignedOut { user, session: session_name(&id) };
+                response.extensions_mut().insert(event);
+            }
+            self.sessions.sign_out(&id);
+        }
         if let Some(cleared) = names.clear(names.session) {
             response.headers_mut().insert(SET_COOKIE, cleared);
         }
@@ -273,8 +283,16 @@ impl SignIn {
         host.bytes().all(plain) && (self.is_workspace_host)(host)
     }
 
+    /// Answers a visit to a page of the public host that only somebody who is signed in may see.
+    #[must_use]
+    pub fn ask(&self, visit: Visit<'_>, now: Instant) -> Response<Bytes> {
+        let page = require_visit(visit).and_then(|()| self.offer_link(now)).err().unwrap_or(Page::SignInNeeded);
+        page.response(visit.headers)
+    }
+
     /// Browsers name the origin of every `POST`; one that names none, or another, is refused.
-    fn is_same_origin(&self, headers: &HeaderMap) -> bool {
+    #[must_use]
+    pub fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         match headers.get(SEC_FETCH_SITE) {
             Some(site) => site == "same-origin",
             None => headers.get(ORIGIN).is_some_and(|origin| origin == self.site.public("").as_str()),

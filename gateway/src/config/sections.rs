@@ -14,7 +14,7 @@ use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
     StoreUrl, ZONE,
 };
-use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
+use super::{AuditLog, Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -116,6 +116,11 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        audit: AuditLog {
+            path: reader.take_optional("audit.path", &FILE_PATH),
+            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),

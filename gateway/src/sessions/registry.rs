@@ -33,8 +33,8 @@ pub struct LiveSession {
     pub generation: Generation,
     /// The workspace.
     pub workspace: WorkspaceName,
-    /// The token that it came with.
-    pub token: TokenId,
+    /// The token that its agent came with, last.
+    token: Mutex<TokenId>,
     /// The tunnel.
     pub tunnel: Session,
     /// What it takes to go on over another link.
@@ -122,6 +122,17 @@ impl LiveSession {
     /// The session goes on over a link from another address.
     pub fn moved(&self, peer: SocketAddr) {
         *self.peer.lock() = peer;
+    }
+
+    /// Returns the token that the agent came with, last.
+    #[must_use]
+    pub fn token(&self) -> TokenId {
+        *self.token.lock()
+    }
+
+    /// The agent came back with another token of its workspace: from here on, the session lives by that one.
+    pub fn lives_by(&self, token: TokenId) {
+        *self.token.lock() = token;
     }
 
     /// Returns whether the agent exposes a port.
@@ -236,7 +247,7 @@ impl Registry {
             rank: new.had.map_or(id, |had| had.min(id)),
             generation: Generation::new(number),
             workspace: new.workspace.clone(),
-            token: new.token,
+            token: Mutex::new(new.token),
             tunnel: new.tunnel,
             keys: new.keys,
             lanes: new.lanes,

@@ -21,8 +21,10 @@ use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down};
+use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
 use super::pacer::{Busy, Pacer};
+use super::resume::Place;
+use crate::audit::{Audit, Credential, Event, Record, Text};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Timeouts;
 use crate::model::WorkspaceName;
@@ -48,6 +50,7 @@ pub struct AgentService {
     /// No session is left that an agent could go on with.
     closed: CancellationToken,
     reflection: Reflection,
+    audit: Audit,
 }
 
 /// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
@@ -56,6 +59,7 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
 
 /// Whom a credential stands for.
+#[derive(Clone)]
 struct Identity {
     workspace: WorkspaceName,
     token: TokenId,
@@ -70,9 +74,10 @@ impl AgentService {
         sessions_per_second: u32,
         timeouts: Timeouts,
         closed: CancellationToken,
+        audit: Audit,
     ) -> Arc<Self> {
         let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
-        Arc::new(Self { store, admission, pacer, timeouts, closed, reflection: Reflection::new() })
+        Arc::new(Self { store, admission, pacer, timeouts, closed, reflection: Reflection::new(), audit })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -163,12 +168,21 @@ impl AgentService {
         peer: SocketAddr,
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        let identity = self.admit(request.headers()).await?;
+        let identity = self.admit(request.headers(), peer).await?;
         self.attach(identity, FrameReader::new(request.into_body().into()), peer, pace).await
     }
 
     /// Lets an agent in or turns it away, before it said anything but who it is.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
+    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Identity, Refused> {
+        let admitted = self.identify(headers).await;
+        if let Err(refused) = &admitted {
+            let event = Event::AgentRefused { workspace: None, reason: Text::new(&refused.message) };
+            self.audit.record(Record::new(event).from_peer(peer.ip()));
+        }
+        admitted
+    }
+
+    async fn identify(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
         // During a drain, agents may go on with what they have. Once there is nothing, a crowd is turned away for less.
         if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
             return Err(shutting_down());
@@ -178,6 +192,22 @@ impl AgentService {
 
     /// Shakes hands on a link, whatever carries it, and begins to serve it.
     async fn attach(
+        &self,
+        identity: Identity,
+        reader: FrameReader<Received>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Result<Response<grpc::Outgoing>, Refused> {
+        let attached = self.attach_as(identity.clone(), reader, peer, pace).await;
+        if let Err(refused) = &attached {
+            let reason = Text::new(&refused.message);
+            let event = Event::AgentRefused { workspace: Some(Text::of(&identity.workspace)), reason };
+            self.audit.record(identity.did(event, peer));
+        }
+        attached
+    }
+
+    async fn attach_as(
         &self,
         identity: Identity,
         mut reader: FrameReader<Received>,
@@ -190,10 +220,16 @@ impl AgentService {
             self.admission.takes_new()?;
             self.turn().await?;
         }
-        let Identity { workspace, token } = identity;
+        let Identity { workspace, token } = identity.clone();
         let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
-        self.admission.serve(admitted, reader);
+        self.audit.record(identity.did(connected(&admitted), peer));
+        let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
+        self.admission.serve_then(admitted, reader, move |reason| {
+            let (workspace, session) = (Text::of(&session.workspace), Text::of(session.id));
+            let event = Event::AgentEnded { workspace, session, reason: Text::of(reason) };
+            audit.record(identity.did(event, peer));
+        });
         Ok(response)
     }
 
@@ -250,6 +286,27 @@ impl AgentService {
             }
             Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
         }
+    }
+}
+
+impl Identity {
+    /// Makes a record of what this agent did.
+    fn did(&self, event: Event, peer: SocketAddr) -> Record {
+        Record::new(event).from_peer(peer.ip()).with(Credential::Token { id: Some(Text::of(self.token)) })
+    }
+}
+
+fn connected(admitted: &Admitted) -> Event {
+    let session = &admitted.claim.session;
+    Event::AgentConnected {
+        workspace: Text::of(&session.workspace),
+        session: Text::of(session.id),
+        how: match (admitted.claim.place(), &admitted.welcome.resumed) {
+            (Place::First | Place::Lane(_), Some(_)) => "resumed",
+            (Place::First, None) => "new",
+            (Place::Lane(_), None) => "lane",
+        },
+        agent_version: Text::new(&session.agent_version),
     }
 }
 
