@@ -1,5 +1,7 @@
 //! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
-//! file that knows every module.
+//! file, with what is below it, that knows every module.
+
+mod sign_in;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,15 +18,15 @@ use tunnel_proto::reason::Reason;
 
 use crate::admin::{self, Admin};
 use crate::api::{Api, ApiParts};
+use crate::app::sign_in::SignInParts;
 use crate::audit::{Audit, Event, Record, TokenIds, Writer};
-use crate::auth::browser::BrowserSessions;
+use crate::auth::browser::{BrowserSessions, Lifetimes};
 use crate::auth::cache::Cache;
 use crate::auth::request::Identities;
-use crate::auth::sign_in::SignIn;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::site::{BadPublicUrl, Site};
 use crate::auth::token::NoRandomness;
-use crate::config::{Config, TlsFiles};
+use crate::config::{Auth, Config, TlsFiles};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
 use crate::edge::forward::Forwarder;
@@ -33,7 +35,7 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
-use crate::model::{Scheme, UserName};
+use crate::model::Scheme;
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
@@ -53,8 +55,7 @@ const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long the last records may take to be written.
 const AUDIT_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The user whom dev mode signs in.
-pub const DEV_USER: &str = "dev";
+pub use sign_in::{DEV_USER, SignInSetupError};
 
 /// Why a gateway does not start. Each text says what to change.
 #[derive(Debug, Error)]
@@ -79,6 +80,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Sign-in with the identity provider cannot be set up.
+    #[error(transparent)]
+    SignIn(#[from] SignInSetupError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -218,11 +222,11 @@ impl App {
         &self.config
     }
 
-    /// Makes the one-time link that signs the operator in.
+    /// Makes the one-time link that signs the operator in; `None` where an identity provider signs users in.
     ///
     /// # Errors
     /// [`StartError::Randomness`].
-    pub fn sign_in_link(&self) -> Result<SignInLink, StartError> {
+    pub fn sign_in_link(&self) -> Result<Option<SignInLink>, StartError> {
         Ok(self.edge.sign_in.issue_link(Instant::now())?)
     }
 
@@ -244,6 +248,8 @@ impl App {
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
+        let edge = self.edge.clone();
+        background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -376,25 +382,24 @@ fn edge(
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-    let sessions = Arc::new(BrowserSessions::new(Instant::now()));
-    let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
+    let Auth { session_idle: idle_max, session_max: age_max, .. } = config.auth;
+    let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes { idle_max, age_max }));
     let is_workspace_host = {
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
     };
-    let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
+    let SignInParts { sign_in, provider } = sign_in::parts(config, &site, &sessions, is_workspace_host)?;
     let (identities, workspaces) = (Arc::new(Identities::new(sessions.clone())), Arc::new(Cache::new()));
     let api = Api::new(ApiParts {
         store: store.clone(),
         registry: registry.clone(),
         site: site.clone(),
         rules: rules.clone(),
-        sessions: sessions.clone(),
+        sessions,
         identities: identities.clone(),
         workspaces: workspaces.clone(),
         audit: audit.clone(),
     });
-    let sign_in = SignIn::new(site.clone(), sessions, user, is_workspace_host, announce);
     let own = site.cookies();
     let forwarder = Forwarder {
         upstreams: upstreams.clone(),
@@ -414,6 +419,9 @@ fn edge(
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
         identities,
+        users: Cache::new(),
+        groups_age_max: age_max,
+        provider,
         workspaces,
         public_ports: PublicPorts::default(),
         living: Living::new(audit.clone()),

@@ -6,6 +6,7 @@ pub mod credentials;
 pub mod files;
 mod table;
 mod token;
+mod user;
 mod workspace;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::store::TokenId;
 pub use config::run_config;
 pub use console::Console;
 pub use token::run_token;
+pub use user::run_user;
 pub use workspace::run_workspace;
 
 /// How a program ends (design, section 2.1).
@@ -64,6 +66,7 @@ Examples:
   gateway config check                          all problems of the configuration at once
   gateway token create --workspace my-app       a token for the agent of a workspace
   gateway workspace share my-app 3000 --with signed-in
+  gateway user disable ann                      lets somebody in no more
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
 The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -107,6 +110,15 @@ Examples:
 
 The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in).";
 
+const USER_EXAMPLES: &str = "\
+Examples:
+  gateway user list                             who signed in, their groups, who is disabled
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
+  gateway user enable ann
+  gateway user list --output json
+
+A user is listed from their first sign-in with the identity provider on.";
+
 /// Signs users in and routes their traffic through reverse tunnels into workspaces.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gateway", version, after_help = EXAMPLES)]
@@ -132,6 +144,8 @@ pub enum Command {
     Token(TokenArgs),
     /// List workspaces, and share their ports.
     Workspace(WorkspaceArgs),
+    /// List users, and decide who may not come in.
+    User(UserArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -212,6 +226,42 @@ pub enum TokenCommand {
         #[arg(value_name = "ID")]
         id: TokenId,
     },
+}
+
+/// Flags of `gateway user`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = USER_EXAMPLES)]
+pub struct UserArgs {
+    /// What to do with users.
+    #[command(subcommand)]
+    pub command: UserCommand,
+}
+
+/// What to do with users.
+#[derive(Clone, Debug, Subcommand)]
+pub enum UserCommand {
+    /// List all users.
+    List {
+        /// Shape of what is printed.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Let a user in no more: sessions, tokens and what is open end within 5 s. Doing it again is no error.
+    Disable(NamedUser),
+    /// Let a user in again; what was cut stays cut.
+    Enable(NamedUser),
+}
+
+/// One user, and how to say what was done.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = USER_EXAMPLES)]
+pub struct NamedUser {
+    /// The user's name.
+    #[arg(value_name = "NAME")]
+    pub name: UserName,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
 }
 
 /// Flags of `gateway workspace`.
@@ -307,7 +357,7 @@ impl Command {
             Self::Serve(args) => {
                 (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
             }
-            Self::Config(_) | Self::Token(_) | Self::Workspace(_) => (None, None, None),
+            Self::Config(_) | Self::Token(_) | Self::Workspace(_) | Self::User(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

@@ -4,6 +4,7 @@
 //! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
+mod auth;
 mod check;
 mod problem;
 mod reader;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use crate::model::Zone;
 
+pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
@@ -93,13 +95,6 @@ pub struct TlsFiles {
 pub struct StoreConfig {
     /// Which database (`store.url`).
     pub url: StoreUrl,
-}
-
-/// How users sign in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The way (`auth.mode`).
-    pub mode: AuthMode,
 }
 
 /// Log output.

@@ -3,6 +3,7 @@
 //! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
 //! re-checks (design, section 2.3).
 
+mod endpoint;
 mod share;
 mod time;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use http::Uri;
 use thiserror::Error;
 
+pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use share::{Audience, BadAudience, Share};
 pub use time::{BadTime, UnixSeconds};
 

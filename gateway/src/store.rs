@@ -1,4 +1,4 @@
-//! The database: workspaces and tokens, in SQLite.
+//! The database: workspaces, tokens and users, in SQLite.
 //!
 //! One writer and several readers: SQLite allows one writer at a time, and a pool of one makes ours queue here, in order,
 //! instead of spinning inside SQLite. `gateway serve` and the commands open the same file from several processes; the
@@ -12,6 +12,7 @@ mod shares;
 mod sqlite;
 mod time;
 mod tokens;
+mod users;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
 pub use model::{
-    BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
-    TokenSubject, Workspace, WorkspaceId,
+    Admission, BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
+    TokenSubject, User, Workspace, WorkspaceId,
 };
 pub use shares::Replaced;
 pub use tokens::TOKENS_LIVE_MAX;

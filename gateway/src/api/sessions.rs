@@ -82,7 +82,7 @@ pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> R
 }
 
 fn signed_out(principal: &Principal, sessions: &[SessionName]) -> Event {
-    Event::SignedOut { user: Text::of(&principal.user), sessions: sessions.iter().collect::<Items>() }
+    Event::SignedOut { user: Text::of(&principal.user), how: "user", sessions: sessions.iter().collect::<Items>() }
 }
 
 fn seconds(time: Duration) -> i64 {

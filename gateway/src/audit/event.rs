@@ -136,6 +136,8 @@ pub enum Event {
     SignedOut {
         /// Who.
         user: Text,
+        /// By whose word: `user`, or `provider`, which does not say which sessions.
+        how: &'static str,
         /// The sessions that ended.
         sessions: Items,
     },
@@ -175,6 +177,15 @@ pub enum Event {
         added: Items,
         /// What was taken back.
         removed: Items,
+    },
+    /// A user was shut out, or let in again.
+    UserChanged {
+        /// By whom.
+        by: Actor,
+        /// Who.
+        user: Text,
+        /// `disabled` or `enabled`.
+        how: &'static str,
     },
     /// A token was made.
     TokenCreated {

@@ -74,7 +74,14 @@ async fn create_token(
     now: UnixSeconds,
 ) -> Exit {
     let made = match (&args.workspace, &args.user) {
-        (Some(workspace), None) => create_for_agent(store, config, workspace, args.owner.as_ref(), now).await,
+        (Some(workspace), None) => match owner(store, config, workspace, args.owner.as_ref()).await {
+            Ok(Some(owner)) => store.create_agent_token(workspace, &owner, now).await,
+            Ok(None) => {
+                console.complain(format_args!("{workspace} is new: name its owner with --owner"));
+                return Exit::Usage;
+            }
+            Err(error) => Err(error),
+        },
         (None, Some(user)) => store.create_user_token(user, now).await,
         (Some(_), Some(_)) | (None, None) => {
             console.complain("give either --workspace or --user");
@@ -97,28 +104,26 @@ async fn create_token(
     Exit::Success
 }
 
-async fn create_for_agent(
+/// Returns whose a workspace is or will be; `None` for a new one when nobody is named and there is no default.
+async fn owner(
     store: &Store,
     config: &Config,
     workspace: &WorkspaceName,
-    owner: Option<&UserName>,
-    now: UnixSeconds,
-) -> Result<NewToken, StoreError> {
-    let owner = match owner {
-        Some(owner) => owner.clone(),
-        None => match store.workspace(workspace).await? {
-            Some(present) => present.owner,
-            None => default_owner(config.auth.mode),
-        },
-    };
-    store.create_agent_token(workspace, &owner, now).await
+    named: Option<&UserName>,
+) -> Result<Option<UserName>, StoreError> {
+    if let Some(named) = named {
+        return Ok(Some(named.clone()));
+    }
+    let present = store.workspace(workspace).await?;
+    Ok(present.map(|present| present.owner).or_else(|| default_owner(config.auth.mode)))
 }
 
 /// Returns who owns a new workspace when nobody is named.
-fn default_owner(mode: AuthMode) -> UserName {
+fn default_owner(mode: AuthMode) -> Option<UserName> {
     match mode {
         #[expect(clippy::expect_used, reason = "the text is a constant, and a test makes a workspace with it")]
-        AuthMode::Dev => "dev".parse().expect("`dev` is a user name"),
+        AuthMode::Dev => Some("dev".parse().expect("`dev` is a user name")),
+        AuthMode::Oidc => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod public;
 mod recheck;
+mod sign_in;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -31,8 +32,9 @@ use super::websocket::{BadUpgrade, upgrade_asked};
 use crate::api::Api;
 use crate::audit::Audit;
 use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
-use crate::auth::principal::Principal;
+use crate::auth::principal::{Principal, Standing};
 use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
@@ -54,6 +56,12 @@ pub struct Edge {
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
     pub(crate) identities: Arc<Identities>,
+    /// What is known of users: who is disabled, and their groups.
+    pub(crate) users: Cache<UserName, Standing>,
+    /// How long groups count after the sign-in that brought them.
+    pub(crate) groups_age_max: Duration,
+    /// Who signs users in; `None` in dev mode.
+    pub(crate) provider: Option<Provider>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
@@ -304,8 +312,16 @@ impl Edge {
                 TokenSubject::Agent { .. } => None,
             }))
         };
-        let found = self.identities.principal(offered, at, now, load).await;
-        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+        let busy = |Unavailable| Failure::Overloaded { limit: "store" };
+        let Some(principal) = self.identities.principal(offered, at, now, load).await.map_err(busy)? else {
+            return Ok(None);
+        };
+        let standing = async || self.store.standing(&principal.user).await.map(Some);
+        let standing = self.users.get(&principal.user, now, standing).await.map_err(busy)?.unwrap_or_default();
+        if standing.is_disabled {
+            self.sign_in.end_sessions_of(&principal);
+        }
+        Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
     }
 
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::auth::token::{Token, TokenKind};
-use crate::model::{Share, UnixSeconds, UserName, WorkspaceName};
+use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -243,6 +243,34 @@ pub enum Rotated {
     NoSuchToken,
     /// It was revoked, has expired, or has a successor already.
     NotLive,
+}
+
+/// A person, as far as the store knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// How they are called here.
+    pub name: UserName,
+    /// The issuer and its own name for them; `None` before their first sign-in with a provider.
+    pub subject: Option<(String, String)>,
+    /// Their groups at the last sign-in.
+    pub groups: Arc<[GroupName]>,
+    /// When the row was made.
+    pub created_at: UnixSeconds,
+    /// When they last signed in.
+    pub last_seen: Option<UnixSeconds>,
+    /// Since when they may not come in.
+    pub disabled_at: Option<UnixSeconds>,
+}
+
+/// Whether somebody whom an identity provider vouches for may come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// They may, and this is their name.
+    As(UserName),
+    /// They are new, and the name that they want is another person's.
+    NameTaken,
+    /// The operator has disabled them.
+    Disabled,
 }
 
 /// A token that was just made: the only moment at which its text exists.

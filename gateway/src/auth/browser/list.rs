@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::{AGE_MAX, BrowserSessions, IDLE_MAX};
+use super::{BrowserSessions, Lifetimes};
 use crate::auth::secret::Digest;
 use crate::model::UserName;
 
@@ -65,7 +65,8 @@ impl BrowserSessions {
     #[must_use]
     pub fn list(&self, user: &UserName, now: Instant) -> Vec<SessionRow> {
         let state = self.state.read();
-        let theirs = state.public.iter().filter(|(_, session)| session.user == *user);
+        let Lifetimes { idle_max, age_max } = self.lifetimes;
+        let theirs = state.public.iter().filter(|(_, session)| session.who.user == *user);
         let mut rows: Vec<SessionRow> = theirs
             .filter(|(_, session)| session.is_live(self.epoch, now))
             .map(|(id, session)| {
@@ -74,7 +75,7 @@ impl BrowserSessions {
                     name: session_name(id),
                     age,
                     idle,
-                    ends_in: AGE_MAX.saturating_sub(age).min(IDLE_MAX.saturating_sub(idle)),
+                    ends_in: age_max.saturating_sub(age).min(idle_max.saturating_sub(idle)),
                     hosts: state.hosts.values().filter(|host| host.parent == *id).count(),
                 }
             })
@@ -92,15 +93,15 @@ impl BrowserSessions {
     /// Ends the session of a user that has this name, and all its children; tells whether there was one.
     pub fn end_named(&self, user: &UserName, name: &SessionName) -> bool {
         let mut state = self.state.write();
-        let found = state.public.iter().find(|(id, session)| session.user == *user && session_name(id) == *name);
+        let found = state.public.iter().find(|(id, session)| session.who.user == *user && session_name(id) == *name);
         let Some(id) = found.map(|(id, _)| *id) else { return false };
-        state.end_public(&id)
+        state.end_public(&id).is_some()
     }
 
     /// Ends all sessions of a user, and returns their names.
     pub fn end_all(&self, user: &UserName) -> Vec<SessionName> {
         let mut state = self.state.write();
-        let theirs = state.public.iter().filter(|(_, session)| session.user == *user);
+        let theirs = state.public.iter().filter(|(_, session)| session.who.user == *user);
         let ids: Vec<Digest> = theirs.map(|(id, _)| *id).collect();
         for id in &ids {
             state.end_public(id);
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn user_sees_and_ends_their_own_sessions_only() {
         let start = Instant::now();
-        let sessions = BrowserSessions::new(start);
+        let sessions = BrowserSessions::new(start, Lifetimes::default());
         let ids: Vec<Opaque> = (0..3).map(|_| Opaque::random().unwrap()).collect();
         sessions.open_public(&ids[0], user("ann"), start);
         sessions.open_public(&ids[1], user("ann"), start + Duration::from_secs(60));
@@ -133,7 +134,7 @@ mod tests {
         sessions.open_host(&host, ids[0].digest(), HOST, now).unwrap();
         let rows = sessions.list(&user("ann"), now);
         assert_eq!(rows.iter().map(|row| (row.age.as_secs(), row.hosts)).collect::<Vec<_>>(), [(60, 0), (120, 1)]);
-        assert_eq!(rows[1].ends_in, IDLE_MAX - Duration::from_secs(120));
+        assert_eq!(rows[1].ends_in, Lifetimes::default().idle_max - Duration::from_secs(120));
         assert_eq!(rows[1].name, session_name(&ids[0].digest()));
 
         assert_eq!(sessions.name_of_host(&host.digest()), Some(rows[1].name.clone()));
@@ -162,8 +163,8 @@ mod tests {
     #[test]
     fn session_that_ended_is_not_listed() {
         let start = Instant::now();
-        let sessions = BrowserSessions::new(start);
+        let sessions = BrowserSessions::new(start, Lifetimes::default());
         sessions.open_public(&Opaque::random().unwrap(), user("ann"), start);
-        assert_eq!(sessions.list(&user("ann"), start + IDLE_MAX), []);
+        assert_eq!(sessions.list(&user("ann"), start + Lifetimes::default().idle_max), []);
     }
 }

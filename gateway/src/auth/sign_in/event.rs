@@ -27,7 +27,7 @@ pub enum SignInEvent {
     SignedOut {
         /// Who.
         user: UserName,
-        /// The session that ended.
-        session: SessionName,
+        /// The sessions that ended.
+        sessions: Vec<SessionName>,
     },
 }

@@ -18,6 +18,7 @@ use crate::auth::sign_in::event::SignInEvent;
 use crate::edge::body::ResponseBody;
 use crate::edge::host::{BadHost, authority_of};
 use crate::edge::living::Asker;
+use crate::edge::respond::Failure;
 use crate::ui::{self, Pages};
 
 /// Who asks for a port, for the audit log.
@@ -52,29 +53,43 @@ impl Edge {
         request: Request<Incoming>,
         origin: &Origin,
     ) -> Result<Response<ResponseBody>, Refusal> {
+        if Api::has(request.uri().path()) {
+            return self.call_api(request, origin).await;
+        }
+        let (parts, body) = request.into_parts();
         let now = Instant::now();
-        if let Some(response) = self.sign_in.answer_public(Visit::from(&request), now) {
+        if let Some(response) = self.sign_in_page(&parts, body, origin).await {
             self.note_sign_in(&response, origin);
             return Ok(response.map(ResponseBody::from));
         }
-        let offered = Offered::read(request.headers(), self.site.cookies());
+        let offered = Offered::read(&parts.headers, self.site.cookies());
         let principal = self.principal(&offered, At::Public, now).await?;
-        let (parts, body) = request.into_parts();
-        if Api::has(parts.uri.path()) {
-            let authority = authority_of(&parts).map_err(BadHost::failure)?;
-            let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
-            let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-            let path = parts.uri.path();
-            let caller = Caller::new(principal, offered, (path, shape), origin.peer, &self.traces.next());
-            if caller.has_to_sign_in(path, shape) {
-                return Ok(self.sign_in.ask(Visit::from(&parts), now).map(ResponseBody::from));
-            }
-            let request = Request::from_parts(parts, body);
-            return Ok(self.call(request, caller, origin).await.map(ResponseBody::from));
-        }
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = ui::answer(pages, &parts, principal.as_ref()).await;
-        Ok(page?.map(ResponseBody::from))
+        let page = match ui::answer(pages, &parts, principal.as_ref()).await {
+            Err(Failure::SignInRequired) => {
+                self.sign_in.begin_public(Visit::from(&parts)).ok_or(Failure::SignInRequired)?
+            }
+            answer => answer?,
+        };
+        Ok(page.map(ResponseBody::from))
+    }
+
+    /// Answers a request to the API, or to the page that belongs to it.
+    async fn call_api(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let now = Instant::now();
+        let offered = Offered::read(&parts.headers, self.site.cookies());
+        let principal = self.principal(&offered, At::Public, now).await?;
+        let authority = authority_of(&parts).map_err(BadHost::failure)?;
+        let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
+        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
+        let path = parts.uri.path();
+        let caller = Caller::new(principal, offered, (path, shape), origin.peer, &self.traces.next());
+        if caller.has_to_sign_in(path, shape) {
+            return Ok(self.sign_in.ask(Visit::from(&parts), now).map(ResponseBody::from));
+        }
+        let request = Request::from_parts(parts, body);
+        Ok(self.call(request, caller, origin).await.map(ResponseBody::from))
     }
 
     /// Calls the API, and counts and logs a failure as for any other host.
@@ -98,10 +113,9 @@ impl Edge {
                 Record::new(event).with(Credential::Session { id: session })
             }
             SignInEvent::Failed { how, reason } => Record::new(Event::SignInFailed { how, reason }),
-            SignInEvent::SignedOut { user, session } => {
-                let sessions: Items = [&session].into_iter().collect();
-                let event = Event::SignedOut { user: Text::of(user), sessions };
-                Record::new(event).with(Credential::Session { id: Text::of(session) })
+            SignInEvent::SignedOut { user, sessions } => {
+                let sessions: Items = sessions.into_iter().collect();
+                Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })
             }
         };
         self.audit.record(record.from_peer(origin.peer));
