@@ -51,7 +51,7 @@ pub(crate) use problem::Told;
 use problem::{Problem, Refused};
 
 /// Where the API is on the public host.
-pub const PREFIX: &str = "/api/v1";
+const PREFIX: &str = "/api/v1";
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -140,7 +140,7 @@ impl Caller {
             Offered::Token(hash) => Credential::TokenHash(*hash),
             Offered::Nothing | Offered::Refused => Credential::None,
         };
-        Record::new(event).from_peer(self.peer).with(credential).traced(&self.trace)
+        Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
     }
 }
 

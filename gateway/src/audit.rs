@@ -26,7 +26,7 @@ use tokio::sync::mpsc::{self, OwnedPermit, Sender};
 use crate::config::AuditLog;
 
 pub use event::{Actor, Credential, Event, Items, Text, WhyEnded};
-pub use file::append;
+pub use file::{append, appendable};
 pub use writer::Writer;
 
 /// Records that wait to be written. Full: see the module.
@@ -61,7 +61,7 @@ impl Record {
 
     /// Says from where.
     #[must_use]
-    pub fn from_peer(self, peer: IpAddr) -> Self {
+    pub fn at_peer(self, peer: IpAddr) -> Self {
         Self { peer: Some(peer), ..self }
     }
 
@@ -206,19 +206,25 @@ impl Audit {
         let Some(shared) = &self.0 else { return Ok(Slot(None)) };
         let reserved = tokio::time::timeout(SLOT_PATIENCE, shared.queue.clone().reserve_owned()).await;
         let permit = reserved.map_err(|_elapsed| Unrecordable)?.map_err(|_closed| Unrecordable)?;
-        Ok(Slot(Some((permit, shared.clock_ms))))
+        Ok(Slot(Some(Place { permit, clock_ms: shared.clock_ms })))
     }
 }
 
 /// A place in the queue. Dropped unused, it makes no record.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped makes no record"]
-pub struct Slot(Option<(OwnedPermit<Timed>, fn() -> u64)>);
+pub struct Slot(Option<Place>);
+
+#[derive(Debug)]
+struct Place {
+    permit: OwnedPermit<Timed>,
+    clock_ms: fn() -> u64,
+}
 
 impl Slot {
     /// Hands in the record of what was changed.
     pub fn record(self, record: Record) {
-        if let Some((permit, clock_ms)) = self.0 {
+        if let Some(Place { permit, clock_ms }) = self.0 {
             drop(permit.send(Timed { at_ms: clock_ms(), record }));
         }
     }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
-use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token, run_user, run_workspace};
+use gateway::cli::{
+    Cli, Command, Console, Exit, run_config, run_login, run_logout, run_token, run_user, run_whoami, run_workspace,
+};
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
 use gateway::store::wall_clock;
@@ -34,6 +36,9 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
     let mut console = Console::process();
     match &cli.command {
         Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Login(args) => run_login(args, env, &mut console).await,
+        Command::Whoami(args) => run_whoami(args, env, &mut console).await,
+        Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,

@@ -30,9 +30,9 @@ pub use model::{
     TokenSubject, User, Workspace, WorkspaceId,
 };
 pub use shares::Replaced;
+pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
 pub use workspaces::Listed;
-pub use time::{wall_clock, wall_clock_ms};
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

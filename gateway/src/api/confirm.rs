@@ -159,7 +159,8 @@ fn page(page: &Page<'_>) -> Response {
                  autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" maxlength=\"12\" required \
                  autofocus><button>Go on</button></form>"
             );
-            let (status, code) = if *wrong { (StatusCode::NOT_FOUND, Some("not_found")) } else { (StatusCode::OK, None) };
+            let (status, code) =
+                if *wrong { (StatusCode::NOT_FOUND, Some("not_found")) } else { (StatusCode::OK, None) };
             (status, code, "Sign in a program", text)
         }
         Page::Confirm { code, asking, ago, principal, same_network } => {
@@ -172,7 +173,8 @@ fn page(page: &Page<'_>) -> Response {
             (StatusCode::OK, None, "Allowed", text.to_owned())
         }
         Page::Denied => {
-            let text = "<p>Nobody was signed in. If you did not ask for this, somebody may be trying to act as you.</p>";
+            let text =
+                "<p>Nobody was signed in. If you did not ask for this, somebody may be trying to act as you.</p>";
             (StatusCode::OK, None, "Refused", text.to_owned())
         }
         Page::TooMany => {
@@ -249,11 +251,11 @@ mod tests {
     #[test]
     fn question_says_who_asks_and_escapes_them() {
         let asking = Asking { machine: Machine::of("ann@laptop"), peer: [192, 0, 2, 1].into() };
-        let principal =
-            Principal { user: "<b>&\"'".parse().unwrap(), groups: Arc::default(), via: Via::Browser };
+        let principal = Principal { user: "<b>&\"'".parse().unwrap(), groups: Arc::default(), via: Via::Browser };
         let code: UserCode = "BCDF-GHJK".parse().unwrap();
         let text = question(code, &asking, Duration::from_secs(7), &principal, false);
-        for part in ["BCDF-GHJK", "ann@laptop", "192.0.2.1", "7 s ago", "&lt;b&gt;&amp;&quot;&#39;", "another network"] {
+        for part in ["BCDF-GHJK", "ann@laptop", "192.0.2.1", "7 s ago", "&lt;b&gt;&amp;&quot;&#39;", "another network"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("<b>"));

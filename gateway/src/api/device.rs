@@ -48,11 +48,12 @@ pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Ob
         let machine: Option<String> = fields.optional("machine", text);
         Some(Machine::of(&machine.unwrap_or_default()))
     })?;
-    let codes = api.devices.ask(Asking { machine, peer: caller.peer }, Instant::now()).map_err(|error| match error {
-        NoDevice::Randomness(error) => error.into(),
-        NoDevice::AddressFull => Problem::from(Refused::TooMany { limit: "sign_ins_per_address" }),
-        NoDevice::Full => Refused::Overloaded { limit: "sign_ins" }.into(),
-    })?;
+    let codes =
+        api.devices.ask(Asking { machine, peer: caller.peer }, Instant::now()).map_err(|error| match error {
+            NoDevice::Randomness(error) => error.into(),
+            NoDevice::AddressFull => Problem::from(Refused::TooMany { limit: "sign_ins_per_address" }),
+            NoDevice::Full => Refused::Overloaded { limit: "sign_ins" }.into(),
+        })?;
     let uri = api.site.public(DEVICE_PATH);
     let answer = Codes {
         device_code: codes.device.reveal(),
@@ -68,8 +69,9 @@ pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Ob
 pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
     let code = body.read(|fields| {
         // Some programs send it because the RFC has it; there is no other way here.
-        let _: Option<String> = fields.optional("grant_type", text);
-        let _: Option<String> = fields.optional("client_id", text);
+        for name in ["grant_type", "client_id"] {
+            drop(fields.optional(name, text::<String>));
+        }
         fields.required("device_code", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".to_owned()))
     })?;
     let device = Opaque::parse(&code).ok_or(Refused::ExpiredToken)?.digest();

@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(page(""), Ok(Page { after: None, limit: LIMIT_DEFAULT }));
         assert_eq!(page("limit=200").unwrap().limit, 200);
         assert_eq!(page(&format!("cursor={}", encode("7", "n"))).unwrap().after, Some(7));
-        for query in ["limit=0", "limit=201", "limit=x", "limit=1&limit=2", "cursor=!", "cursor=", "other=1", "limit="] {
+        for query in ["limit=0", "limit=201", "limit=x", "limit=1&limit=2", "cursor=!", "cursor=", "other=1", "limit="]
+        {
             assert!(page(query).is_err(), "{query}");
         }
         assert!(page(&format!("cursor={}", encode("7", "other"))).is_err(), "a cursor of another list");

@@ -111,7 +111,9 @@ impl Refused {
     /// Returns title and text for people.
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::SignInRequired => ("Sign in first", "This request proves no user: it has no token, or one that is not good."),
+            Self::SignInRequired => {
+                ("Sign in first", "This request proves no user: it has no token, or one that is not good.")
+            }
             Self::NotFound => ("Not found", "There is nothing of that name, or it is not yours to see."),
             Self::Forbidden => ("Not allowed", "You may see this, but only its owner may do that."),
             Self::BadRequest { .. } => ("Bad request", "The request is not one that the API understands."),

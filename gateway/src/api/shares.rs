@@ -84,9 +84,7 @@ pub(super) async fn replace(
     };
     // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
     api.workspaces.forget(&name, Instant::now());
-    let missing = |from: &[Share], of: &[Share]| {
-        of.iter().filter(|share| !from.contains(share)).map(told).collect()
-    };
+    let missing = |from: &[Share], of: &[Share]| of.iter().filter(|share| !from.contains(share)).map(told).collect();
     let event = Event::SharesChanged {
         by: actor(caller.user()?),
         workspace: Text::of(&name),

@@ -119,11 +119,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     Ok(answer::json(StatusCode::OK, &List { tokens, next_cursor }))
 }
 
-pub(super) async fn create(
-    State(api): State<Arc<Shared>>,
-    caller: Caller,
-    body: Object,
-) -> Result<Response, Problem> {
+pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
     let principal = caller.user()?;
     let Wanted { kind, workspace, lasting, note } = read(&body)?;
     let now = wall_clock();

@@ -93,6 +93,14 @@ pub fn append(path: &Path, at_ms: u64, record: Record) -> io::Result<()> {
     file.write_all(format!("{}\n", line(&Timed { at_ms, record })).as_bytes())
 }
 
+/// Tells whether records can be appended.
+///
+/// # Errors
+/// What the system says.
+pub fn appendable(path: &Path) -> io::Result<()> {
+    open(path).map(drop)
+}
+
 fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

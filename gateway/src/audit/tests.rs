@@ -61,7 +61,6 @@ async fn written(config: &AuditLog, fill: impl AsyncFnOnce(&Audit)) -> Counter {
     lost
 }
 
-
 #[test]
 fn line_says_what_when_from_where_and_with_what() {
     let event = Event::AccessOpened {
@@ -72,7 +71,7 @@ fn line_says_what_when_from_where_and_with_what() {
         because: Text::new("owner"),
     };
     let record = Record::new(event)
-        .from_peer([192, 0, 2, 1].into())
+        .at_peer([192, 0, 2, 1].into())
         .with(Credential::Token { id: Some(Text::new("t-1")) })
         .traced("00ff");
     insta::assert_snapshot!(

@@ -92,7 +92,8 @@ impl FromStr for UserCode {
         if text.len() > 4 * CODE_LETTERS {
             return Err(BadUserCode);
         }
-        let mut letters = text.bytes().filter(|byte| !matches!(byte, b'-' | b' ')).map(|byte| byte.to_ascii_uppercase());
+        let mut letters =
+            text.bytes().filter(|byte| !matches!(byte, b'-' | b' ')).map(|byte| byte.to_ascii_uppercase());
         let mut code = [0; CODE_LETTERS];
         for place in &mut code {
             *place = letters.next().filter(|letter| LETTERS.contains(letter)).ok_or(BadUserCode)?;
@@ -303,7 +304,7 @@ impl Request {
 impl State {
     fn sweep(&mut self, now: Instant) {
         self.by_user_code.retain(|_, request| !request.is_old(now));
-        let State { by_user_code, by_device_code } = self;
+        let Self { by_user_code, by_device_code } = self;
         by_device_code.retain(|_, user| by_user_code.contains_key(user));
     }
 

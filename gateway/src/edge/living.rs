@@ -112,7 +112,7 @@ impl Watch {
             why,
             seconds: since.elapsed().as_secs(),
         };
-        audit.record(Record::new(event).from_peer(*peer));
+        audit.record(Record::new(event).at_peer(*peer));
     }
 
     /// Returns whether it has ended.
@@ -216,7 +216,7 @@ impl Living {
             },
         };
         let peer = asker.peer();
-        self.audit.record(Record::new(event).from_peer(peer).with(asker.credential()));
+        self.audit.record(Record::new(event).at_peer(peer).with(asker.credential()));
         Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 

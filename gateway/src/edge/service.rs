@@ -354,7 +354,6 @@ impl Edge {
             }
         }
     }
-
 }
 
 /// A granted request and where it goes.

@@ -177,7 +177,7 @@ impl AgentService {
         let admitted = self.identify(headers).await;
         if let Err(refused) = &admitted {
             let event = Event::AgentRefused { workspace: None, reason: Text::new(&refused.message) };
-            self.audit.record(Record::new(event).from_peer(peer.ip()));
+            self.audit.record(Record::new(event).at_peer(peer.ip()));
         }
         admitted
     }
@@ -292,7 +292,7 @@ impl AgentService {
 impl Identity {
     /// Makes a record of what this agent did.
     fn did(&self, event: Event, peer: SocketAddr) -> Record {
-        Record::new(event).from_peer(peer.ip()).with(Credential::Token { id: Some(Text::of(self.token)) })
+        Record::new(event).at_peer(peer.ip()).with(Credential::Token { id: Some(Text::of(self.token)) })
     }
 }
 

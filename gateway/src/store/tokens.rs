@@ -23,7 +23,6 @@ macro_rules! select {
     };
 }
 
-
 impl Store {
     /// Makes a token for the agent of a workspace, and the workspace itself, as an `external` one, if there is none.
     ///

@@ -118,6 +118,6 @@ impl Edge {
                 Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })
             }
         };
-        self.audit.record(record.from_peer(origin.peer));
+        self.audit.record(record.at_peer(origin.peer));
     }
 }
