@@ -11,6 +11,8 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+pub mod browser;
+pub mod provider;
 pub mod raw;
 pub mod relay;
 pub mod scripted;

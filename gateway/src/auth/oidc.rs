@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Everything that decides is a function without I/O; [`provider`] asks the network. The code flow of Core 1.0, section
-//! 3.1, always with `state`, `nonce` and PKCE (RFC 7636); the ID token is all that is used of the answer.
+//! 3.1, always with `state`, `nonce` and PKCE (RFC 7636). The ID token says who it is; the access token is used once, to ask for
+//! claims that the ID token leaves out, and kept nowhere.
 
 pub mod answer;
 pub mod failure;

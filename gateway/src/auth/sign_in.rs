@@ -102,7 +102,7 @@ enum Way {
     /// With the link that the gateway prints.
     Dev { dev: DevSignIn, announce: Announce },
     /// At an identity provider.
-    Provider(AtProvider),
+    Provider(Box<AtProvider>),
 }
 
 impl fmt::Debug for SignIn {
@@ -133,7 +133,7 @@ impl SignIn {
         client: oidc::Client,
         is_workspace_host: IsWorkspaceHost,
     ) -> Self {
-        let way = Way::Provider(AtProvider::new(client));
+        let way = Way::Provider(Box::new(AtProvider::new(client)));
         Self { site, sessions, transfers: Transfers::default(), way, is_workspace_host }
     }
 
@@ -160,7 +160,7 @@ impl SignIn {
             SIGN_IN_PATH => self.sign_in(visit, now),
             AUTHORIZE_PATH => self.authorize(visit, now),
             SIGN_OUT_PATH => self.sign_out(visit, now),
-            oidc::CALLBACK_PATH => self.from_provider(visit, now)?,
+            oidc::CALLBACK_PATH => self.take_back(visit, now)?,
             oidc::SIGNED_OUT_PATH => Err(Page::SignedOut),
             _ => return None,
         };

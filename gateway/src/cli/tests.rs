@@ -352,3 +352,41 @@ fn workspace_share_that_is_half_said_is_wrong_usage() {
         assert_eq!(error.exit_code(), 2, "{words:?}");
     }
 }
+
+#[tokio::test]
+async fn user_is_disabled_enabled_and_listed() {
+    let site = Site::new("user", "");
+    let done = site.run(&["user", "disable", "ann"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user ann\n"));
+    let store = Store::open(&site.store_url()).await.unwrap();
+    let (name, groups) = ("ann".parse().unwrap(), ["devs".parse().unwrap(), "ops".parse().unwrap()]);
+    store.admit(("https://id.example", "u-1"), &name, &groups, UnixSeconds::new(1_800_000_000)).await.unwrap();
+    store.close().await;
+    let done = site.run(&["user", "disable", "ann"], true).await;
+    assert_eq!((done.exit, done.err.as_str(), done.out.as_str()), (Exit::Success, "ann is disabled\n", ""));
+    insta::assert_snapshot!(site.run(&["user", "list"], false).await.out, @r"
+    NAME  STATE     LAST SIGN-IN          GROUPS
+    ann   disabled  2027-01-15T08:00:00Z  devs ops
+    ");
+    let json = site.run(&["user", "enable", "ann", "--output", "json"], false).await.out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::json!({"name": "ann", "state": "enabled"}));
+    let json = site.run(&["user", "list", "--output", "json"], false).await.out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ann = serde_json::json!([{
+        "name": "ann", "state": "enabled", "issuer": "https://id.example", "subject": "u-1", "groups": ["devs", "ops"],
+        "created_at": "2027-01-15T08:00:00Z", "last_seen": "2027-01-15T08:00:00Z", "disabled_at": null,
+    }]);
+    assert_eq!(json, ann);
+}
+
+#[tokio::test]
+async fn new_workspace_needs_an_owner_where_a_provider_signs_users_in() {
+    let text = "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'https://id.example'\nclient_id = 'gw'\n";
+    let site = Site::new("oidc-owner", text);
+    let create = ["token", "create", "--workspace", "app"];
+    let done = site.run(&create, false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Usage, "app is new: name its owner with --owner\n"));
+    assert_eq!(site.run(&[&create[..], &["--owner", "ann"]].concat(), false).await.exit, Exit::Success);
+    assert_eq!(site.run(&create, false).await.exit, Exit::Success, "it has one now");
+}

@@ -19,17 +19,8 @@ const GROUPS_CLAIM: &str = "auth.oidc.groups_claim";
 const REQUIRED_GROUP: &str = "auth.oidc.required_group";
 const CA_FILE: &str = "auth.oidc.ca_file";
 
-const OIDC_KEYS: [&str; 9] = [
-    ISSUER,
-    CLIENT_ID,
-    CLIENT_SECRET,
-    CLIENT_SECRET_FILE,
-    SCOPES,
-    USERNAME_CLAIM,
-    GROUPS_CLAIM,
-    REQUIRED_GROUP,
-    CA_FILE,
-];
+/// Keys that nobody sets who does not mean a provider. The others have defaults, which `config show` writes out.
+const PROVIDER_KEYS: [&str; 6] = [ISSUER, CLIENT_ID, CLIENT_SECRET, CLIENT_SECRET_FILE, REQUIRED_GROUP, CA_FILE];
 
 /// Longest text of a key here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -155,7 +146,7 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
     match mode {
         AuthMode::Dev => {
             // Whoever set these believes that users sign in there.
-            for key in OIDC_KEYS {
+            for key in PROVIDER_KEYS {
                 if reader.is_set(key) && reader.is_sound(&["auth.mode", key]) {
                     reader.object(key, "has no effect while auth.mode is `dev`; say auth.mode = \"oidc\"");
                 }
@@ -257,7 +248,15 @@ mod tests {
             (CLIENT_SECRET_FILE, "/run/secret"),
             ("auth.session_idle", "1d"),
             ("public_url", "http://gw.example.com"),
-        ]), @r#""#);
+        ]), @r#"
+        environment GATEWAY_AUTH__SESSION_IDLE: auth.session_idle = "1d": must not be above auth.session_max = "12h"
+        environment GATEWAY_AUTH__OIDC__ISSUER: auth.oidc.issuer = "http://id.example.com": the scheme must be https; http is for localhost, 127.0.0.1 and [::1] only; accepted: an https URL such as `https://id.example.com/realms/dev`
+        environment GATEWAY_AUTH__OIDC__CLIENT_SECRET: auth.oidc.client_secret = "********": is set together with auth.oidc.client_secret_file; one is enough
+        environment GATEWAY_AUTH__OIDC__SCOPES: auth.oidc.scopes = "profile email": `openid` is missing; accepted: scopes separated by single spaces, `openid` among them
+        environment GATEWAY_AUTH__OIDC__REQUIRED_GROUP: auth.oidc.required_group = "Team A": a group name has 1 to 128 printable ASCII characters and no spaces; accepted: the name of a group
+        default: auth.oidc.client_id: is missing: auth.mode = "oidc" needs it
+        environment GATEWAY_PUBLIC_URL: public_url = "http://gw.example.com": must be https with auth.mode = "oidc", except on localhost
+        "#);
     }
 
     #[test]
@@ -302,7 +301,11 @@ mod tests {
             ("http://gw.example.com", false),
             ("http://192.0.2.1", false),
         ] {
-            assert_eq!(load(&[&GOOD[..], &[("public_url", url)]].concat()).is_ok(), is_good, "{url}");
+            assert_eq!(
+                load(&[&GOOD[..], &[("public_url", url), ("zone", "ws.localhost")]].concat()).is_ok(),
+                is_good,
+                "{url}"
+            );
         }
     }
 }

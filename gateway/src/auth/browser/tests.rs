@@ -124,13 +124,14 @@ fn sessions_are_bounded_in_every_direction() {
     for number in 0..PUBLIC_SESSIONS_MAX {
         let user: UserName = format!("user-{number}").parse().unwrap();
         let used = LastUse::new(it.start, it.start + MOMENT * u32::try_from(number).unwrap());
-        state
-            .public
-            .insert(Opaque::random().unwrap().digest(), Arc::new(PublicSession { user, opened: it.start, used }));
+        state.public.insert(
+            Opaque::random().unwrap().digest(),
+            Arc::new(PublicSession { who: user.into(), lifetimes: it.sessions.lifetimes, opened: it.start, used }),
+        );
     }
     state.make_public_room(&ann());
     assert_eq!(state.public.len(), PUBLIC_SESSIONS_MAX - 1);
-    assert!(!state.public.values().any(|session| session.user.as_str() == "user-0"));
+    assert!(!state.public.values().any(|session| session.who.user.as_str() == "user-0"));
 }
 
 #[test]

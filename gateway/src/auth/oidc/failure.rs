@@ -36,6 +36,9 @@ pub enum SignInError {
         /// Its error code, cut to what can be logged.
         error: String,
     },
+    /// The provider did not say more about the user.
+    #[error("the provider was asked about the user in vain: {0}")]
+    UserInfo(String),
     /// The ID token is worth nothing.
     #[error("the ID token is refused: {0}")]
     Token(#[from] Refused),

@@ -69,6 +69,13 @@ pub enum NotAdmitted {
     Disabled,
 }
 
+/// Returns whether the claims hold all that the rules look at. Providers may leave claims out of the ID token and say them
+/// when they are asked (Core 1.0, section 5.4).
+#[must_use]
+pub fn is_complete(claims: &Claims, rules: &Rules) -> bool {
+    claims.text(&rules.username_claim).is_some() && claims.rest.contains_key(&rules.groups_claim)
+}
+
 /// Reads who somebody is from the claims of their ID token.
 ///
 /// # Errors

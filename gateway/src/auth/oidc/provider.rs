@@ -7,14 +7,14 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Answer, Outcome, loggable};
 use super::failure::{NoticeRefused, SignInError};
-use super::identity::{Identity, Rules, identity};
+use super::identity::{Identity, Rules, identity, is_complete};
 use super::logout::Notice;
 use super::metadata::Metadata;
 use super::pending::Pending;
 use super::request::{TokenAuth, form_encoded, token_form};
 use super::{Client, ProviderSession};
 use crate::auth::issuer::Issuer;
-use crate::auth::jwt::{Moment, Refused, TokenUse};
+use crate::auth::jwt::{Claims, Moment, Refused, TokenUse};
 use crate::config::Secret;
 use crate::model::{Endpoint, UnixSeconds};
 use crate::net::fetch::{Credentials, Fetch, FetchError};
@@ -48,6 +48,7 @@ pub struct Authenticated {
 #[derive(Deserialize)]
 struct Tokens {
     id_token: String,
+    access_token: Option<String>,
 }
 
 /// A failure of the token endpoint (RFC 6749, section 5.2).
@@ -104,14 +105,16 @@ impl Provider {
             Outcome::Code(code) => code,
             Outcome::Denied(error) => return Err(SignInError::Denied(error.clone())),
         };
-        let id_token = self.exchange(&metadata, code, pending).await?;
+        let Tokens { id_token, access_token } = self.exchange(&metadata, code, pending).await?;
         let claims = self.issuer.verify(&id_token, &self.client.id, TokenUse::IdToken, now).await?;
         if claims.nonce.as_deref() != Some(pending.nonce.reveal().as_str()) {
             return Err(SignInError::Nonce);
         }
         let issued_at = claims.issued_at.ok_or(Refused::Missing("iat"))?;
+        let session = claims.session.clone();
+        let claims = self.completed(claims, &metadata, access_token.map(Secret::new)).await?;
         let identity = identity(&claims, &self.rules)?;
-        let session = ProviderSession::new(&identity.subject, claims.session.as_deref(), &id_token);
+        let session = ProviderSession::new(&identity.subject, session.as_deref(), &id_token);
         Ok(Authenticated { identity, session, issued_at })
     }
 
@@ -129,8 +132,24 @@ impl Provider {
         Ok(Notice::read(claims, now.wall)?)
     }
 
-    /// Exchanges a code for an ID token, which is not checked here.
-    async fn exchange(&self, metadata: &Metadata, code: &str, pending: &Pending) -> Result<String, SignInError> {
+    /// Adds what the provider says of the user when it is asked, if the ID token leaves out what the rules look at.
+    async fn completed(
+        &self,
+        claims: Claims,
+        metadata: &Metadata,
+        access_token: Option<Secret>,
+    ) -> Result<Claims, SignInError> {
+        let (Some(user_info), Some(access_token)) = (&metadata.user_info, access_token) else { return Ok(claims) };
+        if is_complete(&claims, &self.rules) {
+            return Ok(claims);
+        }
+        let failed = |error: FetchError| SignInError::UserInfo(error.to_string());
+        let answer = self.fetch.get(user_info, Credentials::Bearer(&access_token)).await.map_err(failed)?;
+        Ok(claims.complete(answer.json().map_err(failed)?)?)
+    }
+
+    /// Exchanges a code for tokens, which are not checked here.
+    async fn exchange(&self, metadata: &Metadata, code: &str, pending: &Pending) -> Result<Tokens, SignInError> {
         let _slot = self.exchanges.try_acquire().map_err(|_| SignInError::Busy)?;
         let endpoint = metadata.token.as_ref().ok_or(SignInError::Lacks("token_endpoint"))?;
         let auth = TokenAuth::choose(metadata, self.secret.is_some());
@@ -148,7 +167,7 @@ impl Provider {
             let error = told.map(|told| loggable(&told.error)).unwrap_or_default();
             return Err(SignInError::Code { status: answer.status().as_u16(), error });
         }
-        Ok(answer.json::<Tokens>().map_err(failed)?.id_token)
+        answer.json::<Tokens>().map_err(failed)
     }
 }
 

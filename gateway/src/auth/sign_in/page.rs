@@ -62,6 +62,41 @@ pub(super) enum Page {
     Unable,
 }
 
+/// Status, `gateway-error` code, title and text.
+type Parts = (StatusCode, Option<&'static str>, &'static str, &'static str);
+
+const PROVIDER_UNAVAILABLE: Parts = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    Some("provider_unavailable"),
+    "The identity provider cannot be reached",
+    "Nobody can sign in until it answers; whoever is signed in already can go on. Please try again soon. The gateway's log \
+     says why.",
+);
+
+const PROVIDER_DENIED: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_required"),
+    "The identity provider did not sign you in",
+    "The sign-in was cancelled there, or you may not use this gateway. Open the address that you want to go to again to \
+     begin anew.",
+);
+
+const PROVIDER_FAILED: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_failed"),
+    "This sign-in could not be verified",
+    "What the identity provider answered cannot be trusted. Open the address that you want to go to again; if that does \
+     not help, the gateway's log tells its operator why.",
+);
+
+const NOT_PENDING: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_required"),
+    "This sign-in could not be finished",
+    "It was begun in another browser, was finished already, took too long, or cookies are turned off. Open the address \
+     that you want to go to again.",
+);
+
 impl From<NoRandomness> for Page {
     fn from(_: NoRandomness) -> Self {
         tracing::error!("the system gave no random bytes; nobody can sign in");
@@ -71,7 +106,7 @@ impl From<NoRandomness> for Page {
 
 impl Page {
     /// Returns status, `gateway-error` code (design, section 2.5), title and text.
-    fn parts(self) -> (StatusCode, Option<&'static str>, &'static str, &'static str) {
+    fn parts(self) -> Parts {
         match self {
             Self::LinkNotGood => (
                 StatusCode::UNAUTHORIZED,
@@ -98,34 +133,10 @@ impl Page {
             Self::SignedOut => {
                 (StatusCode::OK, None, "You are signed out", "This browser has no access to any workspace any more.")
             }
-            Self::ProviderUnavailable => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                Some("provider_unavailable"),
-                "The identity provider cannot be reached",
-                "Nobody can sign in until it answers; whoever is signed in already can go on. Please try again soon. The \
-                 gateway's log says why.",
-            ),
-            Self::ProviderDenied => (
-                StatusCode::UNAUTHORIZED,
-                Some("sign_in_required"),
-                "The identity provider did not sign you in",
-                "The sign-in was cancelled there, or you may not use this gateway. Open the address that you want to go \
-                 to again to begin anew.",
-            ),
-            Self::ProviderFailed => (
-                StatusCode::UNAUTHORIZED,
-                Some("sign_in_failed"),
-                "This sign-in could not be verified",
-                "What the identity provider answered cannot be trusted. Open the address that you want to go to again; \
-                 if that does not help, the gateway's log tells its operator why.",
-            ),
-            Self::NotPending => (
-                StatusCode::UNAUTHORIZED,
-                Some("sign_in_required"),
-                "This sign-in could not be finished",
-                "It was begun in another browser, was finished already, took too long, or cookies are turned off. Open \
-                 the address that you want to go to again.",
-            ),
+            Self::ProviderUnavailable => PROVIDER_UNAVAILABLE,
+            Self::ProviderDenied => PROVIDER_DENIED,
+            Self::ProviderFailed => PROVIDER_FAILED,
+            Self::NotPending => NOT_PENDING,
             Self::NotAdmitted(why) => {
                 let (title, text) = not_admitted(why);
                 (StatusCode::FORBIDDEN, Some("sign_in_refused"), title, text)

@@ -112,7 +112,7 @@ impl SignIn {
     }
 
     /// Takes the browser back from the provider. `None` in dev mode, which has no such page.
-    pub(super) fn from_provider(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
+    pub(super) fn take_back(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
         match &self.way {
             Way::Provider(at) => Some(self.returned(at, visit, now)),
             Way::Dev { .. } => None,
@@ -216,7 +216,9 @@ impl SignIn {
     #[must_use]
     pub fn failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
         let page = match error {
-            SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) => Page::ProviderUnavailable,
+            SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) | SignInError::UserInfo(_) => {
+                Page::ProviderUnavailable
+            }
             SignInError::Busy => Page::Unable,
             SignInError::Denied(_) => Page::ProviderDenied,
             SignInError::OtherProvider(_) | SignInError::Code { .. } | SignInError::Token(_) | SignInError::Nonce => {

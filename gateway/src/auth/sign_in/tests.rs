@@ -103,7 +103,9 @@ impl Browser {
 fn answered(step: Step) -> Response<Bytes> {
     match step {
         Step::Answer(answer) => answer,
-        step => panic!("there is no provider here: {step:?}"),
+        step @ (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(_)) => {
+            panic!("there is no provider here: {step:?}")
+        }
     }
 }
 

@@ -91,11 +91,11 @@ impl Tab {
         state.into_owned()
     }
 
-    fn back(&self, it: &Fixture, state: &str) -> Result<Returned, Response<Bytes>> {
+    fn back(&self, it: &Fixture, state: &str) -> Result<Returned, Box<Response<Bytes>>> {
         match self.step(it, &format!("{CALLBACK}?code=c&state={state}"), it.now) {
             Step::FromProvider(returned) => Ok(*returned),
-            Step::Answer(page) => Err(page),
-            step => panic!("unexpected: {step:?}"),
+            Step::Answer(page) => Err(Box::new(page)),
+            step @ (Step::ToProvider(_) | Step::SignOutAtProvider(_)) => panic!("unexpected: {step:?}"),
         }
     }
 
