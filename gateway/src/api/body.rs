@@ -147,6 +147,11 @@ impl<'a> Fields<'a> {
         Some(values)
     }
 
+    /// Returns whether a member is there, whatever it says.
+    pub(super) fn has(&self, name: &'static str) -> bool {
+        self.members.get(name).is_some_and(|value| !value.is_null())
+    }
+
     /// Notes a mistake of a member.
     pub(super) fn object(&mut self, name: &'static str, wrong: impl Into<String>) {
         self.mistakes.push(Mistake { pointer: format!("{}/{name}", self.pointer), detail: wrong.into() });

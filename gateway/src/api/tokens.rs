@@ -158,10 +158,10 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
         let workspace: Option<WorkspaceName> = fields.optional("workspace", text);
         let lasting = fields.optional("expires_in", |value| seconds(value, LIFE_SECONDS.0, LIFE_SECONDS.1));
         let note = fields.optional("note", text);
-        match (kind, &workspace) {
-            (Some(TokenKind::Agent), None) => fields.object("workspace", "has to name a workspace, for an agent"),
-            (Some(TokenKind::User), Some(_)) => fields.object("workspace", "is for tokens of agents only"),
-            (Some(TokenKind::Agent), Some(_)) | (Some(TokenKind::User) | None, None) | (None, Some(_)) => {}
+        match (kind, fields.has("workspace")) {
+            (Some(TokenKind::Agent), false) => fields.object("workspace", "has to name a workspace, for an agent"),
+            (Some(TokenKind::User), true) => fields.object("workspace", "is for tokens of agents only"),
+            (Some(TokenKind::Agent), true) | (Some(TokenKind::User) | None, false) | (None, true) => {}
         }
         Some(Wanted { kind: kind?, workspace, lasting, note })
     })

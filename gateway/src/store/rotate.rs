@@ -42,9 +42,7 @@ impl Store {
         if !old.is_live(now) || old.replaced_by.is_some() {
             return Ok(Rotated::NotLive);
         }
-        let expires_at = lasting.map(|time| now.later(time)).or_else(|| renewed(&old, now));
-        let until = now.later(overlap);
-        let until = old.expires_at.map_or(until, |ends| ends.min(until));
+        let (until, expires_at) = ends(&old, overlap, lasting, now);
         let token = Token::generate(old.subject.kind())?;
         let subject = match &old.subject {
             TokenSubject::Agent { workspace_id, .. } => (Some(*workspace_id), None),
@@ -63,8 +61,59 @@ impl Store {
     }
 }
 
-/// Returns the end of a token that is good from now on for as long as `old` was to be.
-fn renewed(old: &TokenRecord, now: UnixSeconds) -> Option<UnixSeconds> {
-    let seconds = old.expires_at?.get().saturating_sub(old.created_at.get());
-    Some(now.later(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
+/// Returns when a token ends that gets a successor, and when the successor does.
+fn ends(
+    old: &TokenRecord,
+    overlap: Duration,
+    lasting: Option<Duration>,
+    now: UnixSeconds,
+) -> (UnixSeconds, Option<UnixSeconds>) {
+    let until = now.later(overlap);
+    let until = old.expires_at.map_or(until, |ends| ends.min(until));
+    let lasting = lasting.or_else(|| {
+        let seconds = old.expires_at?.get().saturating_sub(old.created_at.get());
+        Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+    });
+    (until, lasting.map(|time| now.later(time)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rotation_lengthens_no_token_and_shortens_no_successor(
+            created in 0..1_000_i64,
+            life in prop::option::of(1..10_000_i64),
+            age in 0..10_000_i64,
+            overlap in 0..10_000_u64,
+            lasting in prop::option::of(1..10_000_u64),
+        ) {
+            let old = TokenRecord {
+                id: TokenId(1),
+                subject: TokenSubject::User { user: "ann".parse().unwrap() },
+                hint: String::new(),
+                created_at: UnixSeconds::new(created),
+                expires_at: life.map(|life| UnixSeconds::new(created + life)),
+                revoked_at: None,
+                note: None,
+                replaced_by: None,
+            };
+            let now = UnixSeconds::new(created + age);
+            prop_assume!(old.is_live(now));
+            let lasting = lasting.map(Duration::from_secs);
+            let (until, successor) = ends(&old, Duration::from_secs(overlap), lasting, now);
+            prop_assert!(old.expires_at.is_none_or(|ends| until <= ends), "the old one gets no longer");
+            prop_assert!(until <= now.later(Duration::from_secs(overlap)), "it ends with the overlap");
+            prop_assert!(until >= now);
+            match (lasting, life) {
+                (Some(lasting), _) => prop_assert_eq!(successor, Some(now.later(lasting))),
+                (None, Some(life)) => prop_assert_eq!(successor, Some(UnixSeconds::new(now.get() + life))),
+                (None, None) => prop_assert_eq!(successor, None, "what had no end has none"),
+            }
+        }
+    }
 }

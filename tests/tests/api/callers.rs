@@ -118,7 +118,10 @@ async fn what_is_not_there_and_what_is_not_yours_are_the_same_answer() {
         };
         let not_yours = ask("secret", &theirs.to_string(), "s-AAAAAAAAAAAAAAAA").await;
         assert_eq!(not_yours, ask("absent", "t-999999", "s-BBBBBBBBBBBBBBBB").await, "{method} {path}");
-        assert_eq!(not_yours, ask("NO-NAME", "nonsense", "nonsense").await, "{method} {path}");
+        // In a body, what can be no name is a mistake, which tells nothing of what there is.
+        if !body.contains("NAME") {
+            assert_eq!(not_yours, ask("NO-NAME", "nonsense", "nonsense").await, "{method} {path}");
+        }
     }
 }
 
