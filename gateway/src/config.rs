@@ -5,6 +5,7 @@
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
 mod agents;
+mod auth;
 mod check;
 mod problem;
 mod reader;
@@ -22,10 +23,11 @@ use std::time::Duration;
 use crate::model::Zone;
 
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
+pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use value::{BadOrigin, BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -49,6 +51,8 @@ pub struct Config {
     pub auth: Auth,
     /// Log output (`log.*`).
     pub log: Log,
+    /// The audit log (`audit.*`).
+    pub audit: AuditLog,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).
@@ -105,15 +109,6 @@ pub struct StoreConfig {
     pub url: StoreUrl,
 }
 
-/// How users sign in, and agents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The way (`auth.mode`).
-    pub mode: AuthMode,
-    /// How agents prove who they are (`auth.agents.*`).
-    pub agents: AgentAuth,
-}
-
 /// Log output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -121,6 +116,17 @@ pub struct Log {
     pub level: tracing::Level,
     /// The shape of a line (`log.format`).
     pub format: LogFormat,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    /// Its file; `None` writes to the program's log, with the target `audit`.
+    pub path: Option<PathBuf>,
+    /// A file that would grow beyond this is put aside first, in bytes.
+    pub rotate_bytes: u64,
+    /// Files put aside that are kept.
+    pub keep: u32,
 }
 
 /// How long to wait, per kind of wait. All are above zero.

@@ -5,6 +5,7 @@ pub mod identity;
 pub mod lanes;
 pub mod leases;
 pub mod pacer;
+pub mod recheck;
 pub mod registry;
 pub mod resume;
 pub mod service;

@@ -21,6 +21,8 @@ mod gone;
 mod http2_app;
 #[path = "edge/living.rs"]
 mod living;
+#[path = "edge/oidc.rs"]
+mod oidc;
 #[path = "edge/pool.rs"]
 mod pool;
 #[path = "edge/preflight.rs"]

@@ -85,6 +85,9 @@ pub enum Refused {
     /// Made for several audiences, and for another of them.
     #[error("the token is for another party")]
     AuthorizedParty,
+    /// About somebody else than the token that it was asked for with.
+    #[error("the claims are of another subject")]
+    Subject,
     /// Too old.
     #[error("the token has expired")]
     Expired,

@@ -13,7 +13,7 @@ use super::{EffectiveRow, Origin};
 const SUGGEST_CHARS_MAX: usize = 64;
 
 /// Keys and sections that the design has and this version has not: a person who set one did not mistype.
-const NOT_YET: [&str; 5] = ["agents_dir", "auth.oidc", "directory", "listen.peers", "tls.peers"];
+const NOT_YET: [&str; 4] = ["agents_dir", "directory", "listen.peers", "tls.peers"];
 
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
 pub(super) type Key = Cow<'static, str>;
@@ -122,6 +122,16 @@ impl Reader {
             }
         }
         read
+    }
+
+    /// Returns whether somebody set a key that was read.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.places.get(key).is_some_and(|place| *place != Place::Default)
+    }
+
+    /// Returns whether a key that was read stands in the file.
+    pub(super) fn is_in_file(&self, key: &str) -> bool {
+        self.places.get(key).is_some_and(|place| place.origin() == Origin::File)
     }
 
     /// Notes a problem of a key whose text is well-formed.

@@ -15,7 +15,7 @@ use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
     StoreUrl, ZONE,
 };
-use super::{Auth, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -30,6 +30,8 @@ const COUNT_MAX: usize = 10_000_000;
 pub enum AuthMode {
     /// A one-time link in the log; for one developer's machine.
     Dev,
+    /// With an `OpenID` Connect provider.
+    Oidc,
 }
 
 impl AuthMode {
@@ -38,6 +40,7 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Oidc => "oidc",
         }
     }
 }
@@ -62,11 +65,11 @@ impl LogFormat {
     }
 }
 
-const AUTH_MODE: Kind<AuthMode> = Kind {
-    accepted: "`dev`",
+pub(super) const AUTH_MODE: Kind<AuthMode> = Kind {
+    accepted: "`dev` or `oidc`",
     parse: |text| match text {
         "dev" => Ok(AuthMode::Dev),
-        "oidc" => Err("not available in this version".to_owned()),
+        "oidc" => Ok(AuthMode::Oidc),
         _ => Err("unknown way to sign in".to_owned()),
     },
     show: |mode| mode.as_str().to_owned(),
@@ -115,10 +118,15 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         store: StoreConfig {
             url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
         },
-        auth: Auth { mode: reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE), agents },
+        auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        audit: AuditLog {
+            path: reader.take_optional("audit.path", &FILE_PATH),
+            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),

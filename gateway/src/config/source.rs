@@ -13,7 +13,15 @@ use super::problem::{Place, Problem};
 const ENVIRONMENT_PREFIX: &str = "GATEWAY_";
 
 /// Variables that are not keys: the file's path, the log filter, and what the client commands use.
-const NOT_KEYS: [&str; 4] = ["GATEWAY_CONFIG", "GATEWAY_LOG", "GATEWAY_TOKEN", "GATEWAY_URL"];
+const NOT_KEYS: [&str; 7] = [
+    "GATEWAY_CA_FILE",
+    "GATEWAY_CONFIG",
+    "GATEWAY_CREDENTIALS_FILE",
+    "GATEWAY_LOG",
+    "GATEWAY_TOKEN",
+    "GATEWAY_TOKEN_FILE",
+    "GATEWAY_URL",
+];
 
 /// A command-line flag that sets a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -162,7 +162,7 @@ mod tests {
             ("http://localhost.example.com", BadEndpoint::Scheme),
             ("http://10.0.0.1", BadEndpoint::Scheme),
             ("ftp://localhost", BadEndpoint::Scheme),
-            ("file://localhost/etc/passwd", BadEndpoint::Scheme),
+            ("file://localhost/etc/passwd", BadEndpoint::Url),
             ("https://u@id.example.com", BadEndpoint::Credentials),
             ("https://u:p@id.example.com", BadEndpoint::Credentials),
             ("https://id.example.com/#a", BadEndpoint::Fragment),

@@ -201,7 +201,21 @@ impl Admission {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        self.drain.spawn(admitted.claim.serve(reader));
+        self.serve_then(admitted, reader, |_| {});
+    }
+
+    /// Like [`Admission::serve`], and tells why when the session or lane is over; not when another link took it over.
+    pub fn serve_then<B>(&self, admitted: Admitted, reader: FrameReader<B>, over: impl FnOnce(Reason) + Send + 'static)
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let served = admitted.claim.serve(reader);
+        self.drain.spawn(async move {
+            if let Some(reason) = served.await {
+                over(reason);
+            }
+        });
     }
 
     /// Returns whether a session may outlive its link.

@@ -37,7 +37,7 @@ use crate::store::{Spent, Store, StoreError, TokenSubject, TokenUse, wall_clock}
 pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
 
 /// An agent that proved who it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// The workspace that it is the agent of.
     pub workspace: WorkspaceName,
@@ -48,7 +48,7 @@ pub struct Identity {
 }
 
 /// A credential that is good for one process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Once {
     issuer: Arc<str>,
     use_id: Box<str>,

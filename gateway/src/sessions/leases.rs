@@ -68,7 +68,7 @@ fn end(session: &LiveSession) {
     let credential = session.credential();
     // Those who get new credentials come back with one; for the others it is over.
     let (reason, detail) = match &credential {
-        Credential::Token(_) => (Reason::Revoked, "the token has expired"),
+        Credential::Token(_) => (Reason::SessionLost, "the token has expired: dial again with a new one"),
         Credential::Job { .. } => (Reason::Revoked, "the time for which this job may be connected is over"),
         Credential::Certificate { .. } => (Reason::SessionLost, "the client certificate has expired"),
         Credential::Pod { .. } => (Reason::SessionLost, "the service-account token has expired"),

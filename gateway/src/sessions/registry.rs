@@ -19,6 +19,7 @@ use tunnel_proto::reason::Reason;
 use super::lanes::Lanes;
 use crate::auth::keys::ResumeKeys;
 use crate::model::{Port, UnixSeconds, WorkspaceName};
+use crate::store::TokenId;
 
 mod lease;
 
@@ -135,6 +136,12 @@ impl LiveSession {
     #[must_use]
     pub fn credential(&self) -> Credential {
         self.lease.lock().lease.credential.clone()
+    }
+
+    /// Returns the token of this gateway that the agent came with, last, if it was one.
+    #[must_use]
+    pub fn token(&self) -> Option<TokenId> {
+        self.lease.lock().lease.credential.token()
     }
 
     /// The agent came back, and proved itself with this.

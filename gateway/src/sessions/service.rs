@@ -20,9 +20,12 @@ use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down};
+use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
 use super::identity::{AgentIdentities, Identity, Shown};
 use super::pacer::{Busy, Pacer};
+use super::registry::Credential;
+use super::resume::Place;
+use crate::audit::{self, Audit, Event, Record, Text};
 use crate::config::Timeouts;
 use crate::net::listen::Connection;
 
@@ -45,6 +48,7 @@ pub struct AgentService {
     /// No session is left that an agent could go on with.
     closed: CancellationToken,
     reflection: Reflection,
+    audit: Audit,
 }
 
 /// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
@@ -61,9 +65,10 @@ impl AgentService {
         sessions_per_second: u32,
         timeouts: Timeouts,
         closed: CancellationToken,
+        audit: Audit,
     ) -> Arc<Self> {
         let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
-        Arc::new(Self { identities, admission, pacer, timeouts, closed, reflection: Reflection::new() })
+        Arc::new(Self { identities, admission, pacer, timeouts, closed, reflection: Reflection::new(), audit })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -156,12 +161,21 @@ impl AgentService {
         (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        let identity = self.admit(request.headers(), &shown).await?;
+        let identity = self.admit(request.headers(), peer, &shown).await?;
         self.attach(identity, FrameReader::new(request.into_body().into()), peer, pace).await
     }
 
     /// Lets an agent in or turns it away, before it said anything but who it is.
-    async fn admit(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refused> {
+    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<Identity, Refused> {
+        let admitted = self.identify(headers, shown).await;
+        if let Err(refused) = &admitted {
+            let event = Event::AgentRefused { workspace: None, reason: Text::new(&refused.message) };
+            self.audit.record(Record::new(event).at_peer(peer.ip()));
+        }
+        admitted
+    }
+
+    async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refused> {
         // During a drain, agents may go on with what they have. Once there is nothing, a crowd is turned away for less.
         if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
             return Err(shutting_down());
@@ -171,6 +185,22 @@ impl AgentService {
 
     /// Shakes hands on a link, whatever carries it, and begins to serve it.
     async fn attach(
+        &self,
+        identity: Identity,
+        reader: FrameReader<Received>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Result<Response<grpc::Outgoing>, Refused> {
+        let attached = self.attach_as(identity.clone(), reader, peer, pace).await;
+        if let Err(refused) = &attached {
+            let reason = Text::new(&refused.message);
+            let event = Event::AgentRefused { workspace: Some(Text::of(&identity.workspace)), reason };
+            self.audit.record(did(&identity, event, peer));
+        }
+        attached
+    }
+
+    async fn attach_as(
         &self,
         mut identity: Identity,
         mut reader: FrameReader<Received>,
@@ -184,10 +214,16 @@ impl AgentService {
             self.turn().await?;
         }
         self.identities.spend(&mut identity, hello.instance).await?;
-        let Identity { workspace, lease, .. } = identity;
+        let Identity { workspace, lease, .. } = identity.clone();
         let admitted = self.admission.admit(Candidate { workspace, lease, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
-        self.admission.serve(admitted, reader);
+        self.audit.record(did(&identity, connected(&admitted), peer));
+        let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
+        self.admission.serve_then(admitted, reader, move |reason| {
+            let (workspace, session) = (Text::of(&session.workspace), Text::of(session.id));
+            let event = Event::AgentEnded { workspace, session, reason: Text::of(reason) };
+            audit.record(did(&identity, event, peer));
+        });
         Ok(response)
     }
 
@@ -215,6 +251,31 @@ impl AgentService {
             }
             Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
         }
+    }
+}
+
+/// Makes a record of what an agent did.
+fn did(identity: &Identity, event: Event, peer: SocketAddr) -> Record {
+    let shown = match &identity.lease.credential {
+        Credential::Token(id) => audit::Credential::Token { id: Some(Text::of(id)) },
+        other @ (Credential::Certificate { .. } | Credential::Pod { .. } | Credential::Job { .. }) => {
+            audit::Credential::Other { what: Text::new(other.kind()), id: Text::of(other.id()) }
+        }
+    };
+    Record::new(event).at_peer(peer.ip()).with(shown)
+}
+
+fn connected(admitted: &Admitted) -> Event {
+    let session = &admitted.claim.session;
+    Event::AgentConnected {
+        workspace: Text::of(&session.workspace),
+        session: Text::of(session.id),
+        how: match (admitted.claim.place(), &admitted.welcome.resumed) {
+            (Place::First | Place::Lane(_), Some(_)) => "resumed",
+            (Place::First, None) => "new",
+            (Place::Lane(_), None) => "lane",
+        },
+        agent_version: Text::new(&session.agent_version),
     }
 }
 

@@ -61,6 +61,27 @@ impl Claims {
         Ok(Self { rest: from, ..claims })
     }
 
+    /// Adds what the issuer says elsewhere of the same subject; what the token says stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Subject`] if it is about another subject (`OpenID` Connect Core 1.0, section 5.3.2), [`Refused::Claim`] for
+    /// a claim that has another type than it must have.
+    pub fn complete(self, more: Map<String, Value>) -> Result<Self, Refused> {
+        let more = Self::read(more)?;
+        if more.subject.is_none() || more.subject != self.subject {
+            return Err(Refused::Subject);
+        }
+        // Whether an address is verified is said of that address only.
+        let (email, email_verified) = match self.email {
+            Some(email) => (Some(email), self.email_verified),
+            None => (more.email, more.email_verified),
+        };
+        let mut rest = more.rest;
+        rest.extend(self.rest);
+        Ok(Self { email, email_verified, rest, ..self })
+    }
+
     /// Returns a claim by its name, if it is a text; the ones with a field of their own included.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {

@@ -92,6 +92,27 @@ fn good_token_gives_its_claims() {
 }
 
 #[test]
+fn what_the_issuer_says_elsewhere_adds_and_never_replaces() {
+    let token = || Claims { subject: Some("u-1".to_owned()), rest: object_of(&json!({"a": 1})), ..Claims::default() };
+    let complete = |more: Value| token().complete(object_of(&more));
+    let both = complete(json!({"sub": "u-1", "a": 2, "b": 3, "email": "x@y", "email_verified": true})).unwrap();
+    assert_eq!(Value::Object(both.rest), json!({"a": 1, "b": 3}));
+    assert_eq!((both.email.as_deref(), both.email_verified), (Some("x@y"), Some(true)));
+    for other in [json!({"sub": "u-2"}), json!({}), json!({"sub": "U-1"})] {
+        assert_eq!(complete(other), Err(Refused::Subject));
+    }
+    assert_eq!(complete(json!({"sub": "u-1", "email_verified": "true"})), Err(Refused::Claim("email_verified")));
+    let own = Claims { email: Some("own@y".to_owned()), email_verified: None, ..token() };
+    let more = json!({"sub": "u-1", "email": "other@y", "email_verified": true});
+    let kept = own.complete(object_of(&more)).unwrap();
+    assert_eq!((kept.email.as_deref(), kept.email_verified), (Some("own@y"), None), "it was said of another address");
+}
+
+fn object_of(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[test]
 fn issuer_audience_and_party_are_compared_exactly() {
     check(&with("iss", json!("https://id.example.com/")), Err(Refused::Issuer));
     check(&with("iss", json!("https://evil.example")), Err(Refused::Issuer));

@@ -14,6 +14,8 @@ pub struct Metadata {
     pub authorization: Option<Endpoint>,
     /// `token_endpoint`: where a code is exchanged.
     pub token: Option<Endpoint>,
+    /// `userinfo_endpoint`: where the claims are that the ID token leaves out.
+    pub user_info: Option<Endpoint>,
     /// `end_session_endpoint`: where browsers are sent to sign out.
     pub end_session: Option<Endpoint>,
     /// `authorization_response_iss_parameter_supported`: each answer names its issuer (RFC 9207, section 3).
@@ -54,6 +56,7 @@ impl Metadata {
             keys: address(document, "jwks_uri")?.ok_or(BadMetadata::Missing("jwks_uri"))?,
             authorization: address(document, "authorization_endpoint")?,
             token: address(document, "token_endpoint")?,
+            user_info: address(document, "userinfo_endpoint")?,
             end_session: address(document, "end_session_endpoint")?,
             answers_name_issuer: truth(document, "authorization_response_iss_parameter_supported")?,
             token_auth_methods: methods(document)?,

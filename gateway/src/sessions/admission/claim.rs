@@ -43,8 +43,8 @@ impl Claim {
     }
 
     /// Feeds the session over the link. When the link is lost, waits for the next one, which is served by a task of its
-    /// own; when the session is over, gives its place back.
-    pub async fn serve<B>(mut self, reader: FrameReader<B>)
+    /// own; when the session is over, gives its place back and returns why it is over.
+    pub async fn serve<B>(mut self, reader: FrameReader<B>) -> Option<Reason>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -62,7 +62,7 @@ impl Claim {
         };
         let Some(end) = end.over() else {
             self.passed_on = true;
-            return;
+            return None;
         };
         let (session, tunnel) = (&self.session, self.link.session());
         // Not current any more from here on, but the frame that says why is still to be sent.
@@ -74,6 +74,7 @@ impl Claim {
             workspace = %session.workspace, session = %session.id, reason = %end, ?uptime, links = stats.links,
             sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
         );
+        Some(end.reason())
     }
 
     fn release(&self, reason: Reason) {

@@ -167,7 +167,7 @@ fn code_of_token(refused: jwt::Refused) -> &'static str {
         jwt::Refused::Audience | jwt::Refused::AuthorizedParty => "credential_audience",
         jwt::Refused::Expired => "credential_expired",
         jwt::Refused::NotYet => "credential_not_yet",
-        jwt::Refused::Missing(_) | jwt::Refused::Claim(_) => "credential_claims",
+        jwt::Refused::Missing(_) | jwt::Refused::Claim(_) | jwt::Refused::Subject => "credential_claims",
     }
 }
 

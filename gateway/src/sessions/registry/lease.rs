@@ -58,6 +58,17 @@ impl Credential {
         }
     }
 
+    /// Returns what it is called among those of its kind.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match self {
+            Self::Token(id) => id.to_string(),
+            Self::Certificate { fingerprint } => fingerprint.to_string(),
+            Self::Pod { namespace, name, uid } => format!("{namespace}/{name} {uid}"),
+            Self::Job { issuer, use_id } => format!("{use_id} of {issuer}"),
+        }
+    }
+
     /// Returns the token of this gateway, if it is one.
     #[must_use]
     pub fn token(&self) -> Option<TokenId> {
@@ -70,12 +81,7 @@ impl Credential {
 
 impl fmt::Display for Credential {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Token(id) => write!(formatter, "token {id}"),
-            Self::Certificate { fingerprint } => write!(formatter, "certificate {fingerprint}"),
-            Self::Pod { namespace, name, uid } => write!(formatter, "pod {namespace}/{name} {uid}"),
-            Self::Job { issuer, use_id } => write!(formatter, "job {use_id} of {issuer}"),
-        }
+        write!(formatter, "{} {}", self.kind(), self.id())
     }
 }
 

@@ -92,7 +92,7 @@ impl AgentService {
             Ok(handshake) => handshake,
             Err(why) => return explained(peer, why),
         };
-        match self.admit(request.headers(), shown).await {
+        match self.admit(request.headers(), peer, shown).await {
             Ok(identity) => {
                 *admitted.lock() = Some((identity, hyper::upgrade::on(&mut request)));
                 websocket::switch_response(handshake)
