@@ -36,10 +36,13 @@ use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::model::Scheme;
+use crate::net::fetch::FetchSetupError;
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
 use crate::sessions::admission::Admission;
+use crate::sessions::identity::AgentIdentities;
+use crate::sessions::leases;
 use crate::sessions::recheck::recheck;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
@@ -69,6 +72,9 @@ pub enum StartError {
     /// The store cannot be used.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
+    /// Issuers of agents' credentials cannot be asked.
+    #[error("auth.agents: {0}")]
+    Issuers(#[from] FetchSetupError),
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),
@@ -103,6 +109,7 @@ pub struct App {
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
+    identities: Arc<AgentIdentities>,
     admin: Arc<Admin>,
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
@@ -165,7 +172,8 @@ impl App {
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
         let timeouts = config.timeouts.clone();
-        let agents = AgentService::new(store.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
+        let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),
@@ -178,6 +186,7 @@ impl App {
             config,
             edge,
             agents,
+            identities,
             admin,
             upstreams,
             registry,
@@ -247,6 +256,7 @@ impl App {
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
+        background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });

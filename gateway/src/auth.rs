@@ -9,7 +9,7 @@ pub mod browser;
 pub mod cache;
 pub mod cookie;
 pub mod device;
-mod expiring;
+pub(crate) mod expiring;
 pub mod issuer;
 pub mod jwt;
 pub mod keys;

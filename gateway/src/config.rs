@@ -4,6 +4,7 @@
 //! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
+mod agents;
 mod auth;
 mod check;
 mod problem;
@@ -12,6 +13,7 @@ mod sections;
 mod source;
 mod value;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use crate::model::Zone;
 
+pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
@@ -86,8 +89,17 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Authorities whose client certificates are required; only for agents.
-    pub client_ca: Option<PathBuf>,
+    /// Authorities whose client certificates count; only for agents.
+    pub client_ca: Option<ClientCa>,
+}
+
+/// The authorities of client certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCa {
+    /// Their certificates.
+    pub file: PathBuf,
+    /// Who shows no certificate gets no connection.
+    pub required: bool,
 }
 
 /// The database.
@@ -218,7 +230,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveRow {
     /// The dotted key.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value as the file would spell it; a mask for secrets; `None` when the key has no value.
     pub value: Option<String>,
     /// Where the value came from.

@@ -1,6 +1,7 @@
 //! Listeners and connections: bind, accept, TLS; and `fetch`, the client for servers that the operator names, which is all
 //! the HTTP there is here.
 
+pub mod certificate;
 pub mod fetch;
 pub mod listen;
 pub mod stream;

@@ -13,6 +13,7 @@ mod sqlite;
 mod time;
 mod tokens;
 mod users;
+mod uses;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub use model::{
 pub use shares::Replaced;
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
+pub use uses::{Spent, TokenUse, UsedToken};
 pub use workspaces::Listed;
 
 /// A database, open. Clones share the connections.

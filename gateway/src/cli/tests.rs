@@ -217,7 +217,12 @@ async fn config_check_is_quiet_and_kind() {
 async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     let site = Site::new(
         "show",
-        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n",
+        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n\
+        [[auth.agents.ci]]\nissuer = 'https://ci.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'a-{job}'\nowner = 'o'\nclaims.'a.b' = 'c'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'b'\nowner = 'o'\nclaims.d = 'e'\n\
+        [[auth.agents.ci]]\nissuer = 'https://other.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'c'\nowner = 'o'\nclaims.f = 'g'\n",
     );
     let shown = site.run(&["config", "show"], false).await.out;
     assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");
@@ -226,7 +231,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
     let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
     let values =
-        |config: &Config| config.effective().iter().map(|row| (row.key, row.value.clone())).collect::<Vec<_>>();
+        |config: &Config| config.effective().iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>();
     assert_eq!(values(&before), values(&after));
 
     let rows: serde_json::Value =
@@ -277,7 +282,10 @@ async fn token_that_cannot_be_printed_is_revoked() {
 #[tokio::test]
 async fn token_list_and_revoke_go_by_id() {
     let site = Site::new("list", "");
-    assert_eq!(site.run(&["token", "list"], false).await.out, "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n");
+    assert_eq!(
+        site.run(&["token", "list"], false).await.out,
+        "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n"
+    );
     site.run(&["token", "create", "--workspace", "app"], false).await;
     let token = site.run(&["token", "create", "--user", "alice"], false).await.out;
     let done = site.run(&["token", "revoke", "t-1"], true).await;

@@ -9,12 +9,13 @@ use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
+use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
     StoreUrl, ZONE,
 };
-use super::{AuditLog, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -107,15 +108,17 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     let tls = read_tls(reader);
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
+    let public_url = reader.take("public_url", public_url, &PUBLIC_URL);
+    let agents = agents::read(reader, &zone, &public_url);
     Config {
         zone,
-        public_url: reader.take("public_url", public_url, &PUBLIC_URL),
+        public_url,
         listen,
         tls,
         store: StoreConfig {
             url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
         },
-        auth: auth::read(reader),
+        auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
@@ -156,12 +159,12 @@ fn read_tls_files(
 ) -> Option<TlsFiles> {
     let cert = reader.take_optional(cert_key, &FILE_PATH);
     let key = reader.take_optional(key_key, &FILE_PATH);
-    let client_ca = client_ca_key.and_then(|name| Some((name, reader.take_optional(name, &FILE_PATH)?)));
+    let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
     }
     match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, path)| path) }),
+        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, ca)| ca) }),
         (Some(_), None, _) => {
             reader.object(cert_key, format!("needs {key_key} beside it"));
             None
@@ -176,6 +179,16 @@ fn read_tls_files(
         }
         (None, None, None) => None,
     }
+}
+
+fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
+    const REQUIRED: &str = "auth.agents.mtls.required";
+    let file = reader.take_optional(name, &FILE_PATH);
+    let required = reader.take(REQUIRED, false, &YES_OR_NO);
+    if required && file.is_none() {
+        reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
+    }
+    Some((name, ClientCa { file: file?, required }))
 }
 
 fn read_timeouts(reader: &mut Reader) -> Timeouts {

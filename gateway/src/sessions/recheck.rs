@@ -36,9 +36,9 @@ pub async fn recheck(registry: Arc<Registry>, store: Store, stop: CancellationTo
 async fn recheck_all(registry: &Registry, store: &Store) -> Result<(), StoreError> {
     let sessions = registry.all();
     for some in sessions.chunks(AT_ONCE) {
-        let tokens: Vec<TokenId> = some.iter().map(|session| session.token()).collect();
+        let tokens: Vec<TokenId> = some.iter().filter_map(|session| session.token()).collect();
         for (token, is_revoked) in store.ended_tokens(&tokens, wall_clock()).await? {
-            for session in some.iter().filter(|session| session.token() == token) {
+            for session in some.iter().filter(|session| session.token() == Some(token)) {
                 end(session, token, is_revoked);
             }
         }

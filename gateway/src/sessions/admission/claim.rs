@@ -49,7 +49,11 @@ impl Claim {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let end = match grpc::drive(&self.link, reader).await {
+        let end = tokio::select! {
+            end = grpc::drive(&self.link, reader) => end,
+            () = self.session.renewal() => self.link.lost(),
+        };
+        let end = match end {
             LinkEnd::Lost => {
                 info!(workspace = %self.session.workspace, session = %self.session.id, "link lost, waiting for the next");
                 self.link.await_next().await
