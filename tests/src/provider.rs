@@ -314,9 +314,10 @@ impl State {
             "iss": issuer, "aud": CLIENT_ID, "nonce": grant.nonce, "iat": now, "exp": now + 300,
         });
         for (name, value) in plan.claims.as_object().expect("claims") {
-            match value {
-                Value::Null => drop(claims.as_object_mut().expect("claims").remove(name)),
-                value => claims[name] = value.clone(),
+            if value.is_null() {
+                drop(claims.as_object_mut().expect("claims").remove(name));
+            } else {
+                claims[name] = value.clone();
             }
         }
         let token = self.id_token(plan.signature, &claims);

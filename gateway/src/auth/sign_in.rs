@@ -9,7 +9,7 @@
 //! ```
 //!
 //! How one proves who one is, is the only difference between the ways to sign in: dev mode's link ([`dev`]), or an
-//! identity provider ([`oidc`](crate::auth::oidc)), whose steps are in [`provider`]; all else starts from a public session.
+//! identity provider ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session.
 //! Nothing here does I/O: where the provider has to be asked, a [`Step`] says so. No code or cookie is ever logged.
 
 pub mod dev;

@@ -15,10 +15,10 @@ macro_rules! which {
     ($examples:literal) => {
         concat!(
             $examples,
-            "\n
-Works on a gateway over its API, as the user who is signed in there: with --gateway, --token-file or GATEWAY_URL, or once
-gateway login was run. With --config or GATEWAY_CONFIG, and where nobody signed in, it works straight on the database of the
-gateway on this machine, as its operator; a running gateway sees the change within seconds."
+            "\n\nWorks on a gateway over its API, as the user who is signed in there: with --gateway, --token-file or \
+             GATEWAY_URL, or once gateway login was run. With --config or GATEWAY_CONFIG, and where nobody signed in, it \
+             works straight on the database of the gateway on this machine, as its operator; a running gateway sees the \
+             change within seconds."
         )
     };
 }

@@ -1,6 +1,7 @@
 //! How users sign in: the keys of `auth`, and what must hold between them. Sign-in that is half configured is no sign-in:
 //! every contradiction is a problem, and a key that would have no effect is one too.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ const CA_FILE: &str = "auth.oidc.ca_file";
 
 /// Keys that nobody sets who does not mean a provider. The others have defaults, which `config show` writes out.
 const PROVIDER_KEYS: [&str; 6] = [ISSUER, CLIENT_ID, CLIENT_SECRET, CLIENT_SECRET_FILE, REQUIRED_GROUP, CA_FILE];
+
+/// How long a session may last: long enough to be of use, and not for ever.
+const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Longest text of a key here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -127,8 +131,8 @@ fn printable(text: &str) -> Result<String, String> {
 pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
     let hours = |count: u64| Duration::from_secs(count * 60 * 60);
     let mode = reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE);
-    let session_idle = reader.take("auth.session_idle", hours(2), &DURATION);
-    let session_max = reader.take("auth.session_max", hours(12), &DURATION);
+    let session_idle = reader.take_within("auth.session_idle", hours(2), SESSION_TIMES, &DURATION);
+    let session_max = reader.take_within("auth.session_max", hours(12), SESSION_TIMES, &DURATION);
     if reader.is_sound(&["auth.session_idle", "auth.session_max"]) && session_idle > session_max {
         let (idle, max) = (("auth.session_idle", "must not be above"), ("auth.session_max", "must not be below"));
         reader.object_to_pair(idle, max);
@@ -260,6 +264,14 @@ mod tests {
         default: auth.oidc.client_id: is missing: auth.mode = "oidc" needs it
         environment GATEWAY_PUBLIC_URL: public_url = "http://gw.example.com": must be https with auth.mode = "oidc", except on localhost
         "#);
+    }
+
+    #[test]
+    fn session_that_ends_at_once_or_never_is_a_problem() {
+        for time in ["0s", "59s", "31d", "5"] {
+            let told = told(&[("auth.session_max", time)]);
+            assert!(told.starts_with("environment GATEWAY_AUTH__SESSION_MAX: "), "{time}: {told}");
+        }
     }
 
     #[test]

@@ -214,10 +214,11 @@ mod tests {
 
     fn args(words: &str) -> ShareArgs {
         let words = format!("gateway workspace share app {words}");
-        match Cli::try_parse_from(words.split(' ')).unwrap().command {
-            Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::Share(args) }) => args,
-            other => panic!("{other:?}"),
-        }
+        let command = Cli::try_parse_from(words.split(' ')).unwrap().command;
+        let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::Share(args) }) = command else {
+            panic!("{command:?}")
+        };
+        args
     }
 
     fn rows(shares: &[(u16, &str)]) -> Vec<ShareRow> {

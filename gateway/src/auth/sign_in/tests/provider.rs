@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -310,4 +311,51 @@ fn dev_mode_has_no_page_of_a_provider_and_a_provider_has_no_link() {
     let response = it.pages.begin_public(Visit::from(&visit)).unwrap();
     assert_eq!(location(&response), "/.gateway/sign-in?return=%2Fa%3Fb");
     assert!(it.pages.begin_public(Visit::from(&get("/", &[]))).is_none(), "a program is answered");
+}
+
+proptest! {
+    #[test]
+    fn any_wish_ends_on_a_host_of_ours(host in wishes(), path in wishes()) {
+        let it = fixture();
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("host", &host)
+            .append_pair("return", &path)
+            .finish();
+        let mut tab = Tab::default();
+        let state = tab.begin(&it, &format!("{SIGN_IN_PATH}?{query}"));
+        let returned = tab.back(&it, &state).unwrap();
+        let response = tab.admit(&it, &returned);
+        // As a browser would read it.
+        let to = url::Url::parse("https://gw.localhost/").unwrap().join(location(&response)).unwrap();
+        let at = to.host_str().unwrap_or_default();
+        prop_assert_eq!(to.scheme(), "https");
+        prop_assert!(at == "gw.localhost" || (at.ends_with(".zone") && to.port().is_none()), "{}", to);
+        prop_assert!(to.username().is_empty() && to.password().is_none());
+    }
+}
+
+/// Anything, and what is near to leading astray.
+fn wishes() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "/",
+        "//",
+        "\\",
+        "evil.example",
+        ".zone",
+        "8080-app.zone",
+        "@",
+        ":",
+        "http:",
+        "https://",
+        "?",
+        "#",
+        "%2f",
+        "\t",
+        "\r\n",
+        ".",
+        "..",
+        "a",
+        " ",
+    ]);
+    prop_oneof!["\\PC{0,40}", prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())]
 }
