@@ -181,7 +181,7 @@ mod tests {
         let repository = scratch.open();
         let whole =
             document(|table, number| if (table, number) == ("traps", 7) { line.to_owned() } else { good(number) });
-        let found = super::check(&whole, &repository);
+        let found = check(&whole, &repository);
         assert_eq!(found.len(), problems, "{line}: {found:?}");
     }
 
