@@ -57,6 +57,7 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     match cli.load_config(env) {
         Ok(config) => {
             telemetry::start_logging(&config.log);
+            telemetry::watch_panics();
             Ok(config)
         }
         Err(problems) => {

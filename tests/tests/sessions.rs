@@ -35,3 +35,5 @@ mod resume;
 mod resume_hostile;
 #[path = "sessions/streams.rs"]
 mod streams;
+#[path = "sessions/target.rs"]
+mod target;

@@ -233,3 +233,52 @@ impl Living {
         due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::policy::{Decision, Exposure, Purpose, RequestShape, Source, Target, decide};
+    use crate::auth::principal::{Principal, Via};
+    use crate::model::{Scheme, UnixSeconds};
+
+    fn address() -> Arc<Address> {
+        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let name = ("app".parse().unwrap(), Port::new(80));
+        Arc::new(Address::new("80-app.zone", name, "80-app.zone".into(), Scheme::Http, peer))
+    }
+
+    fn grant() -> Grant {
+        let ann = Principal { user: "ann".parse().unwrap(), via: Via::ApiToken, groups: Arc::default() };
+        let workspace = "app".parse().unwrap();
+        let record = Some(Exposure { owner: &ann.user, ports: None, shares: &[] });
+        let target = Target { workspace: &workspace, port: Port::new(80).unwrap(), record };
+        let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+        let Decision::Allow(grant) = decide(Some(&ann), &target, shape, UnixSeconds::new(0)) else { panic!("refused") };
+        grant
+    }
+
+    #[test]
+    fn watch_of_a_connection_that_is_gone_is_forgotten() {
+        let (living, address) = (Living::default(), address());
+        for _ in 0..100 {
+            let last = LastWatch::default();
+            drop(living.watch(&last, &Offered::Nothing, &address, &grant()));
+            assert_eq!(living.due().len(), 0, "nothing is under way");
+            assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
+            drop(last);
+            assert_eq!(living.due().len(), 0);
+            assert_eq!(living.watches.lock().len(), 0, "the connection is gone");
+        }
+    }
+
+    #[test]
+    fn watch_serves_one_credential_only() {
+        let (living, address, last) = (Living::default(), address(), LastWatch::default());
+        let first = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
+        let same = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
+        let other = living.watch(&last, &Offered::Token([2; 32]), &address, &grant());
+        assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
+        first.end(Failure::SignInRequired);
+        assert!(same.is_ended() && !other.is_ended());
+    }
+}
