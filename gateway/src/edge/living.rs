@@ -257,12 +257,24 @@ mod tests {
         grant
     }
 
+    struct Somebody;
+
+    impl Asker for Somebody {
+        fn peer(&self) -> IpAddr {
+            [127, 0, 0, 1].into()
+        }
+
+        fn credential(&self) -> Credential {
+            Credential::None
+        }
+    }
+
     #[test]
     fn watch_of_a_connection_that_is_gone_is_forgotten() {
         let (living, address) = (Living::default(), address());
         for _ in 0..100 {
             let last = LastWatch::default();
-            drop(living.watch(&last, &Offered::Nothing, &address, &grant()));
+            drop(living.watch(&last, (&Offered::Nothing, Somebody), &address, &grant()));
             assert_eq!(living.due().len(), 0, "nothing is under way");
             assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
             drop(last);
@@ -274,9 +286,9 @@ mod tests {
     #[test]
     fn watch_serves_one_credential_only() {
         let (living, address, last) = (Living::default(), address(), LastWatch::default());
-        let first = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
-        let same = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
-        let other = living.watch(&last, &Offered::Token([2; 32]), &address, &grant());
+        let first = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant());
+        let same = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant());
+        let other = living.watch(&last, (&Offered::Token([2; 32]), Somebody), &address, &grant());
         assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
         first.end(Failure::SignInRequired);
         assert!(same.is_ended() && !other.is_ended());
