@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::pace::{LimitQueue, Pace, Paced};
 use tunnel_link::socket;
 
 use super::DialFailure;
@@ -60,7 +60,7 @@ pub struct Connected {
 
 impl Connected {
     /// Wraps a stream whose kernel queue `limit_queue` bounds, if it has one that can be bounded.
-    pub fn new<S: Stream + 'static>(stream: S, limit_queue: fn(&S, usize)) -> Self {
+    pub fn new<S: Stream + 'static>(stream: S, limit_queue: LimitQueue<S>) -> Self {
         let (stream, pace) = Paced::new(stream, limit_queue);
         Self { stream: Box::new(stream), pace, is_http1: false }
     }
@@ -281,18 +281,20 @@ impl fmt::Debug for Gateway {
 
 /// A stream whose queue of unsent bytes in the kernel may have a bound.
 trait Queue {
-    fn limit(&self, bytes: usize);
+    fn limit(&self, bytes: usize) -> Option<usize>;
 }
 
 impl Queue for TcpStream {
-    fn limit(&self, bytes: usize) {
-        socket::limit_queue(self, bytes);
+    fn limit(&self, bytes: usize) -> Option<usize> {
+        socket::limit_queue(self, bytes)
     }
 }
 
 /// What a proxy leads to keeps the bound that every link begins with.
 impl Queue for Box<dyn Stream> {
-    fn limit(&self, _bytes: usize) {}
+    fn limit(&self, _bytes: usize) -> Option<usize> {
+        None
+    }
 }
 
 /// A connected stream, with or without TLS.
