@@ -20,7 +20,7 @@ use crate::edge::upstream::Upstreams;
 use crate::net::listen::Connection;
 use crate::net::tls::Tls;
 use crate::sessions::registry::{LiveSession, Registry};
-use crate::telemetry::{Metrics, gauge};
+use crate::telemetry::{Metrics, gauge, panics};
 
 /// What the operator's pages show.
 #[derive(Debug)]
@@ -83,6 +83,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
         ),
         ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
         ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
+        ("gateway_panics", "Tasks that ended with a panic: each is a bug", panics()),
     ];
     for (name, help, number) in numbers {
         gauge(&mut registry, name, help).set(number);

@@ -1,10 +1,15 @@
 //! The command line: what can be typed, and the commands that need no running gateway.
 
+mod args;
+mod client;
 mod config;
 mod console;
 pub mod credentials;
 pub mod files;
 mod forward;
+mod local;
+mod login;
+mod place;
 mod ssh;
 mod table;
 mod token;
@@ -16,17 +21,20 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag, parse_duration};
-use crate::model::{Audience, Port, UserName, WorkspaceName};
-use crate::store::TokenId;
+use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
+use crate::model::UserName;
 
+pub use args::{
+    CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, TokenArgs,
+    TokenCommand, WorkspaceArgs, WorkspaceCommand,
+};
 pub use config::run_config;
 pub use console::Console;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
+pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
 pub use token::run_token;
 pub use user::run_user;
@@ -69,11 +77,12 @@ Examples:
   gateway demo                                  everything in one process, to look around
   gateway serve --config gateway.toml           run a gateway
   gateway config check                          all problems of the configuration at once
+  gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
   gateway token create --workspace my-app       a token for the agent of a workspace
   gateway workspace share my-app 3000 --with signed-in
+  gateway user disable ann                      lets somebody in no more
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it
-  gateway user disable ann                      lets somebody in no more
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
 The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -97,25 +106,6 @@ Examples:
   gateway config show                           effective values and where they come from
   gateway config show > gateway.toml            a file to start from
   gateway config show --output json";
-
-const TOKEN_EXAMPLES: &str = "\
-Examples:
-  gateway token create --workspace my-app > agent.token
-  gateway token create --workspace my-app --owner alice
-  gateway token create --user alice
-  gateway token list --output json
-  gateway token revoke t-12";
-
-const WORKSPACE_EXAMPLES: &str = "\
-Examples:
-  gateway workspace list
-  gateway workspace share my-app                              who may reach which port
-  gateway workspace share my-app 3000 --with user:ann --for 8h
-  gateway workspace share my-app 3000 --with group:devs
-  gateway workspace share my-app 8080 --with public
-  gateway workspace share my-app 8080 --with public --revoke  ends what is open within 5 s
-
-The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in).";
 
 const USER_EXAMPLES: &str = "\
 Examples:
@@ -147,9 +137,15 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check or show the configuration.
     Config(ConfigArgs),
-    /// Make, list or revoke tokens of agents and users.
+    /// Sign in to a gateway, for the commands that speak with it.
+    Login(LoginArgs),
+    /// Tell who is signed in, and where.
+    Whoami(WhoAmIArgs),
+    /// Revoke what the sign-in gave, and forget it.
+    Logout(LogoutArgs),
+    /// Make, list, rotate or revoke tokens of agents and users.
     Token(TokenArgs),
-    /// List workspaces, and share their ports.
+    /// List workspaces, open them, and share their ports.
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
@@ -213,34 +209,6 @@ pub enum ConfigCommand {
     },
 }
 
-/// Flags of `gateway token`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = TOKEN_EXAMPLES)]
-pub struct TokenArgs {
-    /// What to do with tokens.
-    #[command(subcommand)]
-    pub command: TokenCommand,
-}
-
-/// What to do with tokens.
-#[derive(Clone, Debug, Subcommand)]
-pub enum TokenCommand {
-    /// Make a token and print it, alone, this once.
-    Create(CreateTokenArgs),
-    /// List all tokens, without their text.
-    List {
-        /// Shape of what is printed.
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
-    /// Revoke a token; revoking it again is no error.
-    Revoke {
-        /// The id from the list, such as `t-12`.
-        #[arg(value_name = "ID")]
-        id: TokenId,
-    },
-}
-
 /// Flags of `gateway user`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = USER_EXAMPLES)]
@@ -277,67 +245,6 @@ pub struct NamedUser {
     pub output: Output,
 }
 
-/// Flags of `gateway workspace`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = WORKSPACE_EXAMPLES)]
-pub struct WorkspaceArgs {
-    /// What to do with workspaces.
-    #[command(subcommand)]
-    pub command: WorkspaceCommand,
-}
-
-/// What to do with workspaces.
-#[derive(Clone, Debug, Subcommand)]
-pub enum WorkspaceCommand {
-    /// List all workspaces.
-    List {
-        /// Shape of what is printed.
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
-    /// Show who may reach which port, or change it.
-    Share(ShareArgs),
-}
-
-/// Flags of `gateway workspace share`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = WORKSPACE_EXAMPLES)]
-pub struct ShareArgs {
-    /// The workspace.
-    #[arg(value_name = "NAME")]
-    pub workspace: WorkspaceName,
-    /// The port to open or close; without it, what is shared now is shown.
-    #[arg(value_name = "PORT", requires = "with")]
-    pub port: Option<Port>,
-    /// To whom: `user:NAME`, `group:NAME`, `signed-in` or `public`.
-    #[arg(long, value_name = "AUDIENCE", requires = "port")]
-    pub with: Option<Audience>,
-    /// For how long, such as `8h` or `7d` [default: until it is revoked].
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "with", conflicts_with = "revoke")]
-    pub lasting: Option<Duration>,
-    /// Take it back; what is open through it ends within 5 s.
-    #[arg(long, requires = "with")]
-    pub revoke: bool,
-    /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
-}
-
-/// Flags of `gateway token create`: whom the token speaks for.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = TOKEN_EXAMPLES)]
-pub struct CreateTokenArgs {
-    /// For the agent of this workspace, which is made if there is none.
-    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
-    pub workspace: Option<WorkspaceName>,
-    /// Owner of the workspace [default: its present owner; for a new one, `dev` in dev mode].
-    #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
-    pub owner: Option<UserName>,
-    /// For programs of this user.
-    #[arg(long, value_name = "USER")]
-    pub user: Option<UserName>,
-}
-
 /// Shape of printed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -371,6 +278,9 @@ impl Command {
                 (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
             }
             Self::Config(_)
+            | Self::Login(_)
+            | Self::Whoami(_)
+            | Self::Logout(_)
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)

@@ -8,7 +8,8 @@ use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
 use gateway::cli::{
-    Cli, Command, Console, Exit, run_config, run_forward, run_ssh, run_ssh_config, run_token, run_user, run_workspace,
+    Cli, Command, Console, Exit, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config, run_token,
+    run_user, run_whoami, run_workspace,
 };
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
@@ -41,6 +42,9 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
     let mut console = Console::process();
     match &cli.command {
         Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Login(args) => run_login(args, env, &mut console).await,
+        Command::Whoami(args) => run_whoami(args, env, &mut console).await,
+        Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
@@ -62,6 +66,7 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     match cli.load_config(env) {
         Ok(config) => {
             telemetry::start_logging(&config.log);
+            telemetry::watch_panics();
             Ok(config)
         }
         Err(problems) => {

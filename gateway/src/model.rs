@@ -5,6 +5,7 @@
 
 mod endpoint;
 mod share;
+mod template;
 mod time;
 
 use std::fmt;
@@ -17,7 +18,8 @@ use thiserror::Error;
 
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use share::{Audience, BadAudience, Share};
-pub use time::UnixSeconds;
+pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
+pub use time::{BadTime, UnixSeconds};
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
 pub const LABEL_BYTES_MAX: usize = 63;

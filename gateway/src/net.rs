@@ -2,6 +2,7 @@
 //! for servers that the operator names and `acme` for certificates.
 
 pub mod acme;
+pub mod certificate;
 pub mod dial;
 pub mod fetch;
 pub mod listen;

@@ -7,11 +7,13 @@
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
 mod model;
+mod rotate;
 mod shares;
 mod sqlite;
 mod time;
 mod tokens;
 mod users;
+mod uses;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -25,9 +27,14 @@ use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
 pub use model::{
-    Admission, BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
+    Admission, BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
+    TokenSubject, User, Workspace, WorkspaceId,
 };
+pub use shares::Replaced;
 pub use time::{wall_clock, wall_clock_ms};
+pub use tokens::TOKENS_LIVE_MAX;
+pub use uses::{Spent, TokenUse, UsedToken};
+pub use workspaces::Listed;
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

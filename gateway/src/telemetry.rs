@@ -1,6 +1,6 @@
 //! Logs and metrics. Labels come from enums, never from users.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -60,6 +60,7 @@ impl TcpEnd {
 pub struct Metrics {
     answered: [Counter; 5],
     failed: Family<Code, Counter>,
+    audit_lost: Counter,
     tcp_opened: Counter,
     tcp_ended: Family<End, Counter>,
 }
@@ -79,6 +80,11 @@ impl Metrics {
     /// Counts a failure that the gateway answered itself.
     pub(crate) fn failed(&self, code: &'static str) {
         self.failed.get_or_create(&Code { code }).inc();
+    }
+
+    /// Returns the counter of what should be in the audit log and is not.
+    pub(crate) fn audit_lost(&self) -> Counter {
+        self.audit_lost.clone()
     }
 
     /// Counts a raw TCP stream that was opened.
@@ -104,6 +110,7 @@ impl Metrics {
             self.tcp_ended.clone(),
         );
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
+        registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }
 }
 
@@ -129,4 +136,38 @@ pub fn start_logging(log: &Log) {
         LogFormat::Text => builder.try_init().ok(),
         LogFormat::Json => builder.json().try_init().ok(),
     };
+}
+
+/// Panics since the start, in any thread.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts every panic from now on, and says in the log where it was. A panic ends its task and nothing else, so without
+/// this nobody might notice. What it said is left to the hook that was there before.
+pub fn watch_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(%place, "a task panicked: this is a bug");
+        before(panic);
+    }));
+}
+
+/// Returns how many panics there were since [`watch_panics`].
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_is_counted_and_ends_its_own_thread_only() {
+        watch_panics();
+        let before = panics();
+        let ended = std::thread::spawn(|| panic!("on purpose")).join();
+        assert!(ended.is_err());
+        assert_eq!(panics(), before + 1);
+    }
 }

@@ -152,5 +152,7 @@ mod tests {
         let response = respond("text/html", String::new(), "no-store");
         let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok());
         assert!(policy.is_some_and(|policy| policy.starts_with("default-src 'none'")));
+        // Nobody may lay the page under their own and have the user click on it.
+        assert!(policy.is_some_and(|policy| policy.contains("frame-ancestors 'none'")));
     }
 }

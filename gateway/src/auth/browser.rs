@@ -4,6 +4,8 @@
 //! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
 //! time without use and after an absolute time, whichever comes first.
 
+mod list;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +31,7 @@ pub const HOST_SESSIONS_PER_PARENT_MAX: usize = 256;
 const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
 const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
 
+pub use list::{SessionName, SessionRow, session_name};
 /// How long sessions last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {

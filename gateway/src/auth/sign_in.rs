@@ -13,6 +13,7 @@
 //! Nothing here does I/O: where the provider has to be asked, a [`Step`] says so. No code or cookie is ever logged.
 
 pub mod dev;
+pub mod event;
 pub mod link;
 mod page;
 pub mod path;
@@ -27,7 +28,7 @@ use http::header::{HeaderMap, HeaderName, ORIGIN, SET_COOKIE};
 use http::{Method, Request, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 
-use crate::auth::browser::BrowserSessions;
+use crate::auth::browser::{BrowserSessions, session_name};
 use crate::auth::cookie::{self, Found};
 use crate::auth::oidc;
 use crate::auth::oidc::pending::Destination;
@@ -35,6 +36,7 @@ use crate::auth::principal::{Principal, Via};
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::shape;
 use crate::auth::sign_in::dev::DevSignIn;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::sign_in::page::{Page, redirect};
 use crate::auth::sign_in::path::ReturnPath;
@@ -248,10 +250,13 @@ impl SignIn {
         };
         let id = Opaque::random()?;
         tracing::info!(%user, "signed in");
-        self.sessions.open_public(&id, user, now);
+        self.sessions.open_public(&id, user.clone(), now);
         let names = self.site.cookies();
         let cookie = names.set(names.session, &id, None);
-        redirect(StatusCode::SEE_OTHER, &self.location(&destination), cookie).map(Step::Answer)
+        let mut response = redirect(StatusCode::SEE_OTHER, &self.location(&destination), cookie)?;
+        let session = session_name(&id.digest());
+        response.extensions_mut().insert(SignInEvent::SignedIn { user, how: "dev_link", session });
+        Ok(Step::Answer(response))
     }
 
     fn after_sign_in(&self, uri: &Uri) -> Destination {
@@ -289,17 +294,25 @@ impl SignIn {
         let found = match cookie::find(visit.headers, names.session) {
             // One that has expired speaks for nobody, and so for no other browser of theirs.
             Found::One(id) => {
-                self.sessions.public(&id.digest(), now).and_then(|_| self.sessions.sign_out(&id.digest()))
+                let id = id.digest();
+                self.sessions.public(&id, now).and_then(|_| Some((self.sessions.sign_out(&id)?, id)))
             }
             Found::Nothing | Found::Unusable => None,
         };
-        let Some(ended) = found else { return Ok(Step::Answer(self.signed_out_page(visit))) };
+        let Some(found) = found else { return Ok(Step::Answer(self.signed_out_page(visit))) };
+        let (ended, own) = found;
         let everywhere = visit.uri.query() == Some("everywhere");
-        let others = if everywhere { self.sessions.sign_out_everywhere(&ended.user) } else { 0 };
-        tracing::info!(user = %ended.user, others, "signed out");
+        let others = if everywhere { self.sessions.end_all(&ended.user) } else { Vec::new() };
+        tracing::info!(user = %ended.user, others = others.len(), "signed out");
+        let sessions = std::iter::once(session_name(&own)).chain(others).collect();
+        let event = SignInEvent::SignedOut { user: ended.user, sessions };
         Ok(match ended.provider {
-            Some(session) => Step::SignOutAtProvider(session),
-            None => Step::Answer(self.signed_out_page(visit)),
+            Some(session) => Step::SignOutAtProvider(session, event),
+            None => {
+                let mut page = self.signed_out_page(visit);
+                page.extensions_mut().insert(event);
+                Step::Answer(page)
+            }
         })
     }
 
@@ -369,8 +382,19 @@ impl SignIn {
         host.bytes().all(plain) && (self.is_workspace_host)(host)
     }
 
+    /// Answers a visit to a page of the public host that only somebody who is signed in may see.
+    #[must_use]
+    pub fn ask(&self, visit: Visit<'_>, now: Instant) -> Response<Bytes> {
+        if let Some(response) = self.begin_public(visit) {
+            return response;
+        }
+        let page = require_visit(visit).and_then(|()| self.offer_link(now)).err().unwrap_or(Page::SignInNeeded);
+        page.response(visit.headers)
+    }
+
     /// Browsers name the origin of every `POST`; one that names none, or another, is refused.
-    fn is_same_origin(&self, headers: &HeaderMap) -> bool {
+    #[must_use]
+    pub fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         match headers.get(SEC_FETCH_SITE) {
             Some(site) => site == "same-origin",
             None => headers.get(ORIGIN).is_some_and(|origin| origin == self.site.public("").as_str()),

@@ -87,6 +87,9 @@ impl Site {
             Command::Config(args) => run_config(&cli, args, &env, console),
             Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Workspace(args) => run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            Command::Login(args) => run_login(args, &env, console).await,
+            Command::Whoami(args) => run_whoami(args, &env, console).await,
+            Command::Logout(args) => run_logout(args, &env, console).await,
             Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Demo(_) | Command::Serve(_) | Command::Forward(_) | Command::Ssh(_) | Command::SshConfig(_) => {
                 panic!("not run here")
@@ -120,8 +123,11 @@ fn help_has_usage_and_examples() {
       demo        Run gateway, agent and a sample app in one process, with nothing to install
       serve       Run a gateway
       config      Check or show the configuration
-      token       Make, list or revoke tokens of agents and users
-      workspace   List workspaces, and share their ports
+      login       Sign in to a gateway, for the commands that speak with it
+      whoami      Tell who is signed in, and where
+      logout      Revoke what the sign-in gave, and forget it
+      token       Make, list, rotate or revoke tokens of agents and users
+      workspace   List workspaces, open them, and share their ports
       user        List users, and decide who may not come in
       forward     Bring ports of a workspace to this machine
       ssh         Log in to a workspace with SSH
@@ -144,11 +150,12 @@ fn help_has_usage_and_examples() {
       gateway demo                                  everything in one process, to look around
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
+      gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
       gateway token create --workspace my-app       a token for the agent of a workspace
       gateway workspace share my-app 3000 --with signed-in
+      gateway user disable ann                      lets somebody in no more
       gateway forward my-app 5432                   its port 5432 on this machine
       gateway ssh my-app                            a shell in it
-      gateway user disable ann                      lets somebody in no more
 
     Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
     The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -218,7 +225,12 @@ async fn config_check_is_quiet_and_kind() {
 async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     let site = Site::new(
         "show",
-        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n",
+        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n\
+        [[auth.agents.ci]]\nissuer = 'https://ci.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'a-{job}'\nowner = 'o'\nclaims.'a.b' = 'c'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'b'\nowner = 'o'\nclaims.d = 'e'\n\
+        [[auth.agents.ci]]\nissuer = 'https://other.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'c'\nowner = 'o'\nclaims.f = 'g'\n",
     );
     let shown = site.run(&["config", "show"], false).await.out;
     assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");
@@ -227,7 +239,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
     let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
     let values =
-        |config: &Config| config.effective().iter().map(|row| (row.key, row.value.clone())).collect::<Vec<_>>();
+        |config: &Config| config.effective().iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>();
     assert_eq!(values(&before), values(&after));
 
     let rows: serde_json::Value =
@@ -278,7 +290,10 @@ async fn token_that_cannot_be_printed_is_revoked() {
 #[tokio::test]
 async fn token_list_and_revoke_go_by_id() {
     let site = Site::new("list", "");
-    assert_eq!(site.run(&["token", "list"], false).await.out, "ID  KIND  FOR  ENDS IN  STATE  CREATED\n");
+    assert_eq!(
+        site.run(&["token", "list"], false).await.out,
+        "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n"
+    );
     site.run(&["token", "create", "--workspace", "app"], false).await;
     let token = site.run(&["token", "create", "--user", "alice"], false).await.out;
     let done = site.run(&["token", "revoke", "t-1"], true).await;
@@ -293,7 +308,7 @@ async fn token_list_and_revoke_go_by_id() {
     let rows = mask(&text);
     assert_eq!((rows[1][0].as_str(), rows[1][2].as_str(), rows[1][4].as_str()), ("t-1", "app", "revoked"));
     assert_eq!(rows[2][..3], ["t-2", "user", "alice"]);
-    assert_eq!(rows[2][4..], ["live", "2027-01-15T08:00:00Z"]);
+    assert_eq!(rows[2][4..], ["live", "2027-01-15T08:00:00Z", "-", "-"]);
     assert!(!text.contains(token.trim_end()));
 
     let json: serde_json::Value =

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::local::{Journal, operator};
 use super::token::{fail, open_store};
 use super::{Cli, Console, Exit, NamedUser, Output, UserArgs, UserCommand, table};
+use crate::audit::{Event, Text};
 use crate::model::UnixSeconds;
 use crate::store::{Store, StoreError, User};
 
@@ -18,19 +20,23 @@ pub async fn run_user(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    let (_, store) = match open_store(cli, env, console).await {
+    let (config, store) = match open_store(cli, env, console).await {
         Ok(opened) => opened,
+        Err(exit) => return exit,
+    };
+    let journal = match Journal::open(&config, now, console) {
+        Ok(journal) => journal,
         Err(exit) => return exit,
     };
     let done = match &args.command {
         UserCommand::List { output } => list(&store, *output, console).await,
         UserCommand::Disable(named) => {
             let found = store.disable_user(&named.name, now).await;
-            found.map(|found| say(named, found, "disabled", console))
+            found.map(|found| say(named, found, ("disabled", &journal), console))
         }
         UserCommand::Enable(named) => {
             let found = store.enable_user(&named.name).await;
-            found.map(|found| say(named, found, "enabled", console))
+            found.map(|found| say(named, found, ("enabled", &journal), console))
         }
     };
     store.close().await;
@@ -76,12 +82,13 @@ fn groups(user: &User) -> Vec<&str> {
     user.groups.iter().map(|group| group.as_str()).collect()
 }
 
-fn say(named: &NamedUser, found: bool, state: &str, console: &mut Console) -> Exit {
+fn say(named: &NamedUser, found: bool, (state, journal): (&'static str, &Journal), console: &mut Console) -> Exit {
     let name = &named.name;
     if !found {
         console.complain(format_args!("there is no user {name}"));
         return Exit::Failed;
     }
+    journal.write(Event::UserChanged { by: operator(), user: Text::of(name), how: state }, console);
     match named.output {
         Output::Text => {
             console.hint(format_args!("{name} is {state}"));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::agents::YES_OR_NO;
 use super::reader::Reader;
 use super::value::{FILE_PATH, Kind, PublicUrl};
 use super::{Acme, TlsFiles};
@@ -32,13 +33,6 @@ const EMAIL: Kind<String> = Kind {
     secret: false,
 };
 
-const YES: Kind<bool> = Kind {
-    accepted: "`true` or `false`",
-    parse: |text| text.parse().map_err(|_| "neither true nor false".to_owned()),
-    show: ToString::to_string,
-    secret: false,
-};
-
 const NAMES: Kind<Vec<String>> = Kind {
     accepted: "DNS names with commas between them, perhaps beginning with `*.`",
     parse: |text| text.split(',').map(|name| parse_name(name.trim())).collect(),
@@ -54,7 +48,7 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> 
     let dns_hook = reader.take_optional("tls.acme.dns_hook", &FILE_PATH);
     let folder = reader.take("tls.acme.folder", PathBuf::from("acme"), &FILE_PATH);
     let ca_file = reader.take_optional("tls.acme.ca_file", &FILE_PATH);
-    let accepts_terms = reader.take("tls.acme.accept_terms", false, &YES);
+    let accepts_terms = reader.take("tls.acme.accept_terms", false, &YES_OR_NO);
     let others = [("tls.acme.email", email.is_some()), ("tls.acme.names", names.is_some())];
     let others = others.into_iter().chain([("tls.acme.dns_hook", dns_hook.is_some())]);
     let Some(directory) = directory else {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::AgentAuth;
 use super::reader::Reader;
 use super::sections::{AUTH_MODE, AuthMode};
 use super::value::{DURATION, FILE_PATH, Kind, PublicUrl, Secret};
@@ -29,7 +30,7 @@ const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Durati
 /// Longest text of a key here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// How users sign in.
+/// How users sign in, and agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// The way (`auth.mode`).
@@ -38,6 +39,8 @@ pub struct Auth {
     pub session_idle: Duration,
     /// A browser session ends after this, used or not, and groups count no longer (`auth.session_max`).
     pub session_max: Duration,
+    /// How agents prove who they are (`auth.agents.*`).
+    pub agents: AgentAuth,
     /// The identity provider (`auth.oidc.*`); there exactly if `mode` is [`AuthMode::Oidc`].
     pub oidc: Option<Oidc>,
 }
@@ -125,7 +128,7 @@ fn printable(text: &str) -> Result<String, String> {
 }
 
 /// Reads the keys.
-pub(super) fn read(reader: &mut Reader) -> Auth {
+pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
     let hours = |count: u64| Duration::from_secs(count * 60 * 60);
     let mode = reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE);
     let session_idle = reader.take_within("auth.session_idle", hours(2), SESSION_TIMES, &DURATION);
@@ -135,7 +138,7 @@ pub(super) fn read(reader: &mut Reader) -> Auth {
         reader.object_to_pair(idle, max);
     }
     let oidc = read_oidc(reader, mode);
-    Auth { mode, session_idle, session_max, oidc }
+    Auth { mode, session_idle, session_max, agents, oidc }
 }
 
 fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {

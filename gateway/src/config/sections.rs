@@ -10,12 +10,13 @@ use tunnel_proto::limit::{
 };
 
 use super::acme;
+use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
     StoreUrl, ZONE,
 };
-use super::{Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -113,6 +114,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     if let (Some(acme), None) = (&tls.acme, &tls.public) {
         tls.public = Some(acme::files(acme));
     }
+    let agents = agents::read(reader, &zone, &public_url);
     Config {
         zone,
         public_url,
@@ -121,10 +123,15 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         store: StoreConfig {
             url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
         },
-        auth: auth::read(reader),
+        auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        audit: AuditLog {
+            path: reader.take_optional("audit.path", &FILE_PATH),
+            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
@@ -160,13 +167,13 @@ fn read_tls_files(
     let cert = reader.take_optional(cert_key, &FILE_PATH);
     let key = reader.take_optional(key_key, &FILE_PATH);
     let certs_dir = reader.take_optional(dir_key, &FILE_PATH);
-    let client_ca = client_ca_key.and_then(|name| Some((name, reader.take_optional(name, &FILE_PATH)?)));
+    let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
     }
     match (cert, key) {
         (Some(cert), Some(key)) => {
-            return Some(TlsFiles { cert, key, certs_dir, client_ca: client_ca.map(|(_, path)| path) });
+            return Some(TlsFiles { cert, key, certs_dir, client_ca: client_ca.map(|(_, ca)| ca) });
         }
         (Some(_), None) => reader.object(cert_key, format!("needs {key_key} beside it")),
         (None, Some(_)) => reader.object(key_key, format!("needs {cert_key} beside it")),
@@ -178,6 +185,16 @@ fn read_tls_files(
         }
     }
     None
+}
+
+fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
+    const REQUIRED: &str = "auth.agents.mtls.required";
+    let file = reader.take_optional(name, &FILE_PATH);
+    let required = reader.take(REQUIRED, false, &YES_OR_NO);
+    if required && file.is_none() {
+        reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
+    }
+    Some((name, ClientCa { file: file?, required }))
 }
 
 fn read_timeouts(reader: &mut Reader) -> Timeouts {

@@ -51,7 +51,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 59);
+    assert_eq!(Config::default().effective().len(), 64);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     insta::assert_snapshot!(problems("unknown", text, &[]).join("\n"), @r#"
     :5: "listen.public": unknown key; did you mean listen.public?
     :6: agents_dir: is not available in this version
-    :7: auth: is a section, not a key; it has auth.mode, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
+    :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :2: handshakes: unknown key; did you mean limits.handshakes?
     :4: listen-public: unknown key; did you mean listen.public?
     :3: quux: unknown key
@@ -202,3 +202,5 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
     assert_eq!(config.public_url.port(), 0);
     assert_eq!(config.public_url.with_port(4000).to_string(), "http://localhost:4000");
 }
+
+mod agents;

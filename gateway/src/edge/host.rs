@@ -87,7 +87,7 @@ impl HostRules {
         Ok(Self { public_host: host.into(), zone })
     }
 
-    /// Returns the zone.
+    /// Returns the domain under which workspaces live.
     #[must_use]
     pub fn zone(&self) -> &Zone {
         &self.zone

@@ -1,5 +1,6 @@
 //! Every request's way through the edge, in one place and one order.
 
+mod public;
 mod recheck;
 mod sign_in;
 
@@ -27,8 +28,10 @@ use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, serv
 use super::living::{LastWatch, Living, UnderWay};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
+use super::tcp;
 use super::websocket::{BadUpgrade, upgrade_asked};
-use super::{tcp, zone};
+use crate::api::Api;
+use crate::audit::Audit;
 use crate::auth::cache::{Cache, Unavailable};
 use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
@@ -42,7 +45,6 @@ use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::Metrics;
-use crate::ui::{self, Pages};
 
 /// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
 /// longer is better told of than waited for.
@@ -54,17 +56,19 @@ pub struct Edge {
     pub(crate) rules: HostRules,
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
-    pub(crate) identities: Identities,
+    pub(crate) identities: Arc<Identities>,
     /// What is known of users: who is disabled, and their groups.
     pub(crate) users: Cache<UserName, Standing>,
     /// How long groups count after the sign-in that brought them.
     pub(crate) groups_age_max: Duration,
     /// Who signs users in; `None` in dev mode.
     pub(crate) provider: Option<Provider>,
-    pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
+    pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
     pub(crate) sign_in: SignIn,
+    pub(crate) api: Api,
+    pub(crate) audit: Audit,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
     pub(crate) forwarder: Forwarder,
@@ -173,13 +177,15 @@ impl Edge {
         let (parts, body) = request.into_parts();
         guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
         let Some(address) = self.address(&parts, origin)? else {
-            return self.public(&parts, body, origin).await;
+            return self.public(Request::from_parts(parts, body), origin).await;
         };
         let now = Instant::now();
         let is_tcp = tcp::is_asked(&parts);
         if !is_tcp && path::is_reserved(parts.uri.path()) {
             let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
-            return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
+            let answer = answer.ok_or(Failure::NoSuchHost)?;
+            self.note_sign_in(&answer, origin);
+            return Ok(answer.map(ResponseBody::from));
         }
         if !is_tcp && let Some(answer) = self.preflight(&parts, &address) {
             return Ok(answer);
@@ -200,7 +206,8 @@ impl Edge {
         }
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
-        let watch = self.living.watch(&origin.watch, &offered, &address, &grant);
+        let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };
+        let watch = self.living.watch(&origin.watch, (&offered, asker), &address, &grant);
         let request = Request::from_parts(parts, body);
         let ended = watch.clone();
         tokio::select! {
@@ -354,26 +361,6 @@ impl Edge {
                 self.forwarder.forward(request, expectation, route).await
             }
         }
-    }
-
-    async fn public(&self, parts: &Parts, body: Incoming, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
-        if let Some(answer) = zone::answer(parts, self.rules.zone()) {
-            return Ok(answer?.map(ResponseBody::from));
-        }
-        if let Some(response) = self.sign_in_page(parts, body, origin).await {
-            return Ok(response.map(ResponseBody::from));
-        }
-        let now = Instant::now();
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Public, now).await?;
-        let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = match ui::answer(pages, parts, principal.as_ref()).await {
-            Err(Failure::SignInRequired) => {
-                self.sign_in.begin_public(Visit::from(parts)).ok_or(Failure::SignInRequired)?
-            }
-            answer => answer?,
-        };
-        Ok(page.map(ResponseBody::from))
     }
 }
 

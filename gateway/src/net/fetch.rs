@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 use reqwest::{Client, RequestBuilder, redirect};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -143,6 +143,7 @@ pub enum Credentials<'a> {
 pub struct Answer {
     server: String,
     status: StatusCode,
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -159,6 +160,12 @@ impl Answer {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Returns a header's first value, if it is text.
+    #[must_use]
+    pub fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
     }
 
     /// Returns the body.
@@ -254,6 +261,27 @@ impl Fetch {
         self.send(to, self.client(to).post(to.url().clone()).json(body), credentials).await
     }
 
+    /// Sends any request, with a JSON body or none.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    pub async fn call<T: Serialize + Sync>(
+        &self,
+        method: Method,
+        to: &Endpoint,
+        headers: HeaderMap,
+        body: Option<&T>,
+        credentials: Credentials<'_>,
+    ) -> Result<Answer, FetchError> {
+        let request = self.client(to).request(method, to.url().clone()).headers(headers);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        self.send(to, request, credentials).await
+    }
+
     fn client(&self, to: &Endpoint) -> &Client {
         if to.is_loopback() { &self.direct } else { &self.outside }
     }
@@ -281,7 +309,8 @@ impl Fetch {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { server, status: response.status(), body: body.freeze() })
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        Ok(Answer { server, status, headers, body: body.freeze() })
     }
 }
 

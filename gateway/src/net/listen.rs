@@ -164,8 +164,10 @@ impl Listener {
             let (stream, peer, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn!(listener = self.what, %error, "accept failed");
-                    tokio::time::sleep(ERROR_PAUSE).await;
+                    if !concerns_one_connection(&error) {
+                        warn!(listener = self.what, %error, "accept failed");
+                        tokio::time::sleep(ERROR_PAUSE).await;
+                    }
                     continue;
                 }
             };
@@ -207,15 +209,26 @@ impl Listener {
         // The permit first: a connection that cannot be served stays in the backlog. The semaphore is never closed.
         let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = self.socket.accept().await?;
-        match self.kind {
+        let tuned = match self.kind {
             Kind::User => {
-                socket::tune(&stream)?;
                 socket::limit_queue(&stream, USER_QUEUE_BYTES);
+                socket::tune(&stream).and_then(|()| socket::probe(&stream))
             }
-            Kind::Link => socket::tune_link(&stream)?,
+            Kind::Link => socket::tune_link(&stream),
+        };
+        // A client that is gone by now is no trouble of the listener's: whoever serves it finds out.
+        if let Err(error) = tuned {
+            debug!(listener = self.what, %peer, %error, "a connection was gone at once");
         }
         Ok((stream, peer, permit))
     }
+}
+
+/// Returns whether an error of accept is about the connection that was to be accepted: the next one may be good. A pause
+/// for these would let anybody who hangs up early hold everybody up.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    [ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted].contains(&error.kind())
 }
 
 /// Which thread serves a connection.
@@ -354,3 +367,6 @@ where
         debug!(listener = self.what, peer = %self.peer, %error, "TLS handshake failed");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::certificates::{Certificates, files_in, read_chain};
-use crate::config::TlsFiles;
+use super::certificate::Certificate;
+use crate::config::{ClientCa, TlsFiles};
 use crate::model::UnixSeconds;
 
 /// How often the files are looked at. A `stat` call for each.
@@ -93,6 +94,15 @@ pub enum TlsError {
         /// Why.
         error: VerifierBuilderError,
     },
+    /// A certificate of `client_ca` is not an authority's.
+    #[error(
+        "{path} holds a certificate that is not an authority's (basicConstraints without cA): put the certificate there \
+         that signs those of the agents, not one of theirs"
+    )]
+    NotAuthority {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// A listener's TLS settings, always the latest good ones.
@@ -157,8 +167,9 @@ impl Tls {
 
     fn stamp(&self) -> Vec<(PathBuf, Option<SystemTime>)> {
         let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        let client_ca = self.files.client_ca.as_ref().map(|ca| &ca.file);
         let more = self.files.certs_dir.as_deref().map(files_in).unwrap_or_default();
-        [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()]
+        [Some(&self.files.cert), Some(&self.files.key), client_ca]
             .into_iter()
             .flatten()
             .cloned()
@@ -176,7 +187,7 @@ fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {
         ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(pair)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+        Some(ca) => builder.with_client_cert_verifier(client_verifier(ca, provider)?),
     };
     let not_after = certificates.not_after();
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
@@ -185,14 +196,20 @@ fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {
 }
 
 fn client_verifier(
-    path: &Path,
+    ca: &ClientCa,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let path = &ca.file;
+    let authorities = read_chain(path)?;
+    // A root is believed whatever it says of itself: a leaf that somebody took for one would let its holder sign others.
+    if !authorities.iter().all(|one| Certificate::read(one).is_ok_and(|one| one.is_authority)) {
+        return Err(TlsError::NotAuthority { path: path.clone() });
+    }
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(read_chain(path)?);
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| TlsError::ClientCa { path: path.to_owned(), error })
+    roots.add_parsable_certificates(authorities);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if ca.required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| TlsError::ClientCa { path: path.clone(), error })
 }
 
 impl From<TlsError> for io::Error {

@@ -14,6 +14,7 @@ use http::{Response, StatusCode};
 
 use crate::auth::oidc::identity::NotAdmitted;
 use crate::auth::shape;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::token::NoRandomness;
 
 const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
@@ -161,6 +162,20 @@ impl Page {
         }
     }
 
+    /// Returns why a sign-in failed, if this page says that one did.
+    fn failed_sign_in(self) -> Option<&'static str> {
+        match self {
+            Self::LinkNotGood => Some("link_not_good"),
+            Self::TransferFailed => Some("transfer_failed"),
+            Self::ProviderUnavailable => Some("provider_unavailable"),
+            Self::ProviderDenied => Some("provider_denied"),
+            Self::ProviderFailed => Some("provider_failed"),
+            Self::NotPending => Some("not_pending"),
+            Self::NotAdmitted(_) => Some("not_admitted"),
+            Self::SignInNeeded | Self::SignedOut | Self::NotAVisit | Self::BadRequest | Self::Unable => None,
+        }
+    }
+
     /// Renders the page: HTML for browsers, a problem document (RFC 9457) for programs.
     pub(super) fn response(self, request: &HeaderMap) -> Response<Bytes> {
         let (status, code, title, text) = self.parts();
@@ -183,6 +198,11 @@ impl Page {
         if let Some(code) = code {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
         }
+        if let Some(reason) = self.failed_sign_in() {
+            let event = SignInEvent::Failed { how: "browser", reason };
+            response.extensions_mut().insert(event);
+        }
+        let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::page::{Page, go_on, redirect};
 use super::{SIGN_IN_PATH, SignIn, Visit, Way, require_visit};
-use crate::auth::browser::SignedIn;
+use crate::auth::browser::{SignedIn, session_name};
 use crate::auth::cookie::{self, Found};
 use crate::auth::oidc::answer::{Answer, BadAnswer};
 use crate::auth::oidc::failure::SignInError;
@@ -21,6 +21,7 @@ use crate::auth::oidc::request::{sign_in_address, sign_out_address};
 use crate::auth::oidc::{Client, ProviderSession};
 use crate::auth::secret::Opaque;
 use crate::auth::shape;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::model::UnixSeconds;
 
 /// How long the browser keeps the nonce of a sign-in with a provider, in seconds: as long as one may take.
@@ -36,7 +37,7 @@ pub enum Step {
     /// The provider's word on who it is, then [`SignIn::admit`].
     FromProvider(Box<Returned>),
     /// The provider's description, then [`SignIn::sign_out_at_provider`].
-    SignOutAtProvider(Arc<ProviderSession>),
+    SignOutAtProvider(Arc<ProviderSession>, SignInEvent),
 }
 
 /// A browser that came back from the provider, to an address that it was sent to.
@@ -174,7 +175,11 @@ impl SignIn {
             return Err(Page::NotPending);
         }
         tracing::info!(%user, "signed in");
-        redirect(StatusCode::SEE_OTHER, &self.location(destination), names.set(names.session, &id, None))
+        let cookie = names.set(names.session, &id, None);
+        let mut response = redirect(StatusCode::SEE_OTHER, &self.location(destination), cookie)?;
+        let event = SignInEvent::SignedIn { user, how: "oidc", session: session_name(&id.digest()) };
+        response.extensions_mut().insert(event);
+        Ok(response)
     }
 
     /// Signs the browser out here, and sends it to do so at the provider if that can be done.

@@ -103,7 +103,7 @@ impl Browser {
 fn answered(step: Step) -> Response<Bytes> {
     match step {
         Step::Answer(answer) => answer,
-        step @ (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(_)) => {
+        step @ (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(..)) => {
             panic!("there is no provider here: {step:?}")
         }
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument, info, info_span, warn};
 
 use super::{Edge, Origin};
+use crate::audit::{Event, Items, Record, Text};
 use crate::auth::browser::SignedIn;
 use crate::auth::jwt::Moment;
 use crate::auth::oidc::BACKCHANNEL_LOGOUT_PATH;
@@ -58,7 +59,7 @@ impl Edge {
         let now = moment();
         match (step, &self.provider) {
             (Step::Answer(answer), _) => answer,
-            (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(_), None) => {
+            (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(..), None) => {
                 self.sign_in.unable(visit)
             }
             (Step::ToProvider(destination), Some(provider)) => match provider.metadata(now).await {
@@ -66,9 +67,11 @@ impl Edge {
                 Err(error) => self.sign_in_failed(visit, &error),
             },
             (Step::FromProvider(returned), Some(provider)) => self.come_back(provider, visit, *returned, now).await,
-            (Step::SignOutAtProvider(session), Some(provider)) => {
+            (Step::SignOutAtProvider(session, event), Some(provider)) => {
                 let metadata = provider.metadata(now).await.ok();
-                self.sign_in.sign_out_at_provider(visit, &session, metadata.as_deref())
+                let mut response = self.sign_in.sign_out_at_provider(visit, &session, metadata.as_deref());
+                response.extensions_mut().insert(event);
+                response
             }
         }
     }
@@ -148,6 +151,8 @@ impl Edge {
         for who in &ended {
             self.users.forget(&who.user, now);
             info!(user = %who.user, "signed out by the identity provider");
+            let event = Event::SignedOut { user: Text::of(&who.user), how: "provider", sessions: Items::default() };
+            self.audit.record(Record::new(event));
         }
         Ok(ended.len())
     }

@@ -96,7 +96,7 @@ impl Tab {
         match self.step(it, &format!("{CALLBACK}?code=c&state={state}"), it.now) {
             Step::FromProvider(returned) => Ok(*returned),
             Step::Answer(page) => Err(Box::new(page)),
-            step @ (Step::ToProvider(_) | Step::SignOutAtProvider(_)) => panic!("unexpected: {step:?}"),
+            step @ (Step::ToProvider(_) | Step::SignOutAtProvider(..)) => panic!("unexpected: {step:?}"),
         }
     }
 
@@ -254,7 +254,7 @@ fn signing_out_goes_on_to_the_provider() {
     let mut request = tab.request(SIGN_OUT_PATH);
     *request.method_mut() = Method::POST;
     request.headers_mut().insert("sec-fetch-site", "same-origin".parse().unwrap());
-    let Some(Step::SignOutAtProvider(session)) = it.pages.answer_public(Visit::from(&request), it.now) else {
+    let Some(Step::SignOutAtProvider(session, _)) = it.pages.answer_public(Visit::from(&request), it.now) else {
         panic!("not to the provider");
     };
     assert_eq!(tab.user(&it), None, "here it has ended at once");
