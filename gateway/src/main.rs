@@ -7,7 +7,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
-use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token, run_workspace};
+use gateway::cli::{
+    Cli, Command, Console, Exit, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config, run_token,
+    run_user, run_whoami, run_workspace,
+};
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
 use gateway::store::wall_clock;
@@ -27,15 +30,27 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()).into(),
     };
-    runtime.block_on(run(&cli, &env)).into()
+    let exit = runtime.block_on(run(&cli, &env));
+    if matches!(cli.command, Command::Forward(_)) {
+        // Whoever reads standard input cannot be called back.
+        runtime.shutdown_background();
+    }
+    exit.into()
 }
 
 async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
     let mut console = Console::process();
     match &cli.command {
         Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Login(args) => run_login(args, env, &mut console).await,
+        Command::Whoami(args) => run_whoami(args, env, &mut console).await,
+        Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
+        Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
+        Command::Forward(args) => run_forward(args, env, &mut console).await,
+        Command::Ssh(args) => run_ssh(args, env, &mut console),
+        Command::SshConfig(args) => run_ssh_config(args, env, &mut console),
         Command::Serve(_) => match load(cli, env) {
             Ok(config) => finish(serve(config).await),
             Err(exit) => exit,
@@ -51,6 +66,7 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     match cli.load_config(env) {
         Ok(config) => {
             telemetry::start_logging(&config.log);
+            telemetry::watch_panics();
             Ok(config)
         }
         Err(problems) => {
@@ -68,8 +84,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let app = App::bind(config).await?;
     let addresses = app.addresses()?;
     tracing::info!(users = %addresses.public, agents = %addresses.agents, admin = ?addresses.admin, public_url = %app.config().public_url, "gateway is up");
-    let link = app.sign_in_link()?;
-    writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+    if let Some(link) = app.sign_in_link()? {
+        writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+    }
     with_signals(async |stop| {
         app.run_on(&workers, stop).await;
         Ok(())

@@ -1,5 +1,10 @@
-//! Listeners and connections: bind, accept, TLS. Knows no HTTP.
+//! Listeners and connections: bind, accept, TLS; the dialing of the command line; and, speaking HTTP as clients only, `fetch`
+//! for servers that the operator names and `acme` for certificates.
 
+pub mod acme;
+pub mod certificate;
+pub mod dial;
+pub mod fetch;
 pub mod listen;
 mod proxy;
 pub mod stream;

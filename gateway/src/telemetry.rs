@@ -1,6 +1,6 @@
 //! Logs and metrics. Labels come from enums, never from users.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -19,11 +19,50 @@ struct Code {
     code: &'static str,
 }
 
+/// Label of [`Metrics::tcp_ended`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct End {
+    end: &'static str,
+}
+
+/// How a raw TCP stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpEnd {
+    /// Both directions finished.
+    Finished,
+    /// The app's connection was reset.
+    App,
+    /// The user's connection broke, or the user's program reset it.
+    User,
+    /// The session or its channel is gone.
+    Lost,
+    /// This replica is shutting down.
+    Draining,
+    /// Access ended.
+    Access,
+}
+
+impl TcpEnd {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::App => "app",
+            Self::User => "user",
+            Self::Lost => "lost",
+            Self::Draining => "draining",
+            Self::Access => "access",
+        }
+    }
+}
+
 /// Counters of the edge. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     answered: [Counter; 5],
     failed: Family<Code, Counter>,
+    audit_lost: Counter,
+    tcp_opened: Counter,
+    tcp_ended: Family<End, Counter>,
 }
 
 /// Names of the classes of a status code, in order.
@@ -43,13 +82,35 @@ impl Metrics {
         self.failed.get_or_create(&Code { code }).inc();
     }
 
+    /// Returns the counter of what should be in the audit log and is not.
+    pub(crate) fn audit_lost(&self) -> Counter {
+        self.audit_lost.clone()
+    }
+
+    /// Counts a raw TCP stream that was opened.
+    pub(crate) fn tcp_opened(&self) {
+        self.tcp_opened.inc();
+    }
+
+    /// Counts a raw TCP stream that is over.
+    pub(crate) fn tcp_ended(&self, end: TcpEnd) {
+        self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
             let labelled = registry.sub_registry_with_label(("class".into(), class.into()));
             labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
         }
+        registry.register("gateway_tcp_opened", "Raw TCP streams that were opened", self.tcp_opened.clone());
+        registry.register(
+            "gateway_tcp_ended",
+            "Raw TCP streams that are over, by how they ended",
+            self.tcp_ended.clone(),
+        );
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
+        registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }
 }
 
@@ -75,4 +136,38 @@ pub fn start_logging(log: &Log) {
         LogFormat::Text => builder.try_init().ok(),
         LogFormat::Json => builder.json().try_init().ok(),
     };
+}
+
+/// Panics since the start, in any thread.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts every panic from now on, and says in the log where it was. A panic ends its task and nothing else, so without
+/// this nobody might notice. What it said is left to the hook that was there before.
+pub fn watch_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(%place, "a task panicked: this is a bug");
+        before(panic);
+    }));
+}
+
+/// Returns how many panics there were since [`watch_panics`].
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_is_counted_and_ends_its_own_thread_only() {
+        watch_panics();
+        let before = panics();
+        let ended = std::thread::spawn(|| panic!("on purpose")).join();
+        assert!(ended.is_err());
+        assert_eq!(panics(), before + 1);
+    }
 }

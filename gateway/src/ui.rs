@@ -62,7 +62,8 @@ pub(crate) async fn answer(
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>Workspaces</title><link rel=\"stylesheet\" href=\"/style.css\"></head><body>\
          <header><h1>Workspaces</h1><form method=\"post\" action=\"/.gateway/sign-out\"><span>{user}</span>\
-         <button>Sign out</button></form></header><main>{list}</main></body></html>"
+         <button>Sign out</button>\
+         <button formaction=\"/.gateway/sign-out?everywhere\">Sign out everywhere</button></form></header><main>{list}</main></body></html>"
     );
     Ok(respond("text/html; charset=utf-8", page, "no-store"))
 }
@@ -151,5 +152,7 @@ mod tests {
         let response = respond("text/html", String::new(), "no-store");
         let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok());
         assert!(policy.is_some_and(|policy| policy.starts_with("default-src 'none'")));
+        // Nobody may lay the page under their own and have the user click on it.
+        assert!(policy.is_some_and(|policy| policy.contains("frame-ancestors 'none'")));
     }
 }

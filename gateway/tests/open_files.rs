@@ -1,12 +1,14 @@
-//! The program's limit of open files, as the system sees it.
+//! The program's limit of open files, as the system sees it, and what happens when it is reached.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a failed expectation is how a test fails")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
-/// A gateway that is killed in the end, whatever happens.
-struct Gateway(Child);
+/// A gateway that is killed in the end, whatever happens, and what it goes on to log.
+struct Gateway(Child, Lines<BufReader<ChildStderr>>);
 
 impl Drop for Gateway {
     fn drop(&mut self) {
@@ -18,7 +20,7 @@ impl Drop for Gateway {
 /// Starts the program under limits of open files, and returns it with what it logs until it is up.
 fn start(soft: u32, hard: u32) -> (Gateway, String) {
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" serve --admin-listen off");
-    let child = Command::new("sh")
+    let mut child = Command::new("sh")
         .args(["-c", &script, env!("CARGO_BIN_EXE_gateway")])
         .env("GATEWAY_LISTEN__PUBLIC", "127.0.0.1:0")
         .env("GATEWAY_LISTEN__AGENTS", "127.0.0.1:0")
@@ -32,17 +34,25 @@ fn start(soft: u32, hard: u32) -> (Gateway, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("a shell");
-    let mut gateway = Gateway(child);
-    let mut log = String::new();
-    for line in BufReader::new(gateway.0.stderr.take().expect("piped")).lines() {
-        let line = line.expect("text");
-        log += &line;
-        log.push('\n');
-        if line.contains("gateway is up") {
-            return (gateway, log);
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut gateway = Gateway(child, lines);
+    let log = gateway.logged("gateway is up");
+    (gateway, log)
+}
+
+impl Gateway {
+    /// Reads the log up to a line that has these words.
+    fn logged(&mut self, words: &str) -> String {
+        let mut log = String::new();
+        for line in &mut self.1 {
+            log += &line.expect("text");
+            log.push('\n');
+            if log.lines().next_back().is_some_and(|line| line.contains(words)) {
+                return log;
+            }
         }
+        panic!("it never said `{words}`: {log}");
     }
-    panic!("it did not come up: {log}");
 }
 
 /// Returns the soft limit of open files that a process has.
@@ -63,4 +73,27 @@ fn limit_of_open_files_is_raised_and_one_that_is_too_low_is_named() {
     for part in ["WARN", "1000", "1022", "limits.connections", "limits.sessions"] {
         assert!(warning.contains(part), "{part}: {warning}");
     }
+}
+
+/// Returns the first line of an answer.
+fn ask(address: &str) -> std::io::Result<String> {
+    let mut client = TcpStream::connect(address)?;
+    client.set_read_timeout(Some(Duration::from_secs(20)))?;
+    client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer)?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn listener_survives_that_there_are_no_more_files() {
+    let (mut gateway, log) = start(64, 64);
+    let address = log.split("users=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address");
+    assert_eq!(ask(address).expect("an answer"), "HTTP/1.1 401 Unauthorized");
+    let crowd: Vec<_> = (0..128).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
+    // More than once: it goes on trying, with pauses, and not in a loop that burns a core.
+    let errors = gateway.logged("accept failed") + &gateway.logged("accept failed");
+    assert!(errors.lines().count() < 50, "{errors}");
+    drop(crowd);
+    assert_eq!(ask(address).expect("an answer"), "HTTP/1.1 401 Unauthorized");
 }

@@ -372,9 +372,10 @@ pub(crate) fn port(number: u32) -> Result<u16, FrameError> {
     }
 }
 
-/// Checks a text's length before it is kept.
+/// Checks a text before it is kept: its length, and that it is one line. Texts of peers end up in logs, and one that
+/// brings its own line ends or terminal codes along could write lines there that are not true.
 pub(crate) fn text(text: String, field: &'static str) -> Result<String, FrameError> {
-    if text.len() > TEXT_BYTES_MAX {
+    if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
         return Err(FrameError::Field { field });
     }
     Ok(text)

@@ -13,6 +13,8 @@
 
 #[path = "edge/credentials.rs"]
 mod credentials;
+#[path = "edge/decided.rs"]
+mod decided;
 #[path = "edge/expect.rs"]
 mod expect;
 #[path = "edge/gone.rs"]
@@ -21,6 +23,10 @@ mod gone;
 mod http2_app;
 #[path = "edge/living.rs"]
 mod living;
+#[path = "edge/oidc.rs"]
+mod oidc;
+#[path = "edge/own_words.rs"]
+mod own_words;
 #[path = "edge/pool.rs"]
 mod pool;
 #[path = "edge/preflight.rs"]
@@ -41,6 +47,8 @@ mod support;
 mod tls;
 #[path = "edge/upgrade.rs"]
 mod upgrade;
+#[path = "edge/upstream_bytes.rs"]
+mod upstream_bytes;
 #[path = "edge/websocket_http2.rs"]
 mod websocket_http2;
 

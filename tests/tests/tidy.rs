@@ -10,6 +10,10 @@
 mod arrows;
 #[path = "tidy/crates.rs"]
 mod crates;
+#[path = "tidy/defences.rs"]
+mod defences;
+#[path = "tidy/habits.rs"]
+mod habits;
 #[path = "tidy/lex.rs"]
 mod lex;
 #[path = "tidy/modules.rs"]
@@ -117,6 +121,27 @@ fn no_file_names_a_package_host_or_a_place_on_one_machine() {
 fn decision_records_are_dated_and_complete() {
     let repository = Repository::open();
     assert_none(&records::check(&repository));
+}
+
+#[test]
+fn every_defence_has_tests_that_exist_or_says_why_not() {
+    let repository = Repository::open();
+    assert_none(&defences::check(&repository.read(defences::PATH), &repository));
+}
+
+#[test]
+fn programs_have_no_queue_without_a_bound_and_no_small_copies() {
+    assert_none(&habits::check_sources(&Repository::open()));
+}
+
+#[test]
+fn programs_unwind_when_a_task_panics() {
+    assert_none(&habits::check_panics(&Repository::open().read("Cargo.toml")));
+}
+
+#[test]
+fn libraries_that_had_holes_are_newer_than_the_fixes() {
+    assert_none(&habits::check_versions(&Repository::open().read("Cargo.lock")));
 }
 
 #[test]

@@ -118,6 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn cookie_without_the_prefix_counts_for_nothing_over_tls() {
+        let names = CookieNames::new(true);
+        let (ours, planted) = (Opaque::random().unwrap(), Opaque::random().unwrap());
+        // Any page of a neighbouring host can set the second one for the whole zone, and cannot set the first one.
+        let line = format!("{}={}; gateway_session={}", names.session, ours.reveal(), planted.reveal());
+        assert_eq!(find(&headers(&[&line]), names.session), Found::One(Opaque::parse(&ours.reveal()).unwrap()));
+        let alone = format!("gateway_session={}; __host-gateway_session={0}", planted.reveal());
+        assert_eq!(find(&headers(&[&alone]), names.session), Found::Nothing);
+    }
+
+    #[test]
     fn malformed_value_is_refused_rather_than_ignored() {
         for line in ["gateway_session=short", "gateway_session=", "gateway_session", "gateway_session=\u{ff}"] {
             assert_eq!(find(&headers(&[line]), "gateway_session"), Found::Unusable, "{line}");

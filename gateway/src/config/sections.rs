@@ -9,12 +9,14 @@ use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
+use super::acme;
+use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE,
     STORE_URL, StoreUrl, ZONE,
 };
-use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -30,6 +32,8 @@ const COUNT_32_MAX: u32 = 10_000_000;
 pub enum AuthMode {
     /// A one-time link in the log; for one developer's machine.
     Dev,
+    /// With an `OpenID` Connect provider.
+    Oidc,
 }
 
 impl AuthMode {
@@ -38,6 +42,7 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Oidc => "oidc",
         }
     }
 }
@@ -62,11 +67,11 @@ impl LogFormat {
     }
 }
 
-const AUTH_MODE: Kind<AuthMode> = Kind {
-    accepted: "`dev`",
+pub(super) const AUTH_MODE: Kind<AuthMode> = Kind {
+    accepted: "`dev` or `oidc`",
     parse: |text| match text {
         "dev" => Ok(AuthMode::Dev),
-        "oidc" => Err("not available in this version".to_owned()),
+        "oidc" => Ok(AuthMode::Oidc),
         _ => Err("unknown way to sign in".to_owned()),
     },
     show: |mode| mode.as_str().to_owned(),
@@ -102,21 +107,32 @@ const LOG_LEVEL: Kind<Level> = Kind {
 pub(super) fn read(reader: &mut Reader) -> Config {
     let zone = reader.take("zone", default_zone(), &ZONE);
     let listen = read_listen(reader);
-    let tls = read_tls(reader);
+    let mut tls = read_tls(reader);
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
+    let public_url = reader.take("public_url", public_url, &PUBLIC_URL);
+    tls.acme = acme::read(reader, &public_url, &zone);
+    if let (Some(acme), None) = (&tls.acme, &tls.public) {
+        tls.public = Some(acme::files(acme));
+    }
+    let agents = agents::read(reader, &zone, &public_url);
     Config {
         zone,
-        public_url: reader.take("public_url", public_url, &PUBLIC_URL),
+        public_url,
         listen,
         tls,
         store: StoreConfig {
             url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
         },
-        auth: Auth { mode: reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE) },
+        auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        audit: AuditLog {
+            path: reader.take_optional("audit.path", &FILE_PATH),
+            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
@@ -136,40 +152,51 @@ fn read_listen(reader: &mut Reader) -> Listen {
 }
 
 fn read_tls(reader: &mut Reader) -> Tls {
+    const PUBLIC: [&str; 3] = ["tls.public.cert", "tls.public.key", "tls.public.certs_dir"];
+    const AGENTS: [&str; 3] = ["tls.agents.cert", "tls.agents.key", "tls.agents.certs_dir"];
     Tls {
-        public: read_tls_files(reader, "tls.public.cert", "tls.public.key", None),
-        agents: read_tls_files(reader, "tls.agents.cert", "tls.agents.key", Some("tls.agents.client_ca")),
+        public: read_tls_files(reader, PUBLIC, None),
+        agents: read_tls_files(reader, AGENTS, Some("tls.agents.client_ca")),
+        acme: None,
     }
 }
 
 fn read_tls_files(
     reader: &mut Reader,
-    cert_key: &'static str,
-    key_key: &'static str,
+    [cert_key, key_key, dir_key]: [&'static str; 3],
     client_ca_key: Option<&'static str>,
 ) -> Option<TlsFiles> {
     let cert = reader.take_optional(cert_key, &FILE_PATH);
     let key = reader.take_optional(key_key, &FILE_PATH);
-    let client_ca = client_ca_key.and_then(|name| Some((name, reader.take_optional(name, &FILE_PATH)?)));
+    let certs_dir = reader.take_optional(dir_key, &FILE_PATH);
+    let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
     }
-    match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, path)| path) }),
-        (Some(_), None, _) => {
-            reader.object(cert_key, format!("needs {key_key} beside it"));
-            None
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            return Some(TlsFiles { cert, key, certs_dir, client_ca: client_ca.map(|(_, ca)| ca) });
         }
-        (None, Some(_), _) => {
-            reader.object(key_key, format!("needs {cert_key} beside it"));
-            None
+        (Some(_), None) => reader.object(cert_key, format!("needs {key_key} beside it")),
+        (None, Some(_)) => reader.object(key_key, format!("needs {cert_key} beside it")),
+        (None, None) => {
+            let alone = client_ca.map(|(name, _)| name).or(certs_dir.map(|_| dir_key));
+            if let Some(name) = alone {
+                reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
+            }
         }
-        (None, None, Some((name, _))) => {
-            reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
-            None
-        }
-        (None, None, None) => None,
     }
+    None
+}
+
+fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
+    const REQUIRED: &str = "auth.agents.mtls.required";
+    let file = reader.take_optional(name, &FILE_PATH);
+    let required = reader.take(REQUIRED, false, &YES_OR_NO);
+    if required && file.is_none() {
+        reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
+    }
+    Some((name, ClientCa { file: file?, required }))
 }
 
 fn read_timeouts(reader: &mut Reader) -> Timeouts {
@@ -178,7 +205,7 @@ fn read_timeouts(reader: &mut Reader) -> Timeouts {
         tls_handshake: take("timeouts.tls_handshake", 10),
         request_header: take("timeouts.request_header", 30),
         request_body_idle: take("timeouts.request_body_idle", 60),
-        reader_stalled: take("timeouts.reader_stalled", 5 * 60),
+        reader_stalled: take("timeouts.reader_stalled", 2 * 60),
         channel_open: take("timeouts.channel_open", 10),
         response_header: take("timeouts.response_header", 60),
         stream_idle: take("timeouts.stream_idle", 60 * 60),

@@ -18,7 +18,7 @@ pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use network::NETWORKS;
 pub use network::Network;
 pub(super) use url::PUBLIC_URL;
-pub use url::PublicUrl;
+pub use url::{BadOrigin, PublicUrl};
 
 /// How one kind of value is read and written.
 ///
@@ -158,7 +158,7 @@ pub(super) const ADDRESS_OR_OFF: Kind<Option<SocketAddr>> = Kind {
 };
 
 pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
-    accepted: "the path of a PEM file",
+    accepted: "the path of a file or folder",
     parse: |text| match text {
         "" => Err("the path is missing".to_owned()),
         text if text.contains('\0') => Err("the path contains NUL".to_owned()),

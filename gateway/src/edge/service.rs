@@ -1,6 +1,8 @@
 //! Every request's way through the edge, in one place and one order.
 
+mod public;
 mod recheck;
+mod sign_in;
 mod strangers;
 
 use std::collections::HashSet;
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
-use self::strangers::{count, known, overloaded, tried};
+use self::strangers::{count, overloaded, tried};
 use super::address::Address;
 use super::body::{ResponseBody, Slot};
 use super::expect::{UnknownExpectation, expectation};
@@ -28,10 +30,14 @@ use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, serv
 use super::living::{LastWatch, Living, UnderWay};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
+use super::tcp;
 use super::websocket::{BadUpgrade, upgrade_asked};
+use crate::api::Api;
+use crate::audit::Audit;
 use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
-use crate::auth::principal::Principal;
+use crate::auth::principal::{Principal, Standing};
 use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
@@ -42,7 +48,6 @@ use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::Metrics;
-use crate::ui::{self, Pages};
 
 /// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
 /// longer is better told of than waited for.
@@ -54,12 +59,20 @@ pub struct Edge {
     pub(crate) rules: HostRules,
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
-    pub(crate) identities: Identities,
-    pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
+    pub(crate) identities: Arc<Identities>,
+    /// What is known of users: who is disabled, and their groups.
+    pub(crate) users: Cache<UserName, Standing>,
+    /// How long groups count after the sign-in that brought them.
+    pub(crate) groups_age_max: Duration,
+    /// Who signs users in; `None` in dev mode.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
     pub(crate) sign_in: SignIn,
     pub(crate) shares: Arc<Shares>,
+    pub(crate) api: Api,
+    pub(crate) audit: Audit,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
     pub(crate) forwarder: Forwarder,
@@ -186,23 +199,28 @@ impl Edge {
         let checked = guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure);
         let address = checked.and_then(|()| self.address(&parts, origin));
         let Some(address) = address.map_err(|failure| self.of_stranger(failure, origin))? else {
-            return self.public(&parts, origin).await;
+            return self.public(Request::from_parts(parts, body), origin).await;
         };
         let now = Instant::now();
-        if path::is_reserved(parts.uri.path()) {
+        let is_tcp = tcp::is_asked(&parts);
+        if !is_tcp && path::is_reserved(parts.uri.path()) {
             origin.guest.ask(now.into_std()).map_err(overloaded)?;
             let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
             let answer = answer.ok_or(Failure::NoSuchHost)?;
+            self.note_sign_in(&answer, origin);
             tried(&parts, &answer, origin, now)?;
             return Ok(answer.map(ResponseBody::from));
         }
-        if let Some(answer) = self.preflight(&parts, &address) {
+        if !is_tcp && let Some(answer) = self.preflight(&parts, &address) {
             origin.guest.ask(now.into_std()).map_err(overloaded)?;
             return Ok(answer);
         }
         let session = self.registry.current(&address.name);
         let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
         let offered = Offered::read(&parts.headers, self.site.cookies());
+        if is_tcp {
+            tcp::require_token(&offered).map_err(|failure| self.of_stranger(failure, origin))?;
+        }
         let grant = self.authorise(&parts, &offered, origin, (&address, wanted), now).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
@@ -213,7 +231,8 @@ impl Edge {
         }
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
-        let watch = self.living.watch(&origin.watch, &offered, &address, &grant, || {
+        let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };
+        let watch = self.living.watch(&origin.watch, (&offered, asker), &address, &grant, || {
             let to = (address.name.clone(), port);
             self.shares.standing(&origin.guest, grant.user(), to, now.into_std())
         });
@@ -221,7 +240,7 @@ impl Edge {
         let ended = watch.clone();
         tokio::select! {
             biased;
-            answer = self.to_app(request, Asked { grant, session, port, address, watch }) => answer.map_err(Refusal::from),
+            answer = self.to_app(request, Asked { grant, session, port, address, watch, is_tcp }) => answer.map_err(Refusal::from),
             () = ended.wait() => Err(ended.why().into()),
         }
     }
@@ -330,8 +349,16 @@ impl Edge {
                 TokenSubject::Agent { .. } => None,
             }))
         };
-        let found = self.identities.principal(offered, at, now, load).await;
-        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+        let busy = |Unavailable| Failure::Overloaded { limit: "store" };
+        let Some(principal) = self.identities.principal(offered, at, now, load).await.map_err(busy)? else {
+            return Ok(None);
+        };
+        let standing = async || self.store.standing(&principal.user).await.map(Some);
+        let standing = self.users.get(&principal.user, now, standing).await.map_err(busy)?.unwrap_or_default();
+        if standing.is_disabled {
+            self.sign_in.end_sessions_of(&principal);
+        }
+        Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
     }
 
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
@@ -340,7 +367,7 @@ impl Edge {
     }
 
     async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, address, watch } = asked;
+        let Asked { grant, session, port, address, watch, is_tcp } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -352,10 +379,13 @@ impl Edge {
         let slot = slot.map_err(|_| overloaded(Limit::RequestsPerWorkspace))?;
         let seats = watch.standing().take(Instant::now().into_std()).map_err(overloaded)?;
         let slot = Slot { _workspace: slot, _seats: seats };
+        let route = Route { grant, session, address, watch, slot };
+        if is_tcp {
+            return self.forwarder.tcp(request, route, &self.drain, &self.metrics).await;
+        }
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
-        let route = Route { grant, session, address, watch, slot };
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
             Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
@@ -366,22 +396,6 @@ impl Edge {
             }
         }
     }
-
-    async fn public(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
-        let now = Instant::now();
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let turn = self.may_try(&offered, origin, now).await?;
-        let principal = self.principal(&offered, At::Public, now).await?;
-        drop(turn);
-        known(principal.as_ref(), &offered, origin, now)?;
-        if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
-            tried(parts, &response, origin, now)?;
-            return Ok(response.map(ResponseBody::from));
-        }
-        let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = ui::answer(pages, parts, principal.as_ref()).await;
-        Ok(page?.map(ResponseBody::from))
-    }
 }
 
 /// A granted request and where it goes.
@@ -391,4 +405,6 @@ struct Asked {
     port: Port,
     address: Arc<Address>,
     watch: UnderWay,
+    /// Raw TCP, and not HTTP.
+    is_tcp: bool,
 }

@@ -28,7 +28,8 @@ fn arrive(shares: &Arc<Shares>, from: IpAddr, now: Instant) -> Result<Guest, Lim
 
 #[test]
 fn every_limit_that_has_a_key_is_named_after_it() {
-    let keys: Vec<_> = Config::default().effective().iter().map(|row| row.key).collect();
+    let config = Config::default();
+    let keys: Vec<_> = config.effective().iter().map(|row| row.key.to_string()).collect();
     for limit in [
         Limit::Connections,
         Limit::ConnectionsPerAddress,
@@ -43,7 +44,7 @@ fn every_limit_that_has_a_key_is_named_after_it() {
         Limit::FailedSignIns,
         Limit::Http2Resets,
     ] {
-        assert!(keys.contains(&limit.name()), "{}", limit.name());
+        assert!(keys.iter().any(|key| key == limit.name()), "{}", limit.name());
     }
 }
 

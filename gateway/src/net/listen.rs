@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::socket;
 
@@ -197,8 +197,10 @@ impl Listener {
             let (stream, peer, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn!(listener = self.what, %error, "accept failed");
-                    tokio::time::sleep(ERROR_PAUSE).await;
+                    if !concerns_one_connection(&error) {
+                        warn!(listener = self.what, %error, "accept failed");
+                        tokio::time::sleep(ERROR_PAUSE).await;
+                    }
                     continue;
                 }
             };
@@ -240,14 +242,18 @@ impl Listener {
         // The permit first: a connection that cannot be served stays in the backlog.
         let permit = self.room().await?;
         let (stream, peer) = self.socket.accept().await?;
-        match self.door.kind {
+        let tuned = match self.door.kind {
             Kind::User => {
-                socket::tune(&stream)?;
                 socket::limit_queue(&stream, USER_QUEUE_BYTES);
                 socket::limit_stall(&stream, self.stalled_timeout);
+                socket::tune(&stream).and_then(|()| socket::probe(&stream))
             }
-            Kind::Operator => socket::tune(&stream)?,
-            Kind::Link => socket::tune_link(&stream)?,
+            Kind::Operator => socket::tune(&stream),
+            Kind::Link => socket::tune_link(&stream),
+        };
+        // A client that is gone by now is no trouble of the listener's: whoever serves it finds out.
+        if let Err(error) = tuned {
+            debug!(listener = self.what, %peer, %error, "a connection was gone at once");
         }
         Ok((stream, peer, permit))
     }
@@ -269,6 +275,13 @@ impl Listener {
             }
         }
     }
+}
+
+/// Returns whether an error of accept is about the connection that was to be accepted: the next one may be good. A pause
+/// for these would let anybody who hangs up early hold everybody up.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    [ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted].contains(&error.kind())
 }
 
 /// Which thread serves a connection.
@@ -293,3 +306,6 @@ pub enum First<'a> {
     /// What it sends, without TLS. May be cut anywhere.
     Bytes(&'a [u8]),
 }
+
+#[cfg(test)]
+mod tests;

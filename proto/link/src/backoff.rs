@@ -70,6 +70,12 @@ mod tests {
         let spread: Vec<_> = (0..10_000_u32).map(|agent| backoff.delay(7, f64::from(agent) / 10_000.0)).collect();
         let in_first_second = spread.iter().filter(|delay| **delay < Duration::from_secs(1)).count();
         assert!(in_first_second < 400, "{in_first_second} redial within a second");
+        // And as many in each tenth of the interval: waiting long together would only move the storm.
+        let tenth = backoff.delay(7, 0.1);
+        for part in 0..10_u32 {
+            let within = spread.iter().filter(|delay| (tenth * part..tenth * (part + 1)).contains(*delay)).count();
+            assert!((990..=1010).contains(&within), "{within} redial in tenth {part}");
+        }
     }
 
     #[test]

@@ -97,4 +97,23 @@ mod tests {
         assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Cut(1));
         assert_eq!(drain.live(), 0);
     }
+
+    #[tokio::test]
+    async fn task_that_panics_ends_alone_and_lets_go_of_what_it_held() {
+        let drain = Drain::default();
+        let (held, given_back) = tokio::sync::oneshot::channel::<()>();
+        drain.spawn(async move {
+            let _held = held;
+            panic!("on purpose");
+        });
+        let (beside, mut alive) = tokio::sync::oneshot::channel::<()>();
+        let draining = drain.draining().clone();
+        drain.spawn(async move {
+            let _beside = beside;
+            draining.cancelled().await;
+        });
+        assert!(given_back.await.is_err(), "what it held is not dropped");
+        assert!(alive.try_recv().is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty));
+        assert_eq!(drain.run(Duration::from_secs(5)).await, Drained::Clean);
+    }
 }

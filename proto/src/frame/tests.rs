@@ -182,6 +182,19 @@ fn fields_out_of_range_are_named() {
 }
 
 #[test]
+fn text_that_could_write_lines_into_a_log_is_refused() {
+    use wire::frame::Body as Wire;
+    for text in ["a\nb", "a\rb", "\u{1b}[31mred", "a\tb", "\0", "\u{7f}", "\u{85}", "\u{9b}31m"] {
+        let close = wire::Close { reason: 1, detail: text.into() };
+        let close = wire::Frame { sequence: 0, acknowledged: 0, body: Some(Wire::Close(close)) };
+        check_refused(&close, &FrameError::Field { field: "detail" });
+        let hello = wire::Hello { agent_version: text.into(), ..hello().to_wire() };
+        let hello = wire::Frame { sequence: 0, acknowledged: 0, body: Some(Wire::Hello(hello)) };
+        check_refused(&hello, &FrameError::Field { field: "agent_version" });
+    }
+}
+
+#[test]
 fn oversized_frame_is_refused_before_it_is_read() {
     let bytes = Bytes::from(vec![0xff; FRAME_BYTES_MAX + 1]);
     assert_eq!(Frame::decode(bytes), Err(FrameError::TooLarge { bytes: FRAME_BYTES_MAX + 1 }));

@@ -6,12 +6,12 @@ use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use super::support::{World, app, ok};
 
 /// A browser in as far as these tests need one: one host at a time, cookies by host.
-struct Browser<'a> {
-    world: &'a World,
+pub(super) struct Browser<'a> {
+    pub(super) world: &'a World,
 }
 
 impl Browser<'_> {
-    async fn visit(&self, url: &str, cookies: &str) -> Message {
+    pub(super) async fn visit(&self, url: &str, cookies: &str) -> Message {
         let rest = url.strip_prefix("http://").expect("plain HTTP");
         let slash = rest.find('/').unwrap_or(rest.len());
         let (host, target) = rest.split_at(slash);
@@ -25,7 +25,7 @@ impl Browser<'_> {
     }
 
     /// Goes all the way from nothing; returns the cookie of the workspace host and where the browser ended up.
-    async fn sign_in(&self, url: &str) -> (String, String) {
+    pub(super) async fn sign_in(&self, url: &str) -> (String, String) {
         let signed_in = self.visit(&self.world.gateway.sign_in_link, "").await;
         assert_eq!(signed_in.status(), 303, "{signed_in:?}");
         let public = cookie(&signed_in);

@@ -91,6 +91,76 @@ async fn rapid_resets_end_the_connection() {
     flooded.finish(h2).await;
 }
 
+/// CVE-2025-8671: streams that the user does not reset, but brings the other end to reset, one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_that_a_user_provokes_end_the_connection() {
+    let flooded = Flooded::new().await;
+    let get = flooded.get("/provoked");
+    // The library takes the first for a fault of the connection.
+    for (told, faulty) in [("no window", [0; 4]), ("a window that overflows", [0x7f, 0xff, 0xff, 0xff])] {
+        let mut h2 = H2::connect(&flooded.stage, &[]).await;
+        let mut stream = 1;
+        let mut ended = false;
+        for _ in 0..100 {
+            let mut piece = Vec::new();
+            for _ in 0..100 {
+                piece.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &get));
+                piece.extend(frame(WINDOW_UPDATE, 0, stream, &faulty));
+                stream += 2;
+            }
+            if h2.raw.try_send(piece).await.is_err() {
+                ended = true;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        flooded.stage.assert_serves().await;
+        let code = goaway(&mut h2).await;
+        assert!(ended || code.is_some(), "{told}: 10000 provoked resets were taken");
+        assert!(matches!(code, None | Some(1 | ENHANCE_YOUR_CALM)), "{told}: {code:?}");
+    }
+    flooded.stage.gateway.assert_quiet().await;
+    let h2 = H2::connect(&flooded.stage, &[]).await;
+    flooded.finish(h2).await;
+}
+
+/// Before any agent has said who it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_on_the_agents_listener_end_their_connection_only() {
+    let flooded = Flooded::new().await;
+    let address = flooded.stage.gateway.addresses.agents;
+    let authority = address.to_string();
+    let post = [(":method", "POST"), (":scheme", "http"), (":authority", authority.as_str()), (":path", "/x")];
+    let post = block(&post);
+    let provoked = [frame(HEADERS, END_HEADERS, 1, &post), frame(WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff])];
+    let reset = [frame(HEADERS, END_HEADERS, 1, &post), frame(RST_STREAM, 0, 1, &CANCEL)];
+    for (told, pair) in [("rapid resets", reset), ("provoked resets", provoked)] {
+        let mut h2 = H2::connect_to(address, &[]).await;
+        let mut ended = false;
+        for number in 0..10_000_u32 {
+            let stream = (2 * number + 1).to_be_bytes();
+            let mut piece = pair.concat();
+            // The stream's number is in the head of both frames.
+            piece[5..9].copy_from_slice(&stream);
+            let second = pair[0].len() + 5;
+            piece[second..second + 4].copy_from_slice(&stream);
+            if h2.raw.try_send(piece).await.is_err() {
+                ended = true;
+                break;
+            }
+        }
+        flooded.stage.assert_serves().await;
+        let code = goaway(&mut h2).await;
+        assert!(ended || code.is_some(), "{told}: 10000 were taken");
+    }
+    let mut h2 = H2::connect_to(address, &[]).await;
+    h2.raw.send(frame(HEADERS, 0, 1, &post)).await;
+    flooded.flood(&mut h2, &frame(CONTINUATION, 0, 1, &block(&[("x", &"y".repeat(1024))])).repeat(100), 1000).await;
+    assert!(matches!(goaway(&mut h2).await, None | Some(1 | ENHANCE_YOUR_CALM)));
+    let h2 = H2::connect(&flooded.stage, &[]).await;
+    flooded.finish(h2).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_continuations_end_the_connection() {
     let flooded = Flooded::new().await;

@@ -160,7 +160,12 @@ pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 impl H2 {
     /// Connects and says hello; `settings` as (id, value).
     pub(crate) async fn connect(stage: &Stage, settings: &[(u16, u32)]) -> Self {
-        let mut raw = stage.connect().await;
+        Self::connect_to(stage.gateway.addresses.public, settings).await
+    }
+
+    /// The same, at an address.
+    pub(crate) async fn connect_to(address: std::net::SocketAddr, settings: &[(u16, u32)]) -> Self {
+        let mut raw = Raw::connect(address).await;
         let payload: Vec<u8> =
             settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
         raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;

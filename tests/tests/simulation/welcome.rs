@@ -111,15 +111,9 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         join: None,
         lanes: 1,
     };
-    let (workspace, token) = ("well".parse().expect("a name"), "t-1".parse().expect("an id"));
-    let candidate = Candidate {
-        workspace,
-        owner: None,
-        token,
-        peer: ([192, 168, 0, 99], 9).into(),
-        via: tunnel_link::grpc::Via::Http2,
-        hello,
-    };
+    let (workspace, lease) = ("well".parse().expect("a name"), crate::gateway_host::lease());
+    let (peer, via) = (([192, 168, 0, 99], 9).into(), tunnel_link::grpc::Via::Http2);
+    let candidate = Candidate { workspace, owner: None, lease, peer, via, hello };
     let admitted = gateway.admission.admit(candidate).map_err(|refused| refused.code)?;
     // A link on which nothing comes.
     gateway.admission.serve(admitted, FrameReader::new(Empty::<Bytes>::new()));

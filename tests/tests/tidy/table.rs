@@ -1,4 +1,4 @@
-//! Tables in ARCHITECTURE.md that programs read too: between `<!-- tidy: NAME -->` and `<!-- tidy: end -->`.
+//! Tables in documents that programs read too: between `<!-- tidy: NAME -->` and `<!-- tidy: end -->`.
 
 /// One row: the texts of its cells, without the marks around code.
 pub(crate) type Row = Vec<String>;
@@ -9,7 +9,7 @@ pub(crate) type Row = Vec<String>;
 /// Says which part of the table is missing.
 pub(crate) fn rows(document: &str, name: &str) -> Result<Vec<Row>, String> {
     let begin = format!("<!-- tidy: {name} -->");
-    let (_, after) = document.split_once(&begin).ok_or_else(|| format!("ARCHITECTURE.md has no `{begin}`"))?;
+    let (_, after) = document.split_once(&begin).ok_or_else(|| format!("there is no `{begin}`"))?;
     let (inside, _) = after.split_once("<!-- tidy: end -->").ok_or_else(|| format!("the table `{name}` has no end"))?;
     let lines = inside.lines().map(str::trim).filter(|line| line.starts_with('|'));
     let rows: Vec<Row> = lines.skip(2).map(cells).collect();

@@ -4,28 +4,22 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::uri::{Authority, Scheme, Uri};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
 use tunnel_link::pace::{LimitQueue, Pace, Paced};
+use tunnel_link::proxy::{self, BadProxy, Proxy};
 use tunnel_link::socket;
 
 use super::DialFailure;
+use super::credential::ClientFiles;
 use super::decide::with_sources;
-use super::proxy::{self, BadProxy, Proxy};
-
-/// How long resolving and connecting may take together.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the TLS handshake may take.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A gateway's listener for agents.
 #[derive(Clone)]
@@ -34,6 +28,7 @@ pub struct Gateway {
     host: String,
     port: u16,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    client: Option<ClientFiles>,
     proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
 }
 
@@ -82,6 +77,9 @@ pub enum BadGateway {
     /// A path or query, which mean nothing here.
     #[error("the gateway's URL has a path; give scheme, host and port only")]
     Path,
+    /// A client certificate for a gateway without TLS.
+    #[error("a client certificate is shown in TLS only: the URL has to begin with https://")]
+    Certificate,
 }
 
 /// TLS could not be set up.
@@ -154,7 +152,19 @@ impl Gateway {
         } else {
             None
         };
-        Ok(Self { authority, host, port, tls, proxy: None })
+        Ok(Self { authority, host, port, tls, client: None, proxy: None })
+    }
+
+    /// Shows a client certificate to the gateway, read anew for each connection. Proxies are not shown it.
+    ///
+    /// # Errors
+    /// [`BadGateway::Certificate`] for a gateway without TLS.
+    pub fn showing(mut self, client: ClientFiles) -> Result<Self, GatewayError> {
+        if self.tls.is_none() {
+            return Err(BadGateway::Certificate.into());
+        }
+        self.client = Some(client);
+        Ok(self)
     }
 
     /// Goes through the proxy that an environment has for this gateway, if any (see [`proxy::choose`]). `ca_file` is
@@ -196,38 +206,35 @@ impl Gateway {
     /// Cancel safety: safe; a half-made connection is closed.
     pub(super) async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
         let Some((proxy, config)) = &self.proxy else {
-            let connecting = tokio::time::timeout(CONNECT_TIMEOUT, tcp(&self.host, self.port));
-            let connected = connecting.await.map_err(|_elapsed| DialFailure::ConnectTimedOut)?;
-            let stream = connected.map_err(DialFailure::Connect)?;
-            return match &self.tls {
-                None => Ok(Connected::new(stream, Queue::limit)),
-                Some((config, name)) => secure(stream, config, name, offer).await,
-            };
+            let stream = tcp(&self.host, self.port, socket::tune_link).await.map_err(|error| {
+                let is_late = error.kind() == io::ErrorKind::TimedOut;
+                if is_late { DialFailure::ConnectTimedOut } else { DialFailure::Connect(error) }
+            })?;
+            return self.secured(stream, offer).await;
         };
-        let connected = proxy.connect(&self.host, self.port, config.as_ref()).await;
+        let connected = proxy.connect(&self.host, self.port, config.as_ref(), socket::tune_link).await;
         let stream =
             connected.map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
-        match &self.tls {
-            None => Ok(Connected::new(stream, Queue::limit)),
-            Some((config, name)) => secure(stream, config, name, offer).await,
-        }
+        self.secured(stream, offer).await
     }
-}
 
-/// Resolves and connects, with the options of a link.
-pub(super) async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
-    socket::tune_link(&stream)?;
-    Ok(stream)
+    /// Shakes hands if the gateway has TLS.
+    async fn secured<S: Stream + Queue + 'static>(&self, stream: S, offer: Offer) -> Result<Connected, DialFailure> {
+        let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, Queue::limit)) };
+        let mut config = ClientConfig::clone(config);
+        if let Some(client) = &self.client {
+            client.load().await.map_err(DialFailure::Certificate)?.show_in(&mut config);
+        }
+        secure(stream, config, name, offer).await
+    }
 }
 
 async fn secure<S: Stream + Queue + 'static>(
     stream: S,
-    config: &Arc<ClientConfig>,
+    mut config: ClientConfig,
     name: &ServerName<'static>,
     offer: Offer,
 ) -> Result<Connected, DialFailure> {
-    let mut config = ClientConfig::clone(config);
     let offered: &[&[u8]] = match offer {
         Offer::Http2 => &[b"h2"],
         Offer::Http1 => &[b"http/1.1"],
@@ -276,11 +283,6 @@ impl Queue for Box<dyn Stream> {
         None
     }
 }
-
-/// A connected stream, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();

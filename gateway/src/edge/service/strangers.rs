@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Edge, Origin};
 use crate::auth::policy::{Decision, RequestShape};
 use crate::auth::principal::Principal;
-use crate::auth::request::Offered;
+use crate::auth::request::{At, Offered};
 use crate::edge::respond::{self, Failure, Wants};
 use crate::limits::{Limit, Turn};
 
@@ -46,12 +46,7 @@ pub(super) fn count(
 }
 
 /// Counts a request at the public host by whether it is known whose it is.
-pub(super) fn known(
-    principal: Option<&Principal>,
-    offered: &Offered,
-    origin: &Origin,
-    now: Instant,
-) -> Result<(), Failure> {
+fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now: Instant) -> Result<(), Failure> {
     let guest = &origin.guest;
     if principal.is_some() {
         guest.prove();
@@ -110,6 +105,20 @@ impl Edge {
         }
         // Boxed: few requests wait here.
         Box::pin(origin.guest.look_up()).await.map(Some).map_err(overloaded)
+    }
+
+    /// Finds who visits the public host, and counts those of whom nobody knows.
+    pub(super) async fn visitor(
+        &self,
+        offered: &Offered,
+        origin: &Origin,
+        now: Instant,
+    ) -> Result<Option<Principal>, Failure> {
+        let turn = self.may_try(offered, origin, now).await?;
+        let principal = self.principal(offered, At::Public, now).await?;
+        drop(turn);
+        known(principal.as_ref(), offered, origin, now)?;
+        Ok(principal)
     }
 
     /// Makes the answer for a connection that is not let in.

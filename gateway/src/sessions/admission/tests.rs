@@ -3,6 +3,8 @@ use tunnel_proto::version;
 
 use super::*;
 use crate::config::Config;
+use crate::model::UnixSeconds;
+use crate::sessions::registry::Credential;
 
 const WORKSPACE: &str = "one";
 
@@ -39,7 +41,7 @@ fn candidate(hello: Hello) -> Candidate {
     Candidate {
         workspace: name(),
         owner: None,
-        token: "t-1".parse().expect("an id"),
+        lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,
         hello,
