@@ -44,7 +44,7 @@ const H2_ERROR_RESETS: usize = 256;
 /// How long whoever is turned away gets to read why, and how much of what they sent is read meanwhile: a close with bytes
 /// unread resets the connection, and the reset can overtake the answer (RFC 9112, section 9.6).
 const TURN_AWAY: Duration = Duration::from_millis(250);
-const TURN_AWAY_BYTES: u64 = 64 * 1024;
+const TURN_AWAY_BYTES: usize = 64 * 1024;
 
 /// Header fields that hyper takes without allocating.
 const HEADERS_DEFAULT: usize = 100;
@@ -183,7 +183,14 @@ async fn turn_away(edge: &Edge, mut stream: Stream, limit: Limit) {
     let told = async {
         stream.write_all(&bytes).await?;
         stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(TURN_AWAY_BYTES), &mut tokio::io::sink()).await
+        let (mut scratch, mut left) = ([0; 4096], TURN_AWAY_BYTES);
+        while left > 0 {
+            match stream.read(&mut scratch).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        std::io::Result::Ok(())
     };
     drop(tokio::time::timeout(TURN_AWAY, told).await);
 }
