@@ -1,7 +1,10 @@
 //! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
-//! file that knows every module.
+//! file, with what is below it, that knows every module.
+
+mod sign_in;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
@@ -14,14 +17,16 @@ use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::reason::Reason;
 
 use crate::admin::{self, Admin};
-use crate::auth::browser::BrowserSessions;
+use crate::api::{Api, ApiParts};
+use crate::app::sign_in::SignInParts;
+use crate::audit::{Audit, Event, Record, TokenIds, Writer};
+use crate::auth::browser::{BrowserSessions, Lifetimes};
 use crate::auth::cache::Cache;
 use crate::auth::request::Identities;
-use crate::auth::sign_in::SignIn;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::site::{BadPublicUrl, Site};
 use crate::auth::token::NoRandomness;
-use crate::config::{Config, TlsFiles};
+use crate::config::{Auth, Config, TlsFiles};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
 use crate::edge::forward::Forwarder;
@@ -30,11 +35,15 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
-use crate::model::{Scheme, UserName};
+use crate::model::Scheme;
+use crate::net::fetch::FetchSetupError;
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 use crate::net::workers::Workers;
 use crate::sessions::admission::Admission;
+use crate::sessions::identity::AgentIdentities;
+use crate::sessions::leases;
+use crate::sessions::recheck::recheck;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock_ms};
@@ -46,8 +55,10 @@ const URI_BYTES_MAX: usize = 32 * 1024;
 /// The part of the drain's time that agents get to hear of it before channels are cut.
 const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The user whom dev mode signs in.
-pub const DEV_USER: &str = "dev";
+/// How long the last records may take to be written.
+const AUDIT_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+pub use sign_in::{DEV_USER, SignInSetupError};
 
 /// Why a gateway does not start. Each text says what to change.
 #[derive(Debug, Error)]
@@ -61,9 +72,23 @@ pub enum StartError {
     /// The store cannot be used.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
+    /// Issuers of agents' credentials cannot be asked.
+    #[error("auth.agents: {0}")]
+    Issuers(#[from] FetchSetupError),
     /// The public address cannot be used.
     #[error(transparent)]
     PublicUrl(#[from] BadPublicUrl),
+    /// The audit log cannot be written.
+    #[error("audit.path: {} cannot be opened: {source}", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Sign-in with the identity provider cannot be set up.
+    #[error(transparent)]
+    SignIn(#[from] SignInSetupError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -84,6 +109,7 @@ pub struct App {
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
+    identities: Arc<AgentIdentities>,
     admin: Arc<Admin>,
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
@@ -93,6 +119,8 @@ pub struct App {
     closed: CancellationToken,
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
+    audit: Audit,
+    audit_writer: Writer,
 }
 
 #[derive(Debug)]
@@ -132,7 +160,8 @@ impl App {
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
-        let edge = edge(&config, &store, &registry, &upstreams, &metrics, &drain)?;
+        let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
+        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit), &drain)?;
         let admission = Admission {
             registry: registry.clone(),
             budget: budget.clone(),
@@ -142,7 +171,9 @@ impl App {
         };
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
-        let agents = AgentService::new(store.clone(), admission, rate, config.timeouts.clone(), closed.clone());
+        let timeouts = config.timeouts.clone();
+        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
+        let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
         let admin = Arc::new(Admin {
             registry: registry.clone(),
             upstreams: upstreams.clone(),
@@ -151,7 +182,22 @@ impl App {
             drain: drain.clone(),
         });
         let certificates = public_tls.into_iter().chain(agents_tls).collect();
-        Ok(Self { config, edge, agents, admin, upstreams, registry, store, drain, closed, listeners, certificates })
+        Ok(Self {
+            config,
+            edge,
+            agents,
+            identities,
+            admin,
+            upstreams,
+            registry,
+            store,
+            drain,
+            closed,
+            listeners,
+            certificates,
+            audit,
+            audit_writer,
+        })
     }
 
     /// Returns where it listens.
@@ -185,11 +231,11 @@ impl App {
         &self.config
     }
 
-    /// Makes the one-time link that signs the operator in.
+    /// Makes the one-time link that signs the operator in; `None` where an identity provider signs users in.
     ///
     /// # Errors
     /// [`StartError::Randomness`].
-    pub fn sign_in_link(&self) -> Result<SignInLink, StartError> {
+    pub fn sign_in_link(&self) -> Result<Option<SignInLink>, StartError> {
         Ok(self.edge.sign_in.issue_link(Instant::now())?)
     }
 
@@ -203,10 +249,17 @@ impl App {
     pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config.limits, &self.config.timeouts, &self.config.tunnel);
+        let (writing, written) = (Drain::default(), CancellationToken::new());
+        writing.spawn(self.audit_writer.run(written.clone()));
+        self.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         let background = Drain::default();
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
+        background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
+        background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
+        let edge = self.edge.clone();
+        background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -241,6 +294,9 @@ impl App {
         }
         self.upstreams.close().await;
         background.run(std::time::Duration::ZERO).await;
+        self.audit.record(Record::new(Event::GatewayStopped));
+        written.cancel();
+        writing.run(AUDIT_GRACE).await;
         self.store.close().await;
         drained
     }
@@ -310,6 +366,17 @@ impl Listeners {
     }
 }
 
+/// Opens the audit log. Its writer asks the store for the ids of tokens, so that nobody else has to.
+fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audit, Writer), StartError> {
+    let store = store.clone();
+    let token_ids: TokenIds = Box::new(move |hash| {
+        let store = store.clone();
+        Box::pin(async move { Some(store.token_by_hash(&hash).await.ok()??.id.to_string()) })
+    });
+    Audit::open(&config.audit, wall_clock_ms, token_ids, metrics.audit_lost())
+        .map_err(|source| StartError::Audit { path: config.audit.path.clone().unwrap_or_default(), source })
+}
+
 fn load_tls(files: Option<&TlsFiles>, alpn: &'static [&'static [u8]]) -> Result<Option<Arc<Tls>>, TlsError> {
     files.map(|files| Tls::load(files.clone(), alpn)).transpose()
 }
@@ -319,20 +386,30 @@ fn edge(
     store: &Store,
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
-    metrics: &Metrics,
+    (metrics, audit): (&Metrics, &Audit),
     drain: &Drain,
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-    let sessions = Arc::new(BrowserSessions::new(Instant::now()));
-    let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
+    let Auth { session_idle: idle_max, session_max: age_max, .. } = config.auth;
+    let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes { idle_max, age_max }));
     let is_workspace_host = {
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
     };
-    let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
-    let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
+    let SignInParts { sign_in, provider } = sign_in::parts(config, &site, &sessions, is_workspace_host)?;
+    let (identities, workspaces) = (Arc::new(Identities::new(sessions.clone())), Arc::new(Cache::new()));
+    let api = Api::new(ApiParts {
+        store: store.clone(),
+        registry: registry.clone(),
+        site: site.clone(),
+        rules: rules.clone(),
+        sessions,
+        identities: identities.clone(),
+        workspaces: workspaces.clone(),
+        audit: audit.clone(),
+    });
     let own = site.cookies();
     let forwarder = Forwarder {
         upstreams: upstreams.clone(),
@@ -351,11 +428,16 @@ fn edge(
             header_count_max: config.limits.headers,
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
-        identities: Identities::new(sessions),
-        workspaces: Cache::new(),
+        identities,
+        users: Cache::new(),
+        groups_age_max: age_max,
+        provider,
+        workspaces,
         public_ports: PublicPorts::default(),
-        living: Living::default(),
+        living: Living::new(audit.clone()),
         sign_in,
+        api,
+        audit: audit.clone(),
         registry: registry.clone(),
         store: store.clone(),
         forwarder,

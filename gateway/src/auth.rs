@@ -4,11 +4,16 @@
 //! turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last can make a
 //! [`policy::Grant`], and nothing is sent to an agent without one.
 
+pub mod attempts;
 pub mod browser;
 pub mod cache;
 pub mod cookie;
-mod expiring;
+pub mod device;
+pub(crate) mod expiring;
+pub mod issuer;
+pub mod jwt;
 pub mod keys;
+pub mod oidc;
 pub mod policy;
 pub mod principal;
 pub mod request;

@@ -1,27 +1,38 @@
 //! The command line: what can be typed, and the commands that need no running gateway.
 
+mod args;
+mod client;
 mod config;
 mod console;
+pub mod credentials;
 pub mod files;
+mod local;
+mod login;
+mod place;
 mod table;
 mod token;
+mod user;
 mod workspace;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag, parse_duration};
-use crate::model::{Audience, Port, UserName, WorkspaceName};
-use crate::store::TokenId;
+use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
+use crate::model::UserName;
 
+pub use args::{
+    CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, TokenArgs,
+    TokenCommand, WorkspaceArgs, WorkspaceCommand,
+};
 pub use config::run_config;
 pub use console::Console;
+pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use token::run_token;
+pub use user::run_user;
 pub use workspace::run_workspace;
 
 /// How a program ends (design, section 2.1).
@@ -61,8 +72,10 @@ Examples:
   gateway demo                                  everything in one process, to look around
   gateway serve --config gateway.toml           run a gateway
   gateway config check                          all problems of the configuration at once
+  gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
   gateway token create --workspace my-app       a token for the agent of a workspace
   gateway workspace share my-app 3000 --with signed-in
+  gateway user disable ann                      lets somebody in no more
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
 The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -87,24 +100,14 @@ Examples:
   gateway config show > gateway.toml            a file to start from
   gateway config show --output json";
 
-const TOKEN_EXAMPLES: &str = "\
+const USER_EXAMPLES: &str = "\
 Examples:
-  gateway token create --workspace my-app > agent.token
-  gateway token create --workspace my-app --owner alice
-  gateway token create --user alice
-  gateway token list --output json
-  gateway token revoke t-12";
+  gateway user list                             who signed in, their groups, who is disabled
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
+  gateway user enable ann
+  gateway user list --output json
 
-const WORKSPACE_EXAMPLES: &str = "\
-Examples:
-  gateway workspace list
-  gateway workspace share my-app                              who may reach which port
-  gateway workspace share my-app 3000 --with user:ann --for 8h
-  gateway workspace share my-app 3000 --with group:devs
-  gateway workspace share my-app 8080 --with public
-  gateway workspace share my-app 8080 --with public --revoke  ends what is open within 5 s
-
-The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in).";
+A user is listed from their first sign-in with the identity provider on.";
 
 /// Signs users in and routes their traffic through reverse tunnels into workspaces.
 #[derive(Clone, Debug, Parser)]
@@ -127,10 +130,18 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check or show the configuration.
     Config(ConfigArgs),
-    /// Make, list or revoke tokens of agents and users.
+    /// Sign in to a gateway, for the commands that speak with it.
+    Login(LoginArgs),
+    /// Tell who is signed in, and where.
+    Whoami(WhoAmIArgs),
+    /// Revoke what the sign-in gave, and forget it.
+    Logout(LogoutArgs),
+    /// Make, list, rotate or revoke tokens of agents and users.
     Token(TokenArgs),
-    /// List workspaces, and share their ports.
+    /// List workspaces, open them, and share their ports.
     Workspace(WorkspaceArgs),
+    /// List users, and decide who may not come in.
+    User(UserArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -185,93 +196,40 @@ pub enum ConfigCommand {
     },
 }
 
-/// Flags of `gateway token`.
+/// Flags of `gateway user`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = TOKEN_EXAMPLES)]
-pub struct TokenArgs {
-    /// What to do with tokens.
+#[command(after_help = USER_EXAMPLES)]
+pub struct UserArgs {
+    /// What to do with users.
     #[command(subcommand)]
-    pub command: TokenCommand,
+    pub command: UserCommand,
 }
 
-/// What to do with tokens.
+/// What to do with users.
 #[derive(Clone, Debug, Subcommand)]
-pub enum TokenCommand {
-    /// Make a token and print it, alone, this once.
-    Create(CreateTokenArgs),
-    /// List all tokens, without their text.
+pub enum UserCommand {
+    /// List all users.
     List {
         /// Shape of what is printed.
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Revoke a token; revoking it again is no error.
-    Revoke {
-        /// The id from the list, such as `t-12`.
-        #[arg(value_name = "ID")]
-        id: TokenId,
-    },
+    /// Let a user in no more: sessions, tokens and what is open end within 5 s. Doing it again is no error.
+    Disable(NamedUser),
+    /// Let a user in again; what was cut stays cut.
+    Enable(NamedUser),
 }
 
-/// Flags of `gateway workspace`.
+/// One user, and how to say what was done.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = WORKSPACE_EXAMPLES)]
-pub struct WorkspaceArgs {
-    /// What to do with workspaces.
-    #[command(subcommand)]
-    pub command: WorkspaceCommand,
-}
-
-/// What to do with workspaces.
-#[derive(Clone, Debug, Subcommand)]
-pub enum WorkspaceCommand {
-    /// List all workspaces.
-    List {
-        /// Shape of what is printed.
-        #[arg(long, value_enum, default_value_t = Output::Text)]
-        output: Output,
-    },
-    /// Show who may reach which port, or change it.
-    Share(ShareArgs),
-}
-
-/// Flags of `gateway workspace share`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = WORKSPACE_EXAMPLES)]
-pub struct ShareArgs {
-    /// The workspace.
+#[command(after_help = USER_EXAMPLES)]
+pub struct NamedUser {
+    /// The user's name.
     #[arg(value_name = "NAME")]
-    pub workspace: WorkspaceName,
-    /// The port to open or close; without it, what is shared now is shown.
-    #[arg(value_name = "PORT", requires = "with")]
-    pub port: Option<Port>,
-    /// To whom: `user:NAME`, `group:NAME`, `signed-in` or `public`.
-    #[arg(long, value_name = "AUDIENCE", requires = "port")]
-    pub with: Option<Audience>,
-    /// For how long, such as `8h` or `7d` [default: until it is revoked].
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "with", conflicts_with = "revoke")]
-    pub lasting: Option<Duration>,
-    /// Take it back; what is open through it ends within 5 s.
-    #[arg(long, requires = "with")]
-    pub revoke: bool,
+    pub name: UserName,
     /// Shape of what is printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-}
-
-/// Flags of `gateway token create`: whom the token speaks for.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = TOKEN_EXAMPLES)]
-pub struct CreateTokenArgs {
-    /// For the agent of this workspace, which is made if there is none.
-    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
-    pub workspace: Option<WorkspaceName>,
-    /// Owner of the workspace [default: its present owner; for a new one, `dev` in dev mode].
-    #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
-    pub owner: Option<UserName>,
-    /// For programs of this user.
-    #[arg(long, value_name = "USER")]
-    pub user: Option<UserName>,
 }
 
 /// Shape of printed data.
@@ -306,7 +264,13 @@ impl Command {
             Self::Serve(args) => {
                 (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
             }
-            Self::Config(_) | Self::Token(_) | Self::Workspace(_) => (None, None, None),
+            Self::Config(_)
+            | Self::Login(_)
+            | Self::Whoami(_)
+            | Self::Logout(_)
+            | Self::Token(_)
+            | Self::Workspace(_)
+            | Self::User(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

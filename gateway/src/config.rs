@@ -4,6 +4,8 @@
 //! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
+mod agents;
+mod auth;
 mod check;
 mod problem;
 mod reader;
@@ -11,6 +13,7 @@ mod sections;
 mod source;
 mod value;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,10 +22,12 @@ use std::time::Duration;
 
 use crate::model::Zone;
 
+pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
+pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use value::{BadOrigin, BadStoreUrl, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -46,6 +51,8 @@ pub struct Config {
     pub auth: Auth,
     /// Log output (`log.*`).
     pub log: Log,
+    /// The audit log (`audit.*`).
+    pub audit: AuditLog,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).
@@ -82,8 +89,17 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Authorities whose client certificates are required; only for agents.
-    pub client_ca: Option<PathBuf>,
+    /// Authorities whose client certificates count; only for agents.
+    pub client_ca: Option<ClientCa>,
+}
+
+/// The authorities of client certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCa {
+    /// Their certificates.
+    pub file: PathBuf,
+    /// Who shows no certificate gets no connection.
+    pub required: bool,
 }
 
 /// The database.
@@ -93,13 +109,6 @@ pub struct StoreConfig {
     pub url: StoreUrl,
 }
 
-/// How users sign in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Auth {
-    /// The way (`auth.mode`).
-    pub mode: AuthMode,
-}
-
 /// Log output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -107,6 +116,17 @@ pub struct Log {
     pub level: tracing::Level,
     /// The shape of a line (`log.format`).
     pub format: LogFormat,
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLog {
+    /// Its file; `None` writes to the program's log, with the target `audit`.
+    pub path: Option<PathBuf>,
+    /// A file that would grow beyond this is put aside first, in bytes.
+    pub rotate_bytes: u64,
+    /// Files put aside that are kept.
+    pub keep: u32,
 }
 
 /// How long to wait, per kind of wait. All are above zero.
@@ -210,7 +230,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveRow {
     /// The dotted key.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value as the file would spell it; a mask for secrets; `None` when the key has no value.
     pub value: Option<String>,
     /// Where the value came from.

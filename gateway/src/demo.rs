@@ -15,7 +15,7 @@ use workspace_agent::{Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource,
 use crate::app::{App, DEV_USER};
 use crate::auth::sign_in::path::ReturnPath;
 use crate::cli::DemoArgs;
-use crate::config::{Config, StoreUrl};
+use crate::config::{AuthMode, Config, StoreUrl};
 use crate::model::{Port, UserName, WorkspaceName};
 use crate::store::wall_clock;
 
@@ -36,6 +36,9 @@ pub async fn run(
     announce: impl FnOnce(&str) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
     config.store.url = StoreUrl::SqliteMemory;
+    // Its one workspace is of dev mode's user.
+    config.auth.mode = AuthMode::Dev;
+    config.auth.oidc = None;
     // The operator's page is of no use here, and its port would be one more that can be taken.
     config.listen.admin = None;
     // A demo ends at once: nobody's work hangs on it.
@@ -51,7 +54,8 @@ pub async fn run(
     let registry = gateway.registry().clone();
     let port = Port::new(app_address.port()).context("the sample app has no port")?;
     let host = format!("{port}-{name}.{}", gateway.config().zone);
-    let link = gateway.sign_in_link()?.to_workspace(&host, &ReturnPath::parse_or_root("/"));
+    let link = gateway.sign_in_link()?.context("the demo signs in with its own link")?;
+    let link = link.to_workspace(&host, &ReturnPath::parse_or_root("/"));
 
     let mut parts = JoinSet::new();
     parts.spawn({

@@ -3,7 +3,9 @@
 //! ARCHITECTURE.md at the top of the repository has the map of these modules and the direction of their arrows.
 
 mod admin;
+mod api;
 pub mod app;
+pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod config;

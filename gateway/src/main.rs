@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
-use gateway::cli::{Cli, Command, Console, Exit, run_config, run_token, run_workspace};
+use gateway::cli::{
+    Cli, Command, Console, Exit, run_config, run_login, run_logout, run_token, run_user, run_whoami, run_workspace,
+};
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
 use gateway::store::wall_clock;
@@ -34,7 +36,11 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
     let mut console = Console::process();
     match &cli.command {
         Command::Config(args) => run_config(cli, args, env, &mut console),
+        Command::Login(args) => run_login(args, env, &mut console).await,
+        Command::Whoami(args) => run_whoami(args, env, &mut console).await,
+        Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
+        Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
         Command::Serve(_) => match load(cli, env) {
             Ok(config) => finish(serve(config).await),
@@ -69,8 +75,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let app = App::bind(config).await?;
     let addresses = app.addresses()?;
     tracing::info!(users = %addresses.public, agents = %addresses.agents, admin = ?addresses.admin, public_url = %app.config().public_url, "gateway is up");
-    let link = app.sign_in_link()?;
-    writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+    if let Some(link) = app.sign_in_link()? {
+        writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+    }
     with_signals(async |stop| {
         app.run_on(&workers, stop).await;
         Ok(())

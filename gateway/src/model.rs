@@ -3,7 +3,9 @@
 //! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
 //! re-checks (design, section 2.3).
 
+mod endpoint;
 mod share;
+mod template;
 mod time;
 
 use std::fmt;
@@ -14,8 +16,10 @@ use std::sync::Arc;
 use http::Uri;
 use thiserror::Error;
 
+pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use share::{Audience, BadAudience, Share};
-pub use time::UnixSeconds;
+pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
+pub use time::{BadTime, UnixSeconds};
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
 pub const LABEL_BYTES_MAX: usize = 63;

@@ -1,5 +1,8 @@
-//! Listeners and connections: bind, accept, TLS. Knows no HTTP.
+//! Listeners and connections: bind, accept, TLS; and `fetch`, the client for servers that the operator names, which is all
+//! the HTTP there is here.
 
+pub mod certificate;
+pub mod fetch;
 pub mod listen;
 pub mod stream;
 pub mod tls;

@@ -1,4 +1,4 @@
-//! The database: workspaces and tokens, in SQLite.
+//! The database: workspaces, tokens and users, in SQLite.
 //!
 //! One writer and several readers: SQLite allows one writer at a time, and a pool of one makes ours queue here, in order,
 //! instead of spinning inside SQLite. `gateway serve` and the commands open the same file from several processes; the
@@ -7,10 +7,13 @@
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
 mod model;
+mod rotate;
 mod shares;
 mod sqlite;
 mod time;
 mod tokens;
+mod users;
+mod uses;
 mod workspaces;
 
 use std::path::PathBuf;
@@ -23,8 +26,15 @@ use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreUrl};
 use crate::model::WorkspaceName;
 
-pub use model::{BadId, Executor, NewToken, TokenId, TokenRecord, TokenSubject, Workspace, WorkspaceId};
+pub use model::{
+    Admission, BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
+    TokenSubject, User, Workspace, WorkspaceId,
+};
+pub use shares::Replaced;
 pub use time::{wall_clock, wall_clock_ms};
+pub use tokens::TOKENS_LIVE_MAX;
+pub use uses::{Spent, TokenUse, UsedToken};
+pub use workspaces::Listed;
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@ struct Code {
 pub struct Metrics {
     answered: [Counter; 5],
     failed: Family<Code, Counter>,
+    audit_lost: Counter,
 }
 
 /// Names of the classes of a status code, in order.
@@ -43,6 +44,11 @@ impl Metrics {
         self.failed.get_or_create(&Code { code }).inc();
     }
 
+    /// Returns the counter of what should be in the audit log and is not.
+    pub(crate) fn audit_lost(&self) -> Counter {
+        self.audit_lost.clone()
+    }
+
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
@@ -50,6 +56,7 @@ impl Metrics {
             labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
         }
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
+        registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }
 }
 

@@ -62,7 +62,8 @@ pub(crate) async fn answer(
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>Workspaces</title><link rel=\"stylesheet\" href=\"/style.css\"></head><body>\
          <header><h1>Workspaces</h1><form method=\"post\" action=\"/.gateway/sign-out\"><span>{user}</span>\
-         <button>Sign out</button></form></header><main>{list}</main></body></html>"
+         <button>Sign out</button>\
+         <button formaction=\"/.gateway/sign-out?everywhere\">Sign out everywhere</button></form></header><main>{list}</main></body></html>"
     );
     Ok(respond("text/html; charset=utf-8", page, "no-store"))
 }

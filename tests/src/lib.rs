@@ -11,6 +11,8 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+pub mod browser;
+pub mod provider;
 pub mod raw;
 pub mod relay;
 pub mod scripted;
@@ -44,7 +46,7 @@ pub struct TestGateway {
     pub registry: Arc<Registry>,
     /// An API token of the user `dev`.
     pub user_token: String,
-    /// Its one-time sign-in link.
+    /// Its one-time sign-in link; empty where an identity provider signs users in.
     pub sign_in_link: String,
     stop: CancellationToken,
     task: JoinSet<Drained>,
@@ -82,7 +84,7 @@ impl TestGateway {
         let user_token = store.create_user_token(&user, wall_clock()).await.expect("a token").token.reveal().to_owned();
         let addresses = app.addresses().expect("bound");
         let registry = app.registry().clone();
-        let sign_in_link = app.sign_in_link().expect("a link").to_string();
+        let sign_in_link = app.sign_in_link().expect("random").map(|link| link.to_string()).unwrap_or_default();
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(app.run(stop.clone()));
@@ -110,6 +112,7 @@ impl TestGateway {
 
     /// Starts an agent with a token, without waiting.
     pub fn start_agent(&self, token: &str, exposed: Vec<Port>) -> TestAgent {
+        let token = TokenSource::Value(token.into());
         let options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, exposed);
         TestAgent::run(options.agent())
     }
@@ -118,6 +121,7 @@ impl TestGateway {
     pub fn start_eager_agent(&self, address: SocketAddr, token: &str, exposed: Vec<Port>) -> TestAgent {
         let soon = Duration::from_millis(50);
         let backoff = Backoff { first: soon, max: soon, resume_max: soon, ..Backoff::default() };
+        let token = TokenSource::Value(token.into());
         let options = options(self.dialed_at(address), Transport::default(), token, exposed);
         TestAgent::run(Agent { backoff, ..options.agent() })
     }
@@ -177,14 +181,14 @@ pub struct TestAgent {
     task: JoinSet<Result<(), Ended>>,
 }
 
-fn options(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Port>) -> Options {
+fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: Vec<Port>) -> Options {
     let default = exposed.first().map(|port| port.number);
     Options {
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
         gateway,
         transport,
-        token: TokenSource::Value(token.into()),
+        token,
         ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
     }
 }
@@ -192,7 +196,12 @@ fn options(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Por
 impl TestAgent {
     /// Starts one with a token that gets to its gateway in a way of its own, without waiting.
     pub fn start(gateway: Gateway, transport: Transport, token: &str, exposed: Vec<Port>) -> Self {
-        Self::run(options(gateway, transport, token, exposed).agent())
+        Self::run(options(gateway, transport, TokenSource::Value(token.into()), exposed).agent())
+    }
+
+    /// Starts one that proves itself in a way of its own, and exposes every port, without waiting.
+    pub fn start_proving(gateway: Gateway, token: TokenSource) -> Self {
+        Self::run(options(gateway, Transport::default(), token, Vec::new()).agent())
     }
 
     fn run(agent: Agent<Machine>) -> Self {

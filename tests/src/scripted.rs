@@ -53,7 +53,7 @@ impl Scripted {
         let authority = gateway.addresses.agents.to_string().parse().expect("an authority");
         let scheme = "http".parse().expect("a scheme");
         let (stream, pace) = Paced::new(stream, tunnel_link::socket::limit_queue);
-        let (connection, answer) = dial(stream, pace, authority, scheme, token, hello).await?;
+        let (connection, answer) = dial(stream, pace, authority, scheme, Some(token), hello).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // How it ends is seen at the session.

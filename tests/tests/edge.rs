@@ -23,6 +23,8 @@ mod gone;
 mod http2_app;
 #[path = "edge/living.rs"]
 mod living;
+#[path = "edge/oidc.rs"]
+mod oidc;
 #[path = "edge/own_words.rs"]
 mod own_words;
 #[path = "edge/pool.rs"]

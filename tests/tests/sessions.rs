@@ -13,12 +13,20 @@
 
 #[path = "sessions/admission.rs"]
 mod admission;
+#[path = "sessions/certificates.rs"]
+mod certificates;
 #[path = "sessions/drain.rs"]
 mod drain;
 #[path = "sessions/hostile.rs"]
 mod hostile;
+#[path = "sessions/issuer.rs"]
+mod issuer;
+#[path = "sessions/jobs.rs"]
+mod jobs;
 #[path = "sessions/lifecycle.rs"]
 mod lifecycle;
+#[path = "sessions/pods.rs"]
+mod pods;
 #[path = "sessions/raw_agent.rs"]
 mod raw_agent;
 #[path = "sessions/resume.rs"]

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::size::Size;
 
-use crate::dial::{Gateway, Transport};
+use crate::dial::{ClientFiles, Gateway, Transport};
 use crate::ports::{PortArgument, Ports};
 use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
 
@@ -44,6 +44,11 @@ Examples:
     workspace-agent run --gateway http://localhost:8081 --token-file token \\
       --port 5173:host=localhost --port 50051:protocol=h2
 
+  In a Kubernetes pod, with a token that the kubelet renews (serviceAccountToken in a projected volume), and with a
+  certificate that something else renews:
+    workspace-agent run --gateway https://gateway.example.com --token-file /var/run/secrets/gateway/token
+    workspace-agent run --gateway https://gateway.example.com --client-cert tls.crt --client-key tls.key
+
   Get out through a proxy (CONNECT; socks5h:// works too) that wants to know who asks:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
       workspace-agent run --gateway https://gateway.example.com --token-file token
@@ -58,9 +63,19 @@ pub struct RunArguments {
     #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
     pub gateway: String,
 
-    /// File that holds the agent token; read again for each dial.
-    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_TOKEN_FILE")]
-    pub token_file: PathBuf,
+    /// File that holds the agent's token: one of the gateway's, a projected service-account token of Kubernetes, or a CI
+    /// job's id_token. Read again for each dial.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_TOKEN_FILE", required_unless_present = "client_cert")]
+    pub token_file: Option<PathBuf>,
+
+    /// PEM file of a client certificate that says who this agent is, leaf first; instead of a token, or beside one for the
+    /// same workspace. Read again for each dial.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CLIENT_CERT", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+
+    /// PEM file of the client certificate's key.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CLIENT_KEY", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
 
     /// PEM file of certificates to trust besides the system's.
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
@@ -106,16 +121,25 @@ impl RunArguments {
             .map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
         let environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let gateway = gateway.behind(environment, self.ca_file.as_deref())?;
-        if let Err(error) = std::fs::metadata(&self.token_file) {
-            return Err(anyhow::Error::new(error).context(format!("--token-file {}", self.token_file.display())));
+        let files = [("--token-file", &self.token_file), ("--client-cert", &self.client_cert)];
+        for (name, file) in files.into_iter().chain([("--client-key", &self.client_key)]) {
+            if let Some(file) = file
+                && let Err(error) = std::fs::metadata(file)
+            {
+                return Err(anyhow::Error::new(error).context(format!("{name} {}", file.display())));
+            }
         }
+        let gateway = match (self.client_cert, self.client_key) {
+            (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
+            (Some(_) | None, _) => gateway,
+        };
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
         Ok(Options {
             gateway,
             transport: self.transport,
-            token: TokenSource::File(self.token_file),
+            token: self.token_file.map_or(TokenSource::None, TokenSource::File),
             ports: Arc::new(ports),
             lanes: self.lanes,
             memory_budget: self.memory_budget.0,
@@ -140,6 +164,31 @@ mod tests {
         for (more, bytes) in [(&[][..], MEMORY_BUDGET_BYTES), (&["--memory-budget", "4MiB"], 4 << 20)] {
             let options = run(more).expect("arguments").options().expect("options");
             assert_eq!(options.agent().budget.limit(), bytes);
+        }
+    }
+
+    #[test]
+    fn agent_proves_itself_with_a_token_or_a_certificate_and_never_with_half_of_one() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let parse = |url: &str, more: &[&str]| {
+            let fixed = ["workspace-agent", "run", "--gateway", url];
+            let Cli { command: Command::Run(arguments) } =
+                Cli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+            arguments.options().map(drop).map_err(|error| format!("{error:#}"))
+        };
+        let tls = "https://localhost:8081";
+        let certificate = ["--client-cert", file, "--client-key", file];
+        assert_eq!(parse(tls, &certificate), Ok(()));
+        assert_eq!(parse(tls, &[&certificate[..], &["--token-file", file]].concat()), Ok(()));
+        for (url, more, wrong) in [
+            (tls, &[][..], "--token-file"),
+            (tls, &["--client-cert", file][..], "--client-key"),
+            (tls, &["--token-file", file, "--client-key", file][..], "--client-cert"),
+            (tls, &["--client-cert", file, "--client-key", "/no/such/file"][..], "--client-key /no/such/file"),
+            ("http://localhost:8081", &certificate[..], "https://"),
+        ] {
+            let told = parse(url, more).expect_err("half a credential");
+            assert!(told.contains(wrong), "{more:?}: {told}");
         }
     }
 

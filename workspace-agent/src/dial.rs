@@ -5,6 +5,7 @@
 
 mod carried;
 mod connect;
+mod credential;
 mod decide;
 mod lane;
 mod link;
@@ -30,12 +31,14 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
+pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 pub use self::proxy::{BadProxy, Proxy};
 pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;
+use self::credential::read_token;
 use self::link::Connection;
 use crate::{Ports, TokenSource};
 
@@ -60,7 +63,7 @@ pub enum Ended {
     /// A newer agent with the same token took over.
     #[error("a newer agent with the same token took over; run one agent per workspace")]
     Displaced,
-    /// The token was revoked.
+    /// What it proved itself with was taken back, or has ended for good.
     #[error("access was revoked: {message}")]
     Revoked {
         /// The gateway's words.
@@ -255,7 +258,7 @@ impl<N: Network> Agent<N> {
         let plan = self.memory.plan(self.transport);
         let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
         // Boxed: it is large, passes through hands, and is soon over.
-        let dialing = Box::pin(link::dial(&*network, plan, &token, self.hello(carried.as_ref()), patience));
+        let dialing = Box::pin(link::dial(&*network, plan, token.as_deref(), self.hello(carried.as_ref()), patience));
         let dialing = Carried::serving(carried.as_mut(), &network, give_up.run_until_cancelled(dialing));
         let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
@@ -398,22 +401,6 @@ async fn at(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
-    }
-}
-
-async fn read_token(source: &TokenSource) -> Result<String, Ended> {
-    match source {
-        TokenSource::Value(token) => Ok(token.as_ref().to_owned()),
-        TokenSource::File(path) => {
-            let unreadable = |error| Ended::Token { path: path.display().to_string(), error };
-            // A token file is a few dozen bytes; it is read once per dial.
-            let text = tokio::fs::read_to_string(path).await.map_err(unreadable)?;
-            let token = text.trim();
-            if token.is_empty() {
-                return Err(unreadable(std::io::Error::other("it is empty")));
-            }
-            Ok(token.to_owned())
-        }
     }
 }
 

@@ -24,7 +24,8 @@ pub struct Options {
     pub gateway: Gateway,
     /// How to get there.
     pub transport: Transport,
-    /// What proves who this agent is; read anew for each dial, so that it can be rotated.
+    /// What proves who this agent is, unless a client certificate of `gateway` does; read anew for each dial, so that it
+    /// can be rotated.
     pub token: TokenSource,
     /// What it exposes.
     pub ports: Arc<Ports>,
@@ -52,6 +53,8 @@ pub enum TokenSource {
     File(std::path::PathBuf),
     /// A value, for agents inside another program.
     Value(Arc<str>),
+    /// Nowhere: the client certificate says who it is.
+    None,
 }
 
 impl std::fmt::Debug for TokenSource {
@@ -59,6 +62,7 @@ impl std::fmt::Debug for TokenSource {
         match self {
             Self::File(path) => formatter.debug_tuple("File").field(path).finish(),
             Self::Value(_) => formatter.write_str("Value(***)"),
+            Self::None => formatter.write_str("None"),
         }
     }
 }

@@ -4,7 +4,9 @@
 //! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
 //! time without use and after an absolute time, whichever comes first.
 
-use std::collections::HashMap;
+mod list;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,13 +15,10 @@ use parking_lot::RwLock;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::auth::oidc::ProviderSession;
 use crate::auth::secret::{Digest, Opaque};
 use crate::model::UserName;
 
-/// A session unused for this long has ended. Using a host session also uses its parent.
-pub const IDLE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
-/// A session this old has ended. A host session never outlives its parent.
-pub const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// Public sessions at once. Full: the one idle longest ends.
 pub const PUBLIC_SESSIONS_MAX: usize = 8 * 1024;
 /// Public sessions of one user, so that one user cannot push out the others. Full: theirs idle longest ends.
@@ -32,9 +31,42 @@ pub const HOST_SESSIONS_PER_PARENT_MAX: usize = 256;
 const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
 const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
 
+pub use list::{SessionName, SessionRow, session_name};
+/// How long sessions last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// A session unused for this long has ended. Using a host session also uses its parent.
+    pub idle_max: Duration,
+    /// A session this old has ended. A host session never outlives its parent.
+    pub age_max: Duration,
+}
+
+impl Default for Lifetimes {
+    /// Two hours without use, a working day in all.
+    fn default() -> Self {
+        Self { idle_max: Duration::from_secs(2 * 60 * 60), age_max: Duration::from_secs(12 * 60 * 60) }
+    }
+}
+
+/// Who signed in, and how.
+#[derive(Clone, Debug)]
+pub struct SignedIn {
+    /// Who.
+    pub user: UserName,
+    /// The identity provider's session behind it; `None` for dev mode's link.
+    pub provider: Option<Arc<ProviderSession>>,
+}
+
+impl From<UserName> for SignedIn {
+    fn from(user: UserName) -> Self {
+        Self { user, provider: None }
+    }
+}
+
 /// All browser sessions of this replica. A look-up is one hash, one map read under a shared lock, and no allocation.
 #[derive(Debug)]
 pub struct BrowserSessions {
+    lifetimes: Lifetimes,
     /// Instants become numbers relative to this one, so that a shared lock is enough to note a use.
     epoch: Instant,
     state: RwLock<State>,
@@ -48,7 +80,8 @@ struct State {
 
 #[derive(Debug)]
 struct PublicSession {
-    user: UserName,
+    who: SignedIn,
+    lifetimes: Lifetimes,
     opened: Instant,
     used: LastUse,
 }
@@ -69,16 +102,18 @@ pub struct ParentEnded;
 impl BrowserSessions {
     /// Makes an empty set. `epoch` is any instant not later than those given to the other methods.
     #[must_use]
-    pub fn new(epoch: Instant) -> Self {
-        Self { epoch, state: RwLock::default() }
+    pub fn new(epoch: Instant, lifetimes: Lifetimes) -> Self {
+        Self { lifetimes, epoch, state: RwLock::default() }
     }
 
-    /// Opens a public session of `user` under the fresh `id`.
-    pub fn open_public(&self, id: &Opaque, user: UserName, now: Instant) {
+    /// Opens a public session under the fresh `id`.
+    pub fn open_public(&self, id: &Opaque, who: impl Into<SignedIn>, now: Instant) {
+        let who = who.into();
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
-        state.make_public_room(&user);
-        let session = PublicSession { user, opened: now, used: LastUse::new(self.epoch, now) };
+        state.make_public_room(&who.user);
+        let used = LastUse::new(self.epoch, now);
+        let session = PublicSession { who, lifetimes: self.lifetimes, opened: now, used };
         state.public.insert(id.digest(), Arc::new(session));
     }
 
@@ -88,7 +123,7 @@ impl BrowserSessions {
         let state = self.state.read();
         let session = state.public.get(id).filter(|session| session.is_live(self.epoch, now))?;
         session.used.note(self.epoch, now);
-        Some(session.user.clone())
+        Some(session.who.user.clone())
     }
 
     /// Opens a session for exactly `host` under the fresh `id`, as a child of the public session `parent`.
@@ -116,24 +151,44 @@ impl BrowserSessions {
         }
         session.used.note(self.epoch, now);
         session.parent_session.used.note(self.epoch, now);
-        Some(session.parent_session.user.clone())
+        Some(session.parent_session.who.user.clone())
     }
 
-    /// Ends a public session and all its children at once; tells whether there was one.
-    pub fn sign_out(&self, id: &Digest) -> bool {
+    /// Ends a public session and all its children at once; returns whose it was, if there was one.
+    pub fn sign_out(&self, id: &Digest) -> Option<SignedIn> {
         self.state.write().end_public(id)
+    }
+
+    /// Ends all sessions of a user in all browsers at once; returns how many public ones.
+    pub fn sign_out_everywhere(&self, user: &UserName) -> usize {
+        self.end_where(|who| who.user == *user).len()
+    }
+
+    /// Ends, at once, the sessions behind which the identity provider has ended its own; returns whose they were. Looks at
+    /// every session: there are few enough, and providers do not send such messages often.
+    pub fn end_where(&self, ended: impl Fn(&SignedIn) -> bool) -> Vec<SignedIn> {
+        let mut state = self.state.write();
+        let found = state.public.iter().filter(|(_, session)| ended(&session.who)).map(|(id, _)| *id);
+        let found: HashSet<Digest> = found.collect();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        state.hosts.retain(|_, session| !found.contains(&session.parent));
+        found.iter().filter_map(|id| state.public.remove(id)).map(|session| session.who.clone()).collect()
     }
 }
 
 impl PublicSession {
     fn is_live(&self, epoch: Instant, now: Instant) -> bool {
-        now.saturating_duration_since(self.opened) < AGE_MAX && self.used.age(epoch, now) < IDLE_MAX
+        let Lifetimes { idle_max, age_max } = self.lifetimes;
+        now.saturating_duration_since(self.opened) < age_max && self.used.age(epoch, now) < idle_max
     }
 }
 
 impl HostSession {
     fn is_live(&self, epoch: Instant, now: Instant) -> bool {
-        self.parent_session.is_live(epoch, now) && self.used.age(epoch, now) < IDLE_MAX
+        let idle_max = self.parent_session.lifetimes.idle_max;
+        self.parent_session.is_live(epoch, now) && self.used.age(epoch, now) < idle_max
     }
 }
 
@@ -143,15 +198,16 @@ impl State {
         self.hosts.retain(|_, session| session.is_live(epoch, now));
     }
 
-    fn end_public(&mut self, id: &Digest) -> bool {
+    fn end_public(&mut self, id: &Digest) -> Option<SignedIn> {
+        let ended = self.public.remove(id)?;
         self.hosts.retain(|_, session| session.parent != *id);
-        self.public.remove(id).is_some()
+        Some(ended.who.clone())
     }
 
     fn make_public_room(&mut self, user: &UserName) {
-        let theirs = self.public.values().filter(|session| session.user == *user).count();
+        let theirs = self.public.values().filter(|session| session.who.user == *user).count();
         let victim = if theirs >= PUBLIC_SESSIONS_PER_USER_MAX {
-            let own = self.public.iter().filter(|(_, session)| session.user == *user);
+            let own = self.public.iter().filter(|(_, session)| session.who.user == *user);
             longest_idle(own.map(|(id, session)| (id, &session.used)))
         } else if self.public.len() >= PUBLIC_SESSIONS_MAX {
             longest_idle(self.public.iter().map(|(id, session)| (id, &session.used)))

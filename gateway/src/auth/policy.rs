@@ -185,6 +185,36 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
     }
 }
 
+/// How somebody may know of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is theirs.
+    Owner,
+    /// A port of it is shared with them, or with a group of theirs.
+    Shared,
+}
+
+/// Decides whether `principal` may know that there is this workspace: the owner and those with whom somebody shares it by
+/// name or group. What is public or open to everybody tells nobody, as in [`decide`].
+#[must_use]
+pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> Option<Seen> {
+    if *record.owner == principal.user {
+        return Some(Seen::Owner);
+    }
+    let personal =
+        |share: &&Share| share.is_live(now) && is_personal(&share.audience) && admits(&share.audience, Some(principal));
+    record.shares.iter().find(personal).map(|_| Seen::Shared)
+}
+
+/// Returns the shares of a workspace by which `principal` may reach a port now.
+pub fn shared_with<'a>(
+    principal: &'a Principal,
+    shares: &'a [Share],
+    now: UnixSeconds,
+) -> impl Iterator<Item = &'a Share> {
+    shares.iter().filter(move |share| share.is_live(now) && admits(&share.audience, Some(principal)))
+}
+
 fn admits(audience: &Audience, principal: Option<&Principal>) -> bool {
     match audience {
         Audience::Public => true,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use crate::auth::browser::BrowserSessions;
+use crate::auth::browser::{BrowserSessions, SessionName};
 use crate::auth::cache::{Cache, Unavailable};
 use crate::auth::cookie::{self, CookieNames, Found};
 use crate::auth::principal::{Principal, Via};
@@ -131,6 +131,12 @@ impl Identities {
                 Ok(user.map(|user| Principal { user, via: Via::ApiToken, groups: Arc::default() }))
             }
         }
+    }
+
+    /// Returns the name of the public session behind a session of a workspace host.
+    #[must_use]
+    pub fn session_of_host(&self, id: &Digest) -> Option<SessionName> {
+        self.sessions.name_of_host(id)
     }
 
     /// Forgets a token that was just revoked here, so that it ends at once and not with the cache entry.

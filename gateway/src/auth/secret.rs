@@ -81,6 +81,19 @@ impl Digest {
     pub fn encoded(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.0)
     }
+
+    /// Returns a name for what the secret opens, which may be shown: it neither opens it nor leads back to this digest.
+    /// `what` keeps names for different uses apart.
+    #[must_use]
+    pub fn named(&self, what: &str) -> String {
+        let mut hashed = digest::Context::new(&digest::SHA256);
+        hashed.update(what.as_bytes());
+        hashed.update(&[0]);
+        hashed.update(&self.0);
+        let hashed = hashed.finish();
+        // 96 bits: far more than there are sessions to mix up.
+        URL_SAFE_NO_PAD.encode(hashed.as_ref().get(..12).unwrap_or_default())
+    }
 }
 
 impl fmt::Debug for Digest {

@@ -4,17 +4,20 @@
 //! workspace host   GET /anything            no session: set a nonce cookie, redirect            (begin)
 //! public host      /.gateway/authorize      session there? issue a one-time code, redirect back
 //! workspace host   /.gateway/callback       code and nonce fit: set this host's own cookie, go on to /anything
-//! public host      /.gateway/sign-in        dev mode's link: set the public session
+//! public host      /.gateway/sign-in        prove who you are: set the public session
 //! public host      /.gateway/sign-out       end the public session and all that hangs on it
 //! ```
 //!
-//! Another way to prove who one is only replaces what `/.gateway/sign-in` does; the rest starts from a public session.
-//! Nothing here does I/O, and no code or cookie is ever logged.
+//! How one proves who one is, is the only difference between the ways to sign in: dev mode's link ([`dev`]), or an
+//! identity provider ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session.
+//! Nothing here does I/O: where the provider has to be asked, a [`Step`] says so. No code or cookie is ever logged.
 
 pub mod dev;
+pub mod event;
 pub mod link;
 mod page;
 pub mod path;
+pub mod provider;
 pub mod transfer;
 
 use std::fmt;
@@ -25,20 +28,25 @@ use http::header::{HeaderMap, HeaderName, ORIGIN, SET_COOKIE};
 use http::{Method, Request, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 
-use crate::auth::browser::BrowserSessions;
+use crate::auth::browser::{BrowserSessions, session_name};
 use crate::auth::cookie::{self, Found};
+use crate::auth::oidc;
+use crate::auth::oidc::pending::Destination;
+use crate::auth::principal::{Principal, Via};
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::shape;
 use crate::auth::sign_in::dev::DevSignIn;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::sign_in::page::{Page, redirect};
 use crate::auth::sign_in::path::ReturnPath;
+use crate::auth::sign_in::provider::{AtProvider, Step};
 use crate::auth::sign_in::transfer::{Transfer, Transfers};
 use crate::auth::site::Site;
 use crate::auth::token::NoRandomness;
 use crate::model::UserName;
 
-/// The public host's page that dev mode's link opens.
+/// The public host's page where one proves who one is: dev mode's link opens it, or it leads to the identity provider.
 pub const SIGN_IN_PATH: &str = "/.gateway/sign-in";
 /// The public host's page that ends the session; takes `POST` only.
 pub const SIGN_OUT_PATH: &str = "/.gateway/sign-out";
@@ -85,9 +93,16 @@ pub struct SignIn {
     site: Site,
     sessions: Arc<BrowserSessions>,
     transfers: Transfers,
-    dev: DevSignIn,
+    way: Way,
     is_workspace_host: IsWorkspaceHost,
-    announce: Announce,
+}
+
+/// How users prove who they are.
+enum Way {
+    /// With the link that the gateway prints.
+    Dev { dev: DevSignIn, announce: Announce },
+    /// At an identity provider.
+    Provider(Box<AtProvider>),
 }
 
 impl fmt::Debug for SignIn {
@@ -106,31 +121,50 @@ impl SignIn {
         is_workspace_host: IsWorkspaceHost,
         announce: Announce,
     ) -> Self {
-        let (transfers, dev) = (Transfers::default(), DevSignIn::new(user));
-        Self { site, sessions, transfers, dev, is_workspace_host, announce }
+        let way = Way::Dev { dev: DevSignIn::new(user), announce };
+        Self { site, sessions, transfers: Transfers::default(), way, is_workspace_host }
     }
 
-    /// Makes a fresh link on the operator's word, at start or later; an earlier one is worth nothing any more.
+    /// Makes the pages for sign-in with an identity provider, which knows this gateway as `client`.
+    #[must_use]
+    pub fn with_provider(
+        site: Site,
+        sessions: Arc<BrowserSessions>,
+        client: oidc::Client,
+        is_workspace_host: IsWorkspaceHost,
+    ) -> Self {
+        let way = Way::Provider(Box::new(AtProvider::new(client)));
+        Self { site, sessions, transfers: Transfers::default(), way, is_workspace_host }
+    }
+
+    /// Makes a fresh link on the operator's word, at start or later; an earlier one is worth nothing any more. `None` where
+    /// an identity provider signs users in.
     ///
     /// # Errors
     ///
     /// [`NoRandomness`].
-    pub fn issue_link(&self, now: Instant) -> Result<SignInLink, NoRandomness> {
+    pub fn issue_link(&self, now: Instant) -> Result<Option<SignInLink>, NoRandomness> {
+        let dev = match &self.way {
+            Way::Dev { dev, .. } => dev,
+            Way::Provider(_) => return Ok(None),
+        };
         let code = Opaque::random()?;
-        self.dev.issue(&code, now);
-        Ok(self.link(&code))
+        dev.issue(&code, now);
+        Ok(Some(self.link(&code)))
     }
 
-    /// Answers the sign-in pages of the public host; `None` for any other path.
+    /// Answers the sign-in pages of the public host, or says what has to be asked first; `None` for any other path.
     #[must_use]
-    pub fn answer_public(&self, visit: Visit<'_>, now: Instant) -> Option<Response<Bytes>> {
+    pub fn answer_public(&self, visit: Visit<'_>, now: Instant) -> Option<Step> {
         let answer = match visit.uri.path() {
             SIGN_IN_PATH => self.sign_in(visit, now),
             AUTHORIZE_PATH => self.authorize(visit, now),
-            SIGN_OUT_PATH => self.sign_out(visit),
+            SIGN_OUT_PATH => self.sign_out(visit, now),
+            oidc::CALLBACK_PATH => self.take_back(visit, now)?,
+            oidc::SIGNED_OUT_PATH => Err(Page::SignedOut),
             _ => return None,
         };
-        Some(answer.unwrap_or_else(|page| page.response(visit.headers)))
+        Some(answer.unwrap_or_else(|page| Step::Answer(page.response(visit.headers))))
     }
 
     /// Answers the one sign-in page of a workspace host; `None` for any other path, which is `no_such_host` if it is
@@ -153,36 +187,29 @@ impl SignIn {
 
     fn to_authorize(&self, visit: Visit<'_>, host: &str) -> Result<Response<Bytes>, Page> {
         let names = self.site.cookies();
-        // Several tabs may begin at once: they share one nonce, or each would spoil the others'.
-        let pre = match cookie::find(visit.headers, names.pre) {
-            Found::One(pre) => pre,
-            Found::Nothing | Found::Unusable => Opaque::random()?,
-        };
+        let pre = self.pre(visit)?;
         let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let query = form_urlencoded::Serializer::new(String::new())
-            .append_pair("host", host)
-            .append_pair("return", ReturnPath::parse_or_root(wanted).as_str())
-            .append_pair("pre", &pre.digest().encoded())
-            .finish();
-        let location = self.site.public(&format!("{AUTHORIZE_PATH}?{query}"));
+        let location = self.authorize_address(host, &ReturnPath::parse_or_root(wanted), &pre.digest());
         redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
     }
 
     /// Vouches for a signed-in browser towards one workspace host. Whether the user may use the workspace is not asked here:
     /// the policy decides that on every request, and asking twice would tell which workspaces exist.
-    fn authorize(&self, visit: Visit<'_>, now: Instant) -> Result<Response<Bytes>, Page> {
+    fn authorize(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
         require_visit(visit)?;
         let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(Page::BadRequest)?;
         let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(Page::BadRequest)?;
         let return_to = ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
         let Some(parent) = self.public_session(visit.headers, now) else {
-            self.offer_link(now)?;
-            return Err(Page::SignInNeeded);
+            return match &self.way {
+                Way::Dev { .. } => self.offer_link(now).and(Err(Page::SignInNeeded)),
+                Way::Provider(_) => Ok(Step::ToProvider(Destination::Authorize { host: host.into(), pre, return_to })),
+            };
         };
         let code = Opaque::random()?;
         let location = self.site.workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
         self.transfers.issue(&code, Transfer { host: host.into(), pre, parent, return_to }, now);
-        redirect(StatusCode::SEE_OTHER, &location, None)
+        redirect(StatusCode::SEE_OTHER, &location, None).map(Step::Answer)
     }
 
     fn callback(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
@@ -203,47 +230,116 @@ impl SignIn {
         redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), names.set(names.session, &id, None))
     }
 
-    /// Redeems dev mode's link. Only a visit does: a browser that fetches ahead or a link checker must not use it up.
-    fn sign_in(&self, visit: Visit<'_>, now: Instant) -> Result<Response<Bytes>, Page> {
+    /// Redeems dev mode's link, or leads to the provider. Only a visit does: a browser that fetches ahead or a link checker
+    /// must not use a link up.
+    fn sign_in(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
         require_visit(visit)?;
-        let location = self.after_sign_in(visit.uri);
+        let destination = self.after_sign_in(visit.uri);
         // Opened again in the browser that it signed in, the link just goes on, and does not use up a newer one.
         if self.public_session(visit.headers, now).is_some() {
-            return redirect(StatusCode::SEE_OTHER, &location, None);
+            return redirect(StatusCode::SEE_OTHER, &self.location(&destination), None).map(Step::Answer);
         }
+        let dev = match &self.way {
+            Way::Dev { dev, .. } => dev,
+            Way::Provider(_) => return Ok(Step::ToProvider(destination)),
+        };
         let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text));
-        let Some(user) = code.and_then(|code| self.dev.redeem(&code, now)) else {
+        let Some(user) = code.and_then(|code| dev.redeem(&code, now)) else {
             self.offer_link(now)?;
             return Err(Page::LinkNotGood);
         };
         let id = Opaque::random()?;
         tracing::info!(%user, "signed in");
-        self.sessions.open_public(&id, user, now);
+        self.sessions.open_public(&id, user.clone(), now);
         let names = self.site.cookies();
-        redirect(StatusCode::SEE_OTHER, &location, names.set(names.session, &id, None))
+        let cookie = names.set(names.session, &id, None);
+        let mut response = redirect(StatusCode::SEE_OTHER, &self.location(&destination), cookie)?;
+        let session = session_name(&id.digest());
+        response.extensions_mut().insert(SignInEvent::SignedIn { user, how: "dev_link", session });
+        Ok(Step::Answer(response))
     }
 
-    fn after_sign_in(&self, uri: &Uri) -> String {
+    fn after_sign_in(&self, uri: &Uri) -> Destination {
         let path = ReturnPath::parse_or_root(&parameter(uri, "return").unwrap_or_default());
         match parameter(uri, "host").filter(|host| self.is_ours(host)) {
-            Some(host) => self.site.workspace(&host, path.as_str()),
-            None => path.as_str().to_owned(),
+            Some(host) => Destination::Workspace { host: host.into(), path },
+            None => Destination::Public(path),
         }
     }
 
-    fn sign_out(&self, visit: Visit<'_>) -> Result<Response<Bytes>, Page> {
+    /// Returns where a browser goes once it is signed in.
+    fn location(&self, destination: &Destination) -> String {
+        match destination {
+            Destination::Public(path) => path.as_str().to_owned(),
+            Destination::Workspace { host, path } => self.site.workspace(host, path.as_str()),
+            Destination::Authorize { host, pre, return_to } => self.authorize_address(host, return_to, pre),
+        }
+    }
+
+    fn authorize_address(&self, host: &str, return_to: &ReturnPath, pre: &Digest) -> String {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("host", host)
+            .append_pair("return", return_to.as_str())
+            .append_pair("pre", &pre.encoded())
+            .finish();
+        self.site.public(&format!("{AUTHORIZE_PATH}?{query}"))
+    }
+
+    /// Ends this browser's session, or with `?everywhere` all of the user's.
+    fn sign_out(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
         if visit.method != Method::POST || !self.is_same_origin(visit.headers) {
             return Err(Page::BadRequest);
         }
         let names = self.site.cookies();
-        if let Found::One(id) = cookie::find(visit.headers, names.session) {
-            self.sessions.sign_out(&id.digest());
+        let found = match cookie::find(visit.headers, names.session) {
+            // One that has expired speaks for nobody, and so for no other browser of theirs.
+            Found::One(id) => {
+                let id = id.digest();
+                self.sessions.public(&id, now).and_then(|_| Some((self.sessions.sign_out(&id)?, id)))
+            }
+            Found::Nothing | Found::Unusable => None,
+        };
+        let Some(found) = found else { return Ok(Step::Answer(self.signed_out_page(visit))) };
+        let (ended, own) = found;
+        let everywhere = visit.uri.query() == Some("everywhere");
+        let others = if everywhere { self.sessions.end_all(&ended.user) } else { Vec::new() };
+        tracing::info!(user = %ended.user, others = others.len(), "signed out");
+        let sessions = std::iter::once(session_name(&own)).chain(others).collect();
+        let event = SignInEvent::SignedOut { user: ended.user, sessions };
+        Ok(match ended.provider {
+            Some(session) => Step::SignOutAtProvider(session, event),
+            None => {
+                let mut page = self.signed_out_page(visit);
+                page.extensions_mut().insert(event);
+                Step::Answer(page)
+            }
+        })
+    }
+
+    /// Ends a user's browser sessions once one was shown by somebody who may not come in any more, so that they stay ended
+    /// when the user may again.
+    pub fn end_sessions_of(&self, principal: &Principal) {
+        match principal.via {
+            Via::Browser => {
+                let sessions = self.sessions.sign_out_everywhere(&principal.user);
+                tracing::info!(user = %principal.user, sessions, "signed out: the user is disabled");
+            }
+            Via::ApiToken => {}
         }
-        let mut response = Page::SignedOut.response(visit.headers);
+    }
+
+    /// Says that the browser is signed out, and makes it so.
+    #[must_use]
+    pub fn signed_out_page(&self, visit: Visit<'_>) -> Response<Bytes> {
+        self.without_session(Page::SignedOut.response(visit.headers))
+    }
+
+    fn without_session(&self, mut response: Response<Bytes>) -> Response<Bytes> {
+        let names = self.site.cookies();
         if let Some(cleared) = names.clear(names.session) {
             response.headers_mut().insert(SET_COOKIE, cleared);
         }
-        Ok(response)
+        response
     }
 
     fn public_session(&self, headers: &HeaderMap, now: Instant) -> Option<Digest> {
@@ -254,11 +350,24 @@ impl SignIn {
         self.sessions.public(&id, now).map(|_| id)
     }
 
+    /// Returns the browser's nonce at this host. Several tabs may begin at once: they share one, or each would spoil the
+    /// others'.
+    fn pre(&self, visit: Visit<'_>) -> Result<Opaque, NoRandomness> {
+        match cookie::find(visit.headers, self.site.cookies().pre) {
+            Found::One(pre) => Ok(pre),
+            Found::Nothing | Found::Unusable => Opaque::random(),
+        }
+    }
+
     /// Prints a link for somebody who needs one, as rarely as dev mode's rules say.
     fn offer_link(&self, now: Instant) -> Result<(), Page> {
+        let (dev, announce) = match &self.way {
+            Way::Dev { dev, announce } => (dev, announce),
+            Way::Provider(_) => return Ok(()),
+        };
         let fresh = Opaque::random()?;
-        if self.dev.renew(&fresh, now) {
-            (self.announce)(&self.link(&fresh));
+        if dev.renew(&fresh, now) {
+            announce(&self.link(&fresh));
         }
         Ok(())
     }
@@ -273,8 +382,19 @@ impl SignIn {
         host.bytes().all(plain) && (self.is_workspace_host)(host)
     }
 
+    /// Answers a visit to a page of the public host that only somebody who is signed in may see.
+    #[must_use]
+    pub fn ask(&self, visit: Visit<'_>, now: Instant) -> Response<Bytes> {
+        if let Some(response) = self.begin_public(visit) {
+            return response;
+        }
+        let page = require_visit(visit).and_then(|()| self.offer_link(now)).err().unwrap_or(Page::SignInNeeded);
+        page.response(visit.headers)
+    }
+
     /// Browsers name the origin of every `POST`; one that names none, or another, is refused.
-    fn is_same_origin(&self, headers: &HeaderMap) -> bool {
+    #[must_use]
+    pub fn is_same_origin(&self, headers: &HeaderMap) -> bool {
         match headers.get(SEC_FETCH_SITE) {
             Some(site) => site == "same-origin",
             None => headers.get(ORIGIN).is_some_and(|origin| origin == self.site.public("").as_str()),

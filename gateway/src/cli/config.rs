@@ -29,25 +29,49 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
 
 /// Writes the rows as a TOML file: what is shown can be kept and loaded again.
 fn show_text(rows: &[EffectiveRow]) -> String {
-    let lines: Vec<(String, &str)> = rows
-        .iter()
-        .map(|row| {
-            let line = match &row.value {
-                // A JSON string is a TOML basic string.
-                Some(value) => format!("{} = {}", row.key, json!(value)),
-                None => format!("# {} is not set", row.key),
-            };
-            (line, row.origin.as_str())
-        })
-        .collect();
+    let mut entry = "";
+    let mut lines: Vec<(String, &str)> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (list, key) = in_entry(&row.key);
+        if list != entry {
+            entry = list;
+            lines.push((String::new(), ""));
+            lines.push((format!("[[{}]]", without_numbers(entry)), ""));
+        }
+        let line = match &row.value {
+            // A JSON string is a TOML basic string.
+            Some(value) => format!("{key} = {}", json!(value)),
+            None => format!("# {key} is not set"),
+        };
+        lines.push((line, row.origin.as_str()));
+    }
     let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for (line, origin) in lines {
+        if origin.is_empty() {
+            writeln!(text, "{line}").unwrap_or_default();
+            continue;
+        }
         // Writing into a string cannot fail.
         writeln!(text, "{line:width$}  # {origin}").unwrap_or_default();
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Splits a key into the entry of a list that it is in, if any, and its name there.
+fn in_entry(key: &str) -> (&str, &str) {
+    // A bracket inside quotes belongs to a name.
+    let plain = key.split('"').next().unwrap_or_default();
+    match plain.rfind(']').and_then(|end| Some((key.get(..=end)?, key.get(end + 2..)?))) {
+        Some(split) => split,
+        None => ("", key),
+    }
+}
+
+/// Writes an entry's key as a TOML header has it: `list[0].inner[1]` is in `[[list.inner]]`.
+fn without_numbers(entry: &str) -> String {
+    entry.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect()
 }
 
 fn show_json(rows: &[EffectiveRow]) -> String {

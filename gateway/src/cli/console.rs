@@ -61,6 +61,12 @@ impl Console {
         self.complain(line);
     }
 
+    /// Returns whether a person sees what is written about the work.
+    #[must_use]
+    pub fn is_attended(&self) -> bool {
+        self.err_is_terminal
+    }
+
     /// Writes a line that helps a person and would only disturb a program.
     pub fn hint(&mut self, words: impl Display) {
         if self.err_is_terminal {

@@ -87,6 +87,10 @@ impl Site {
             Command::Config(args) => run_config(&cli, args, &env, console),
             Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Workspace(args) => run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
+            Command::Login(args) => run_login(args, &env, console).await,
+            Command::Whoami(args) => run_whoami(args, &env, console).await,
+            Command::Logout(args) => run_logout(args, &env, console).await,
+            Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Demo(_) | Command::Serve(_) => panic!("not run here"),
         }
     }
@@ -117,8 +121,12 @@ fn help_has_usage_and_examples() {
       demo       Run gateway, agent and a sample app in one process, with nothing to install
       serve      Run a gateway
       config     Check or show the configuration
-      token      Make, list or revoke tokens of agents and users
-      workspace  List workspaces, and share their ports
+      login      Sign in to a gateway, for the commands that speak with it
+      whoami     Tell who is signed in, and where
+      logout     Revoke what the sign-in gave, and forget it
+      token      Make, list, rotate or revoke tokens of agents and users
+      workspace  List workspaces, open them, and share their ports
+      user       List users, and decide who may not come in
       help       Print this message or the help of the given subcommand(s)
 
     Options:
@@ -137,8 +145,10 @@ fn help_has_usage_and_examples() {
       gateway demo                                  everything in one process, to look around
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
+      gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
       gateway token create --workspace my-app       a token for the agent of a workspace
       gateway workspace share my-app 3000 --with signed-in
+      gateway user disable ann                      lets somebody in no more
 
     Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
     The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -207,7 +217,12 @@ async fn config_check_is_quiet_and_kind() {
 async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     let site = Site::new(
         "show",
-        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n",
+        "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n\
+        [[auth.agents.ci]]\nissuer = 'https://ci.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'a-{job}'\nowner = 'o'\nclaims.'a.b' = 'c'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'b'\nowner = 'o'\nclaims.d = 'e'\n\
+        [[auth.agents.ci]]\nissuer = 'https://other.test'\n\
+        [[auth.agents.ci.rules]]\nworkspace = 'c'\nowner = 'o'\nclaims.f = 'g'\n",
     );
     let shown = site.run(&["config", "show"], false).await.out;
     assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");
@@ -216,7 +231,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
     let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
     let values =
-        |config: &Config| config.effective().iter().map(|row| (row.key, row.value.clone())).collect::<Vec<_>>();
+        |config: &Config| config.effective().iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>();
     assert_eq!(values(&before), values(&after));
 
     let rows: serde_json::Value =
@@ -267,7 +282,10 @@ async fn token_that_cannot_be_printed_is_revoked() {
 #[tokio::test]
 async fn token_list_and_revoke_go_by_id() {
     let site = Site::new("list", "");
-    assert_eq!(site.run(&["token", "list"], false).await.out, "ID  KIND  FOR  ENDS IN  STATE  CREATED\n");
+    assert_eq!(
+        site.run(&["token", "list"], false).await.out,
+        "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n"
+    );
     site.run(&["token", "create", "--workspace", "app"], false).await;
     let token = site.run(&["token", "create", "--user", "alice"], false).await.out;
     let done = site.run(&["token", "revoke", "t-1"], true).await;
@@ -282,7 +300,7 @@ async fn token_list_and_revoke_go_by_id() {
     let rows = mask(&text);
     assert_eq!((rows[1][0].as_str(), rows[1][2].as_str(), rows[1][4].as_str()), ("t-1", "app", "revoked"));
     assert_eq!(rows[2][..3], ["t-2", "user", "alice"]);
-    assert_eq!(rows[2][4..], ["live", "2027-01-15T08:00:00Z"]);
+    assert_eq!(rows[2][4..], ["live", "2027-01-15T08:00:00Z", "-", "-"]);
     assert!(!text.contains(token.trim_end()));
 
     let json: serde_json::Value =
@@ -341,4 +359,42 @@ fn workspace_share_that_is_half_said_is_wrong_usage() {
         let error = Cli::try_parse_from(&words).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{words:?}");
     }
+}
+
+#[tokio::test]
+async fn user_is_disabled_enabled_and_listed() {
+    let site = Site::new("user", "");
+    let done = site.run(&["user", "disable", "ann"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user ann\n"));
+    let store = Store::open(&site.store_url()).await.unwrap();
+    let (name, groups) = ("ann".parse().unwrap(), ["devs".parse().unwrap(), "ops".parse().unwrap()]);
+    store.admit(("https://id.example", "u-1"), &name, &groups, UnixSeconds::new(1_800_000_000)).await.unwrap();
+    store.close().await;
+    let done = site.run(&["user", "disable", "ann"], true).await;
+    assert_eq!((done.exit, done.err.as_str(), done.out.as_str()), (Exit::Success, "ann is disabled\n", ""));
+    insta::assert_snapshot!(site.run(&["user", "list"], false).await.out, @r"
+    NAME  STATE     LAST SIGN-IN          GROUPS
+    ann   disabled  2027-01-15T08:00:00Z  devs ops
+    ");
+    let json = site.run(&["user", "enable", "ann", "--output", "json"], false).await.out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::json!({"name": "ann", "state": "enabled"}));
+    let json = site.run(&["user", "list", "--output", "json"], false).await.out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ann = serde_json::json!([{
+        "name": "ann", "state": "enabled", "issuer": "https://id.example", "subject": "u-1", "groups": ["devs", "ops"],
+        "created_at": "2027-01-15T08:00:00Z", "last_seen": "2027-01-15T08:00:00Z", "disabled_at": null,
+    }]);
+    assert_eq!(json, ann);
+}
+
+#[tokio::test]
+async fn new_workspace_needs_an_owner_where_a_provider_signs_users_in() {
+    let text = "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'https://id.example'\nclient_id = 'gw'\n";
+    let site = Site::new("oidc-owner", text);
+    let create = ["token", "create", "--workspace", "app"];
+    let done = site.run(&create, false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Usage, "app is new: name its owner with --owner\n"));
+    assert_eq!(site.run(&[&create[..], &["--owner", "ann"]].concat(), false).await.exit, Exit::Success);
+    assert_eq!(site.run(&create, false).await.exit, Exit::Success, "it has one now");
 }

@@ -1,13 +1,18 @@
-//! `gateway token`: create, list and revoke, straight on the database. A running gateway sees the change.
+//! `gateway token`: create, list, rotate and revoke, straight on the database or over a gateway's API.
+
+mod remote;
+mod row;
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use super::{Cli, Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
+use self::row::Row;
+use super::local::{Journal, operator};
+use super::{Cli, Console, CreateTokenArgs, Exit, ListArgs, RotateTokenArgs, TokenArgs, TokenCommand, place};
+use crate::audit::{Event, Text};
+use crate::auth::token::TokenKind;
 use crate::config::{AuthMode, Config, StoreUrl};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
-use crate::store::{NewToken, Store, StoreError, TokenRecord, TokenSubject};
+use crate::store::{NewToken, Rotated, Store, StoreError, Terms, TokenId};
 
 /// Runs `gateway token`.
 pub async fn run_token(
@@ -17,30 +22,51 @@ pub async fn run_token(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    let (config, store) = match open_store(cli, env, console).await {
-        Ok(opened) => opened,
-        Err(exit) => return exit,
+    let remote = match &args.command {
+        TokenCommand::Create(CreateTokenArgs { remote, .. })
+        | TokenCommand::List(ListArgs { remote, .. })
+        | TokenCommand::Rotate(RotateTokenArgs { remote, .. }) => remote,
+        TokenCommand::Revoke(revoke) => &revoke.remote,
     };
-    let exit = match &args.command {
-        TokenCommand::Create(create) => create_token(&store, &config, create, console, now).await,
-        TokenCommand::List { output } => match store.list_tokens().await {
-            Ok(tokens) => console.finish_with(show(&tokens, *output, now)),
-            Err(error) => fail(console, &error),
-        },
-        TokenCommand::Revoke { id } => match store.revoke_token(*id, now).await {
-            Ok(true) => {
-                console.hint(format_args!("{id} is revoked"));
-                Exit::Success
-            }
-            Ok(false) => {
-                console.complain(format_args!("there is no token {id}"));
-                Exit::Failed
-            }
-            Err(error) => fail(console, &error),
-        },
-    };
+    match place::client(cli, remote, env, console) {
+        Ok(Some(client)) => remote::run(&client, args, console).await,
+        Ok(None) => run_here(cli, args, env, console, now).await.unwrap_or_else(|exit| exit),
+        Err(exit) => exit,
+    }
+}
+
+async fn run_here(
+    cli: &Cli,
+    args: &TokenArgs,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    let (config, store) = open_store(cli, env, console).await?;
+    let done = run_on(&store, &config, args, console, now).await;
     store.close().await;
-    exit
+    done
+}
+
+async fn run_on(
+    store: &Store,
+    config: &Config,
+    args: &TokenArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    if let TokenCommand::List(list) = &args.command {
+        let tokens = store.list_tokens().await.map_err(|error| fail(console, &error))?;
+        let rows: Vec<Row> = tokens.iter().map(|token| Row::of(token, now)).collect();
+        return Ok(console.finish_with(row::show(&rows, list.output)));
+    }
+    let journal = Journal::open(config, now, console)?;
+    match &args.command {
+        TokenCommand::Create(create) => create_token(store, config, &journal, create, console, now).await,
+        TokenCommand::Rotate(rotate) => rotate_token(store, &journal, rotate, console, now).await,
+        TokenCommand::Revoke(revoke) => revoke_token(store, &journal, revoke.id, console, now).await,
+        TokenCommand::List(_) => Ok(Exit::Success),
+    }
 }
 
 /// Opens the configured database, or says why not and returns how the command ends.
@@ -69,118 +95,130 @@ pub(super) fn fail(console: &mut Console, error: &StoreError) -> Exit {
 async fn create_token(
     store: &Store,
     config: &Config,
+    journal: &Journal,
     args: &CreateTokenArgs,
     console: &mut Console,
     now: UnixSeconds,
-) -> Exit {
+) -> Result<Exit, Exit> {
+    let terms = Terms { note: args.note.clone(), expires_at: args.expires.map(|time| now.later(time)) };
     let made = match (&args.workspace, &args.user) {
-        (Some(workspace), None) => create_for_agent(store, config, workspace, args.owner.as_ref(), now).await,
-        (None, Some(user)) => store.create_user_token(user, now).await,
+        (Some(workspace), None) => match owner(store, config, workspace, args.owner.as_ref()).await {
+            Ok(Some(owner)) => store.create_agent_token_with(workspace, &owner, &terms, now).await,
+            Ok(None) => {
+                console.complain(format_args!("{workspace} is new: name its owner with --owner"));
+                return Err(Exit::Usage);
+            }
+            Err(error) => Err(error),
+        },
+        (None, Some(user)) => store.create_user_token_with(user, &terms, now).await,
         (Some(_), Some(_)) | (None, None) => {
             console.complain("give either --workspace or --user");
-            return Exit::Usage;
+            return Err(Exit::Usage);
         }
     };
-    let NewToken { id, token } = match made {
-        Ok(made) => made,
-        Err(error) => return fail(console, &error),
+    let made = made.map_err(|error| fail(console, &error))?;
+    let kind = if args.workspace.is_some() { TokenKind::Agent } else { TokenKind::User };
+    let subject = args.workspace.as_ref().map(Text::of).or_else(|| args.user.as_ref().map(Text::of));
+    let event = Event::TokenCreated {
+        by: operator(),
+        token: Text::of(made.id),
+        subject_kind: kind.as_str(),
+        subject: subject.unwrap_or_else(|| Text::new("")),
+        expires_at: terms.expires_at.map(Text::of),
+        note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
     };
-    if let Err(error) = console.data(token.reveal()) {
-        console.complain(format_args!("cannot write the token: {error}"));
-        // Nobody has seen it, so nobody would ever revoke it.
-        if let Err(error) = store.revoke_token(id, now).await {
-            console.complain_of(&error);
-        }
-        return Exit::Failed;
-    }
-    console.hint(format_args!("{id} is shown this once; keep it in a file that only its user can read"));
-    Exit::Success
+    journal.write(event, console);
+    let expires_at = terms.expires_at.map(|time| time.to_string());
+    let shown = row::show_made(&made.id.to_string(), made.token.reveal(), expires_at.as_deref(), args.output);
+    hand_over(store, journal, &made, &shown, console, now).await
 }
 
-async fn create_for_agent(
+async fn rotate_token(
+    store: &Store,
+    journal: &Journal,
+    args: &RotateTokenArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    let rotated = store.rotate_token(None, args.id, (args.overlap, args.expires), now).await;
+    let (made, expires_at, until) = match rotated.map_err(|error| fail(console, &error))? {
+        Rotated::Done { successor, expires_at, until, .. } => (successor, expires_at, until),
+        Rotated::NoSuchToken => return Err(no_such(args.id, console)),
+        Rotated::NotLive => {
+            console.complain(format_args!("{} was revoked, has expired, or has a successor already", args.id));
+            return Err(Exit::Failed);
+        }
+    };
+    let (token, successor) = (Text::of(args.id), Text::of(made.id));
+    journal.write(Event::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
+    let expires_at = expires_at.map(|time| time.to_string());
+    let shown = row::show_made(&made.id.to_string(), made.token.reveal(), expires_at.as_deref(), args.output);
+    let exit = hand_over(store, journal, &made, &shown, console, now).await?;
+    console.hint(format_args!("{} stays good until {until}", args.id));
+    Ok(exit)
+}
+
+/// Prints a token that was just made, this once.
+async fn hand_over(
+    store: &Store,
+    journal: &Journal,
+    made: &NewToken,
+    shown: &str,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    if let Err(error) = console.data(shown) {
+        console.complain(format_args!("cannot write the token: {error}"));
+        // Nobody has seen it, so nobody would ever revoke it.
+        revoke_token(store, journal, made.id, console, now).await?;
+        return Err(Exit::Failed);
+    }
+    console.hint(format_args!("{} is shown this once; keep it in a file that only its user can read", made.id));
+    Ok(Exit::Success)
+}
+
+async fn revoke_token(
+    store: &Store,
+    journal: &Journal,
+    id: TokenId,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    match store.revoke_token(id, now).await {
+        Ok(true) => {
+            journal.write(Event::TokenRevoked { by: operator(), token: Text::of(id) }, console);
+            console.hint(format_args!("{id} is revoked"));
+            Ok(Exit::Success)
+        }
+        Ok(false) => Err(no_such(id, console)),
+        Err(error) => Err(fail(console, &error)),
+    }
+}
+
+fn no_such(id: TokenId, console: &mut Console) -> Exit {
+    console.complain(format_args!("there is no token {id}"));
+    Exit::Failed
+}
+
+/// Returns whose a workspace is or will be; `None` for a new one when nobody is named and there is no default.
+async fn owner(
     store: &Store,
     config: &Config,
     workspace: &WorkspaceName,
-    owner: Option<&UserName>,
-    now: UnixSeconds,
-) -> Result<NewToken, StoreError> {
-    let owner = match owner {
-        Some(owner) => owner.clone(),
-        None => match store.workspace(workspace).await? {
-            Some(present) => present.owner,
-            None => default_owner(config.auth.mode),
-        },
-    };
-    store.create_agent_token(workspace, &owner, now).await
+    named: Option<&UserName>,
+) -> Result<Option<UserName>, StoreError> {
+    if let Some(named) = named {
+        return Ok(Some(named.clone()));
+    }
+    let present = store.workspace(workspace).await?;
+    Ok(present.map(|present| present.owner).or_else(|| default_owner(config.auth.mode)))
 }
 
 /// Returns who owns a new workspace when nobody is named.
-fn default_owner(mode: AuthMode) -> UserName {
+fn default_owner(mode: AuthMode) -> Option<UserName> {
     match mode {
         #[expect(clippy::expect_used, reason = "the text is a constant, and a test makes a workspace with it")]
-        AuthMode::Dev => "dev".parse().expect("`dev` is a user name"),
+        AuthMode::Dev => Some("dev".parse().expect("`dev` is a user name")),
+        AuthMode::Oidc => None,
     }
-}
-
-/// Returns the state as one word.
-fn state(token: &TokenRecord, now: UnixSeconds) -> &'static str {
-    match (token.is_live(now), token.revoked_at) {
-        (true, _) => "live",
-        (false, Some(_)) => "revoked",
-        (false, None) => "expired",
-    }
-}
-
-fn subject(token: &TokenRecord) -> &str {
-    match &token.subject {
-        TokenSubject::Agent { workspace, .. } => workspace.as_str(),
-        TokenSubject::User { user } => user.as_str(),
-    }
-}
-
-fn show(tokens: &[TokenRecord], output: Output, now: UnixSeconds) -> String {
-    match output {
-        Output::Text => show_text(tokens, now),
-        Output::Json => show_json(tokens, now),
-    }
-}
-
-fn show_text(tokens: &[TokenRecord], now: UnixSeconds) -> String {
-    let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED"];
-    let rows = tokens.iter().map(|token| {
-        [
-            token.id.to_string(),
-            token.subject.kind().to_string(),
-            subject(token).to_owned(),
-            token.hint.clone(),
-            state(token, now).to_owned(),
-            token.created_at.to_string(),
-        ]
-    });
-    super::table::text(header, rows)
-}
-
-fn show_json(tokens: &[TokenRecord], now: UnixSeconds) -> String {
-    let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
-    let rows: Vec<_> = tokens
-        .iter()
-        .map(|token| {
-            let (workspace, user) = match &token.subject {
-                TokenSubject::Agent { workspace, .. } => (Some(workspace.as_str()), None),
-                TokenSubject::User { user } => (None, Some(user.as_str())),
-            };
-            json!({
-                "id": token.id.to_string(),
-                "kind": token.subject.kind().as_str(),
-                "workspace": workspace,
-                "user": user,
-                "hint": token.hint,
-                "state": state(token, now),
-                "created_at": token.created_at.to_string(),
-                "expires_at": time(token.expires_at),
-                "revoked_at": time(token.revoked_at),
-            })
-        })
-        .collect();
-    format!("{:#}", json!(rows))
 }

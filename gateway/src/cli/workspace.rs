@@ -1,13 +1,18 @@
-//! `gateway workspace`: list workspaces and share their ports, straight on the database. A running gateway sees the change
-//! within seconds, and cuts what may no longer be open.
+//! `gateway workspace`: list, show and open workspaces, and share their ports, straight on the database or over a gateway's
+//! API. A running gateway sees a change within seconds, and cuts what may no longer be open.
+
+mod remote;
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use super::local::{Journal, operator};
 use super::token::{fail, open_store};
-use super::{Cli, Console, Exit, Output, ShareArgs, WorkspaceArgs, WorkspaceCommand, table};
-use crate::model::{Audience, Port, Share, UnixSeconds, UserName};
+use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
+use crate::audit::{Event, Items, Text};
+use crate::config::Config;
+use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 use crate::store::{Store, StoreError, Workspace};
 
 /// Whom the store names as the maker of what comes from the command line: whoever can write the database.
@@ -21,16 +26,132 @@ pub async fn run_workspace(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    let (_, store) = match open_store(cli, env, console).await {
-        Ok(opened) => opened,
-        Err(exit) => return exit,
+    let remote = match &args.command {
+        WorkspaceCommand::List(list) => &list.remote,
+        WorkspaceCommand::Show(show) => &show.remote,
+        WorkspaceCommand::Open(open) => &open.remote,
+        WorkspaceCommand::Share(share) => &share.remote,
     };
+    match place::client(cli, remote, env, console) {
+        Ok(Some(client)) => remote::run(&client, args, console, now).await,
+        Ok(None) => run_here(cli, args, env, console, now).await.unwrap_or_else(|exit| exit),
+        Err(exit) => exit,
+    }
+}
+
+async fn run_here(
+    cli: &Cli,
+    args: &WorkspaceArgs,
+    env: &BTreeMap<String, String>,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    let (config, store) = open_store(cli, env, console).await?;
     let done = match &args.command {
-        WorkspaceCommand::List { output } => list(&store, *output, console).await,
-        WorkspaceCommand::Share(share) => run_share(&store, share, console, now).await,
+        WorkspaceCommand::List(args) => list(&store, args.output, console).await,
+        WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,
+        WorkspaceCommand::Open(args) => open_port(&store, &config, args, console).await,
+        WorkspaceCommand::Share(args) => match Journal::open(&config, now, console) {
+            Ok(journal) => run_share(&store, &journal, args, console, now).await,
+            Err(exit) => Ok(exit),
+        },
     };
     store.close().await;
-    done.unwrap_or_else(|error| fail(console, &error))
+    done.map_err(|error| fail(console, &error))
+}
+
+/// Writes the address of a workspace, or of a port of it.
+fn address(config: &Config, workspace: &WorkspaceName, port: Option<&str>) -> String {
+    let public = &config.public_url;
+    let label = port.map_or_else(|| workspace.to_string(), |port| format!("{port}-{workspace}"));
+    let suffix =
+        if public.port() == public.scheme().default_port() { String::new() } else { format!(":{}", public.port()) };
+    format!("{}://{label}.{}{suffix}/", public.scheme().as_str(), config.zone)
+}
+
+/// Prints an address, and opens it where somebody sits at a desktop.
+fn present(address: &str, args: &OpenArgs, console: &mut Console) -> Exit {
+    let exit = match args.output {
+        Output::Text => console.finish_with(address),
+        Output::Json => console.finish_with(format_args!("{:#}", json!({"url": address}))),
+    };
+    if !args.print && args.output == Output::Text && console.is_attended() {
+        super::login::open_browser(address);
+    }
+    exit
+}
+
+async fn open_port(store: &Store, config: &Config, args: &OpenArgs, console: &mut Console) -> Result<Exit, StoreError> {
+    if store.workspace(&args.workspace).await?.is_none() {
+        return Ok(no_such(&args.workspace, console));
+    }
+    let port = args.port.map(|port| port.to_string());
+    Ok(present(&address(config, &args.workspace, port.as_deref()), args, console))
+}
+
+async fn show_one(
+    store: &Store,
+    config: &Config,
+    args: &ShowArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, StoreError> {
+    let Some(workspace) = store.workspace(&args.workspace).await? else {
+        return Ok(no_such(&args.workspace, console));
+    };
+    let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
+    let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));
+    Ok(console.finish_with(match args.output {
+        Output::Text => {
+            let shared: Vec<String> = live.iter().map(|share| told(share)).collect();
+            let shared = if shared.is_empty() { "nobody".to_owned() } else { shared.join(", ") };
+            let rows = [
+                ("name", workspace.name.to_string()),
+                ("owner", workspace.owner.to_string()),
+                ("executor", workspace.executor.as_str().to_owned()),
+                ("created", workspace.created_at.to_string()),
+                ("address", url),
+                ("ports", port_url),
+                ("shared with", shared),
+            ];
+            details(&rows)
+        }
+        Output::Json => {
+            let shares: Vec<_> = live.iter().map(|share| share_json(share)).collect();
+            let shown = json!({
+                "id": workspace.id.to_string(),
+                "name": workspace.name.as_str(),
+                "owner": workspace.owner.as_str(),
+                "executor": workspace.executor.as_str(),
+                "created_at": workspace.created_at.to_string(),
+                "url": url,
+                "port_url": port_url,
+                "shares": shares,
+            });
+            format!("{shown:#}")
+        }
+    }))
+}
+
+/// Lays out names and values.
+fn details(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect();
+    lines.join("\n")
+}
+
+fn share_json(share: &Share) -> serde_json::Value {
+    json!({
+        "port": share.port.get(),
+        "audience": share.audience.to_string(),
+        "expires_at": share.expires_at.map(|time| time.to_string()),
+    })
+}
+
+/// Writes a share as the audit log has it.
+fn told(share: &Share) -> String {
+    let until = share.expires_at.map(|time| format!(" until {time}")).unwrap_or_default();
+    format!("{} {}{until}", share.port, share.audience)
 }
 
 async fn list(store: &Store, output: Output, console: &mut Console) -> Result<Exit, StoreError> {
@@ -60,13 +181,14 @@ async fn list(store: &Store, output: Output, console: &mut Console) -> Result<Ex
 
 async fn run_share(
     store: &Store,
+    journal: &Journal,
     args: &ShareArgs,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
     match (args.port, &args.with) {
-        (Some(port), Some(audience)) if args.revoke => unshare(store, args, port, audience, console).await,
-        (Some(port), Some(audience)) => open(store, args, port, audience, console, now).await,
+        (Some(port), Some(audience)) if args.revoke => unshare((store, journal), args, port, audience, console).await,
+        (Some(port), Some(audience)) => open((store, journal), args, port, audience, console, now).await,
         (None, None) => show(store, args, console, now).await,
         (Some(_), None) | (None, Some(_)) => {
             console.complain("give a port and --with, or neither");
@@ -76,36 +198,37 @@ async fn run_share(
 }
 
 async fn open(
-    store: &Store,
+    (store, journal): (&Store, &Journal),
     args: &ShareArgs,
     port: Port,
     audience: &Audience,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
-    let expires_at = args.lasting.map(|time| {
-        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        UnixSeconds::new(now.get().saturating_add(seconds))
-    });
+    let expires_at = args.lasting.map(|time| now.later(time));
     #[expect(clippy::expect_used, reason = "the text is a constant, and a test shares with it")]
     let by: UserName = OPERATOR.parse().expect("`operator` is a user name");
     let share = Share { port, audience: audience.clone(), expires_at };
     if !store.share(&args.workspace, &share, &by, now).await? {
-        return Ok(no_such(args, console));
+        return Ok(no_such(&args.workspace, console));
     }
+    let added = [told(&share)].into_iter().collect();
+    journal.write(changed(&args.workspace, added, Items::default()), console);
     let until = expires_at.map_or_else(String::new, |time| format!(" until {time}"));
     console.hint(format_args!("port {port} of {} is open to {audience}{until}", args.workspace));
     Ok(Exit::Success)
 }
 
 async fn unshare(
-    store: &Store,
+    (store, journal): (&Store, &Journal),
     args: &ShareArgs,
     port: Port,
     audience: &Audience,
     console: &mut Console,
 ) -> Result<Exit, StoreError> {
     if store.unshare(&args.workspace, port, audience).await? {
+        let removed = [format!("{port} {audience}")].into_iter().collect();
+        journal.write(changed(&args.workspace, Items::default(), removed), console);
         console.hint(format_args!("port {port} of {} is no longer open to {audience}", args.workspace));
         return Ok(Exit::Success);
     }
@@ -115,7 +238,7 @@ async fn unshare(
 
 async fn show(store: &Store, args: &ShareArgs, console: &mut Console, now: UnixSeconds) -> Result<Exit, StoreError> {
     let Some(workspace) = store.workspace(&args.workspace).await? else {
-        return Ok(no_such(args, console));
+        return Ok(no_such(&args.workspace, console));
     };
     let live = workspace.shares.iter().filter(|share| share.is_live(now));
     Ok(console.finish_with(match args.output {
@@ -125,19 +248,17 @@ async fn show(store: &Store, args: &ShareArgs, console: &mut Console, now: UnixS
             table::text(["PORT", "AUDIENCE", "UNTIL"], rows)
         }
         Output::Json => {
-            let rows = live.map(|share| {
-                json!({
-                    "port": share.port.get(),
-                    "audience": share.audience.to_string(),
-                    "expires_at": share.expires_at.map(|time| time.to_string()),
-                })
-            });
+            let rows = live.map(share_json);
             format!("{:#}", json!(rows.collect::<Vec<_>>()))
         }
     }))
 }
 
-fn no_such(args: &ShareArgs, console: &mut Console) -> Exit {
-    console.complain(format_args!("there is no workspace {}", args.workspace));
+fn changed(workspace: &WorkspaceName, added: Items, removed: Items) -> Event {
+    Event::SharesChanged { by: operator(), workspace: Text::of(workspace), added, removed }
+}
+
+fn no_such(workspace: &WorkspaceName, console: &mut Console) -> Exit {
+    console.complain(format_args!("there is no workspace {workspace}"));
     Exit::Failed
 }

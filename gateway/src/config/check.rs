@@ -3,14 +3,15 @@
 
 use std::net::SocketAddr;
 
-use super::Config;
 use super::reader::Reader;
+use super::{Config, auth};
 use crate::model::{Port, WorkspaceName, Zone};
 
 /// Notes every contradiction between keys.
 pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
     listeners_are_distinct(config, reader);
     public_url_is_not_a_workspace(config, reader);
+    auth::public_url_is_private(&config.auth, &config.public_url, reader);
     budgets_contain_windows(config, reader);
 }
 

@@ -1,10 +1,11 @@
 //! Hands out the raw values one by one and collects everything that is wrong with them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use super::problem::{BadConfig, Place, Problem};
-use super::source::{Layers, Raw, variable_of};
+use super::source::{self, Layers, Raw, variable_of};
 use super::value::{Kind, Secret};
 use super::{EffectiveRow, Origin};
 
@@ -12,7 +13,10 @@ use super::{EffectiveRow, Origin};
 const SUGGEST_CHARS_MAX: usize = 64;
 
 /// Keys and sections that the design has and this version has not: a person who set one did not mistype.
-const NOT_YET: [&str; 5] = ["agents_dir", "auth.oidc", "directory", "listen.peers", "tls.peers"];
+const NOT_YET: [&str; 4] = ["agents_dir", "directory", "listen.peers", "tls.peers"];
+
+/// A dotted key: most are fixed, those inside lists have the number of their entry in them.
+pub(super) type Key = Cow<'static, str>;
 
 /// The layers while they are being read.
 ///
@@ -20,20 +24,23 @@ const NOT_YET: [&str; 5] = ["agents_dir", "auth.oidc", "directory", "listen.peer
 pub(super) struct Reader {
     layers: Layers,
     /// Place of every key that was asked for.
-    places: BTreeMap<&'static str, Place>,
+    places: BTreeMap<Key, Place>,
     /// Keys with a noted problem.
-    unsound: BTreeSet<&'static str>,
+    unsound: BTreeSet<Key>,
+    /// Lists, and tables of names that are not ours, that were asked for.
+    lists: BTreeSet<Key>,
     rows: Vec<EffectiveRow>,
 }
 
 impl Reader {
     pub(super) fn new(layers: Layers) -> Self {
-        Self { layers, places: BTreeMap::new(), unsound: BTreeSet::new(), rows: Vec::new() }
+        Self { layers, places: BTreeMap::new(), unsound: BTreeSet::new(), lists: BTreeSet::new(), rows: Vec::new() }
     }
 
     /// Reads a key that always has a value.
-    pub(super) fn take<T>(&mut self, key: &'static str, default: T, kind: &Kind<T>) -> T {
-        let value = self.read(key, kind).unwrap_or(default);
+    pub(super) fn take<T>(&mut self, key: impl Into<Key>, default: T, kind: &Kind<T>) -> T {
+        let key = key.into();
+        let value = self.read(&key, kind).unwrap_or(default);
         self.add_row(key, Some((kind.show)(&value)), kind.secret);
         value
     }
@@ -41,15 +48,16 @@ impl Reader {
     /// Reads a key whose value must lie in a range.
     pub(super) fn take_within<T: PartialOrd>(
         &mut self,
-        key: &'static str,
+        key: impl Into<Key>,
         default: T,
         range: RangeInclusive<T>,
         kind: &Kind<T>,
     ) -> T {
-        let mut value = self.read(key, kind);
+        let key = key.into();
+        let mut value = self.read(&key, kind);
         if value.as_ref().is_some_and(|value| !range.contains(value)) {
             let (least, most) = ((kind.show)(range.start()), (kind.show)(range.end()));
-            self.object(key, format!("must be from {least} to {most}"));
+            self.object(key.clone(), format!("must be from {least} to {most}"));
             value = None;
         }
         let value = value.unwrap_or(default);
@@ -58,19 +66,83 @@ impl Reader {
     }
 
     /// Reads a key that may have no value.
-    pub(super) fn take_optional<T>(&mut self, key: &'static str, kind: &Kind<T>) -> Option<T> {
-        let value = self.read(key, kind);
+    pub(super) fn take_optional<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
+        let key = key.into();
+        let value = self.read(&key, kind);
         self.add_row(key, value.as_ref().map(kind.show), kind.secret);
         value
     }
 
+    /// Reads a key that has no default. `None` is a noted problem.
+    pub(super) fn take_required<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
+        let key = key.into();
+        let value = self.take_optional(key.clone(), kind);
+        if value.is_none() && self.is_sound(&[&key]) {
+            let entry = key.rsplit_once('.').and_then(|(entry, _)| self.layers.entries.get(entry));
+            let place = entry.cloned().unwrap_or(Place::Default);
+            let mut problem = Problem::of_key(place, key.clone(), "is missing");
+            problem.accepted = Some(kind.accepted);
+            self.layers.problems.push(problem);
+            self.unsound.insert(key);
+        }
+        value
+    }
+
+    /// Reads a list of tables (`[[key]]` in the file): `read` gets each one's key, which its own keys begin with.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: impl Into<Key>,
+        mut read: impl FnMut(&mut Self, &str) -> Option<T>,
+    ) -> Vec<T> {
+        let key = key.into();
+        let count = self.layers.lists.get(&*key).map_or(0, |list| list.tables);
+        self.lists.insert(key.clone());
+        (0..count).filter_map(|index| read(self, &format!("{key}[{index}]"))).collect()
+    }
+
+    /// Tells whether the file has no entry in a list.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        self.layers.lists.get(key).is_none_or(|list| list.tables == 0)
+    }
+
+    /// Reads a table whose keys are not ours to name. Returns them with their values, in the order of their names.
+    pub(super) fn table(&mut self, key: &str) -> Vec<(String, String)> {
+        let inside = |name: &String| name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        let found: Vec<(String, Raw)> =
+            self.layers.values.iter().filter(|(name, _)| inside(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        self.lists.insert(key.to_owned().into());
+        let mut read = Vec::new();
+        for (full, raw) in found {
+            let name = source::unquoted(full.get(key.len() + 1..).unwrap_or_default());
+            self.places.insert(full.clone().into(), raw.place);
+            self.add_row(full.clone().into(), Some(raw.text.clone()), false);
+            match name {
+                Some(name) => read.push((name, raw.text)),
+                None => self.object(full, "is more than one name; put quotes around a name with dots"),
+            }
+        }
+        read
+    }
+
+    /// Returns whether somebody set a key that was read.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.places.get(key).is_some_and(|place| *place != Place::Default)
+    }
+
+    /// Returns whether a key that was read stands in the file.
+    pub(super) fn is_in_file(&self, key: &str) -> bool {
+        self.places.get(key).is_some_and(|place| place.origin() == Origin::File)
+    }
+
     /// Notes a problem of a key whose text is well-formed.
-    pub(super) fn object(&mut self, key: &'static str, wrong: impl Into<String>) {
-        self.unsound.insert(key);
-        let place = self.places.get(key).cloned().unwrap_or(Place::Default);
-        let mut problem = Problem::of_key(place, key, wrong);
+    pub(super) fn object(&mut self, key: impl Into<Key>, wrong: impl Into<String>) {
+        let key = key.into();
+        self.unsound.insert(key.clone());
+        let of_list = || self.layers.lists.get(&*key).map(|list| &list.place);
+        let place = self.places.get(&*key).or_else(|| self.layers.entries.get(&*key)).or_else(of_list).cloned();
+        let mut problem = Problem::of_key(place.unwrap_or(Place::Default), key.clone(), wrong);
         let shown = self.rows.iter().find(|row| row.key == key).and_then(|row| row.value.as_deref());
-        let raw = self.layers.values.get(key).map(|raw| raw.text.as_str());
+        let raw = self.layers.values.get(&*key).map(|raw| raw.text.as_str());
         if let Some(value) = shown.or(raw) {
             problem = problem.showing(value);
         }
@@ -79,7 +151,7 @@ impl Reader {
 
     /// Notes that two keys contradict each other, at the one that somebody set: nobody can look up a default's line.
     pub(super) fn object_to_pair(&mut self, one: (&'static str, &str), other: (&'static str, &str)) {
-        let is_default = |key| self.places.get(key).is_none_or(|place| *place == Place::Default);
+        let is_default = |key: &str| self.places.get(key).is_none_or(|place| *place == Place::Default);
         let (at, against) = if is_default(one.0) && !is_default(other.0) { (other, one) } else { (one, other) };
         let shown = self.rows.iter().find(|row| row.key == against.0).and_then(|row| row.value.as_deref());
         let wrong = format!("{} {} = {:?}", at.1, against.0, shown.unwrap_or_default());
@@ -87,62 +159,80 @@ impl Reader {
     }
 
     /// Tells whether none of the keys has a problem, so that comparing them makes sense.
-    pub(super) fn is_sound(&self, keys: &[&'static str]) -> bool {
-        !keys.iter().any(|key| self.unsound.contains(key))
+    pub(super) fn is_sound(&self, keys: &[&str]) -> bool {
+        !keys.iter().any(|key| self.unsound.contains(*key))
     }
 
     /// Ends the reading: what nobody asked for is unknown.
     pub(super) fn finish(mut self) -> Result<Vec<EffectiveRow>, BadConfig> {
-        let known: Vec<&'static str> = self.places.keys().copied().collect();
         let mut problems = std::mem::take(&mut self.layers.problems);
+        let known: Vec<&str> = self.places.keys().map(|key| &**key).collect();
+        let is_unknown_list = |key: &str| self.layers.lists.contains_key(key) && !self.lists.contains(key);
         for (key, raw) in &self.layers.values {
-            if !known.contains(&key.as_str()) {
-                problems.push(unknown(key, &raw.place, &known));
+            // One message is enough for a list that nobody asked for, which is told below.
+            if !known.contains(&key.as_str()) && !is_in_list(key, is_unknown_list) {
+                problems.push(match self.lists.contains(key.as_str()) {
+                    true => Problem::of_key(raw.place.clone(), show_key(key), format!("is a list: write [[{key}]]")),
+                    false => unknown(key, &raw.place, &known),
+                });
+            }
+        }
+        for (key, list) in &self.layers.lists {
+            if known.contains(&key.as_str()) {
+                problems.push(Problem::of_key(list.place.clone(), show_key(key), "is a list, and takes one value"));
+            } else if is_unknown_list(key) && !is_in_list(key, is_unknown_list) {
+                problems.push(unknown(key, &list.place, &known));
             }
         }
         for (section, place) in &self.layers.empty_sections {
-            if !is_section(section, &known) {
+            if !is_section(section, &known) && !self.lists.contains(section.as_str()) {
                 problems.push(unknown(section, place, &known));
             }
         }
         if !problems.is_empty() {
             return Err(BadConfig { problems });
         }
-        self.rows.sort_by_key(|row| row.key.contains('.'));
+        // As a TOML file has them: single keys, then sections, then lists, each list after what is beside it.
+        self.rows.sort_by_key(|row| (row.key.contains('['), row.key.contains('.')));
         Ok(self.rows)
     }
 
-    fn read<T>(&mut self, key: &'static str, kind: &Kind<T>) -> Option<T> {
-        let Some(Raw { text, place }) = self.layers.values.get(key) else {
-            self.places.insert(key, Place::Default);
+    fn read<T>(&mut self, key: &Key, kind: &Kind<T>) -> Option<T> {
+        let Some(Raw { text, place }) = self.layers.values.get(&**key) else {
+            self.places.insert(key.clone(), Place::Default);
             return None;
         };
-        self.places.insert(key, place.clone());
+        self.places.insert(key.clone(), place.clone());
         match (kind.parse)(text) {
             Ok(value) => Some(value),
             Err(wrong) => {
-                let mut problem = Problem::of_key(place.clone(), key, wrong);
+                let mut problem = Problem::of_key(place.clone(), key.clone(), wrong);
                 problem.accepted = Some(kind.accepted);
                 if !kind.secret {
                     problem = problem.showing(text);
                 }
                 self.layers.problems.push(problem);
-                self.unsound.insert(key);
+                self.unsound.insert(key.clone());
                 None
             }
         }
     }
 
-    fn add_row(&mut self, key: &'static str, value: Option<String>, secret: bool) {
+    fn add_row(&mut self, key: Key, value: Option<String>, secret: bool) {
         let value = value.map(|value| if secret { Secret::MASK.to_owned() } else { value });
-        let origin = self.places.get(key).map_or(Origin::Default, Place::origin);
+        let origin = self.places.get(&key).map_or(Origin::Default, Place::origin);
         self.rows.push(EffectiveRow { key, value, origin });
     }
 }
 
 /// Tells whether keys are known below `section`.
-fn is_section(section: &str, known: &[&'static str]) -> bool {
+fn is_section(section: &str, known: &[&str]) -> bool {
     known.iter().any(|key| is_below(key, section))
+}
+
+/// Tells whether a key is inside an entry of a list for which `is_meant` holds.
+fn is_in_list(key: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+    key.match_indices('[').any(|(at, _)| key.get(..at).is_some_and(&is_meant))
 }
 
 fn is_below(key: &str, section: &str) -> bool {
@@ -150,7 +240,7 @@ fn is_below(key: &str, section: &str) -> bool {
 }
 
 /// Describes a key that nobody asked for; its value is not shown, since it may be a secret of another program.
-fn unknown(key: &str, place: &Place, known: &[&'static str]) -> Problem {
+fn unknown(key: &str, place: &Place, known: &[&str]) -> Problem {
     let spelt = |key: &str| match place {
         Place::Environment { .. } => variable_of(key),
         Place::Default | Place::File { .. } | Place::Flag { .. } => key.to_owned(),
@@ -177,7 +267,7 @@ fn show_key(key: &str) -> String {
 }
 
 /// Returns the known key that is a few typing slips away, or has the same last word.
-fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     if key.chars().count() > SUGGEST_CHARS_MAX {
         return None;
     }

@@ -9,12 +9,13 @@ use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
+use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, PUBLIC_URL, PublicUrl, SIZE, STORE_URL,
     StoreUrl, ZONE,
 };
-use super::{Auth, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -29,6 +30,8 @@ const COUNT_MAX: usize = 10_000_000;
 pub enum AuthMode {
     /// A one-time link in the log; for one developer's machine.
     Dev,
+    /// With an `OpenID` Connect provider.
+    Oidc,
 }
 
 impl AuthMode {
@@ -37,6 +40,7 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Oidc => "oidc",
         }
     }
 }
@@ -61,11 +65,11 @@ impl LogFormat {
     }
 }
 
-const AUTH_MODE: Kind<AuthMode> = Kind {
-    accepted: "`dev`",
+pub(super) const AUTH_MODE: Kind<AuthMode> = Kind {
+    accepted: "`dev` or `oidc`",
     parse: |text| match text {
         "dev" => Ok(AuthMode::Dev),
-        "oidc" => Err("not available in this version".to_owned()),
+        "oidc" => Ok(AuthMode::Oidc),
         _ => Err("unknown way to sign in".to_owned()),
     },
     show: |mode| mode.as_str().to_owned(),
@@ -104,18 +108,25 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     let tls = read_tls(reader);
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
+    let public_url = reader.take("public_url", public_url, &PUBLIC_URL);
+    let agents = agents::read(reader, &zone, &public_url);
     Config {
         zone,
-        public_url: reader.take("public_url", public_url, &PUBLIC_URL),
+        public_url,
         listen,
         tls,
         store: StoreConfig {
             url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
         },
-        auth: Auth { mode: reader.take("auth.mode", AuthMode::Dev, &AUTH_MODE) },
+        auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
+        },
+        audit: AuditLog {
+            path: reader.take_optional("audit.path", &FILE_PATH),
+            rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
+            keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
@@ -148,12 +159,12 @@ fn read_tls_files(
 ) -> Option<TlsFiles> {
     let cert = reader.take_optional(cert_key, &FILE_PATH);
     let key = reader.take_optional(key_key, &FILE_PATH);
-    let client_ca = client_ca_key.and_then(|name| Some((name, reader.take_optional(name, &FILE_PATH)?)));
+    let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
     }
     match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, path)| path) }),
+        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, ca)| ca) }),
         (Some(_), None, _) => {
             reader.object(cert_key, format!("needs {key_key} beside it"));
             None
@@ -168,6 +179,16 @@ fn read_tls_files(
         }
         (None, None, None) => None,
     }
+}
+
+fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
+    const REQUIRED: &str = "auth.agents.mtls.required";
+    let file = reader.take_optional(name, &FILE_PATH);
+    let required = reader.take(REQUIRED, false, &YES_OR_NO);
+    if required && file.is_none() {
+        reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
+    }
+    Some((name, ClientCa { file: file?, required }))
 }
 
 fn read_timeouts(reader: &mut Reader) -> Timeouts {

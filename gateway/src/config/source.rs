@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::problem::{Place, Problem};
 
@@ -13,7 +13,15 @@ use super::problem::{Place, Problem};
 const ENVIRONMENT_PREFIX: &str = "GATEWAY_";
 
 /// Variables that are not keys: the file's path, the log filter, and what the client commands use.
-const NOT_KEYS: [&str; 4] = ["GATEWAY_CONFIG", "GATEWAY_LOG", "GATEWAY_TOKEN", "GATEWAY_URL"];
+const NOT_KEYS: [&str; 7] = [
+    "GATEWAY_CA_FILE",
+    "GATEWAY_CONFIG",
+    "GATEWAY_CREDENTIALS_FILE",
+    "GATEWAY_LOG",
+    "GATEWAY_TOKEN",
+    "GATEWAY_TOKEN_FILE",
+    "GATEWAY_URL",
+];
 
 /// A command-line flag that sets a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +41,13 @@ pub(super) struct Raw {
     pub(super) place: Place,
 }
 
+/// A list, and how many tables there are in it.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    pub(super) tables: usize,
+    pub(super) place: Place,
+}
+
 /// The merged layers, and what could not be merged.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
@@ -40,6 +55,10 @@ pub(super) struct Layers {
     pub(super) values: BTreeMap<String, Raw>,
     /// Sections without any key in them, which would otherwise go unnoticed when misspelt.
     pub(super) empty_sections: Vec<(String, Place)>,
+    /// Lists of tables, by dotted key. What is inside an entry has a key such as `list[0].name`.
+    pub(super) lists: BTreeMap<String, List>,
+    /// Where each entry of a list begins, by its key.
+    pub(super) entries: BTreeMap<String, Place>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -64,7 +83,12 @@ pub(super) fn collect(file: Option<&Path>, env: &BTreeMap<String, String>, flags
             continue;
         }
         let place = Place::Environment { name: name.clone() };
-        layers.values.insert(key_of(rest), Raw { text: value.clone(), place });
+        let key = key_of(rest);
+        if key.contains('[') {
+            layers.problems.push(Problem::of_place(place, "lists are set in the file only"));
+            continue;
+        }
+        layers.values.insert(key, Raw { text: value.clone(), place });
     }
     for flag in flags {
         let place = Place::Flag { name: flag.name };
@@ -143,8 +167,7 @@ impl File<'_> {
     fn add_table(&self, layers: &mut Layers, prefix: &str, table: &DeTable<'_>) {
         for (name, value) in table {
             let part = name.get_ref();
-            // A quoted key with a dot inside is another key than the dotted one; the quotes keep it unknown.
-            let part = if part.contains('.') || part.is_empty() { format!("{part:?}") } else { part.to_string() };
+            let part = quoted(part);
             let key = if prefix.is_empty() { part } else { format!("{prefix}.{part}") };
             self.add_value(layers, key, self.place(name.span().start), value);
         }
@@ -160,10 +183,7 @@ impl File<'_> {
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Boolean(truth) => truth.to_string(),
             DeValue::Datetime(time) => time.to_string(),
-            DeValue::Array(_) => {
-                layers.problems.push(Problem::of_key(place, key, "is a list, and no key takes a list"));
-                return;
-            }
+            DeValue::Array(entries) => return self.add_list(layers, key, place, entries),
             DeValue::Table(table) if table.is_empty() => {
                 layers.empty_sections.push((key, place));
                 return;
@@ -174,6 +194,43 @@ impl File<'_> {
             }
         };
         layers.values.insert(key, Raw { text, place });
+    }
+
+    fn add_list(&self, layers: &mut Layers, key: String, place: Place, entries: &DeArray<'_>) {
+        for (index, entry) in entries.iter().enumerate() {
+            let (inside, place) = (format!("{key}[{index}]"), self.place(entry.span().start));
+            match entry.get_ref() {
+                DeValue::Table(table) => {
+                    layers.entries.insert(inside.clone(), place);
+                    self.add_table(layers, &inside, table);
+                }
+                DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_)
+                | DeValue::Array(_) => {
+                    layers.problems.push(Problem::of_key(place, inside, "is no table, and lists have tables only"));
+                }
+            }
+        }
+        layers.lists.insert(key, List { tables: entries.len(), place });
+    }
+}
+
+/// Spells one part of a key. A quoted one with a dot inside is another key than the dotted one, and one with a bracket no
+/// entry of a list; the quotes keep them apart.
+fn quoted(part: &str) -> String {
+    let is_plain = !part.is_empty() && !part.contains(['.', '[', '"']);
+    if is_plain { part.to_owned() } else { format!("{part:?}") }
+}
+
+/// Returns the one name that a part of a key spells; `None` for several.
+pub(super) fn unquoted(part: &str) -> Option<String> {
+    match part.strip_prefix('"').map(|rest| rest.strip_suffix('"')) {
+        None => (!part.contains(['.', '['])).then(|| part.to_owned()),
+        // Other escapes stand for characters that no name of ours has.
+        Some(inside) => inside.filter(|inside| !inside.contains("\".")).map(|inside| inside.replace("\\\"", "\"")),
     }
 }
 

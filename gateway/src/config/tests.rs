@@ -51,7 +51,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 39);
+    assert_eq!(Config::default().effective().len(), 55);
 }
 
 #[test]
@@ -87,7 +87,8 @@ fn all_problems_are_told_at_once_with_place_value_and_remedy() {
     insta::assert_snapshot!(problems("all", text, &env).join("\n"), @r#"
     :1: zone = "Not A Zone": not a DNS name; accepted: a lower-case DNS name such as `localhost` or `workspaces.example.com`
     :6: listen.agents = "8081": not an IP address and a port; accepted: an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`
-    environment GATEWAY_AUTH__MODE: auth.mode = "oidc": not available in this version; accepted: `dev`
+    default: auth.oidc.issuer: is missing: auth.mode = "oidc" needs it
+    default: auth.oidc.client_id: is missing: auth.mode = "oidc" needs it
     :9: timeouts.drain = "30": the unit is missing; accepted: a whole number with a unit: `500ms`, `10s`, `5m`, `1h`, `1d`
     :2: limits.headers = "-1": not a whole number; accepted: a whole number
     environment GATEWAY_TUNNEL__WINDOW_MAX: tunnel.window_max = "1 KB": the unit is unknown; accepted: a whole number of bytes, or with a unit: `64 KiB`, `8MiB`, `1 GiB`
@@ -101,7 +102,7 @@ fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     insta::assert_snapshot!(problems("unknown", text, &[]).join("\n"), @r#"
     :5: "listen.public": unknown key; did you mean listen.public?
     :6: agents_dir: is not available in this version
-    :7: auth: is a section, not a key; it has auth.mode
+    :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :2: handshakes: unknown key; did you mean limits.handshakes?
     :4: listen-public: unknown key; did you mean listen.public?
     :3: quux: unknown key
@@ -198,3 +199,5 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
     assert_eq!(config.public_url.port(), 0);
     assert_eq!(config.public_url.with_port(4000).to_string(), "http://localhost:4000");
 }
+
+mod agents;

@@ -15,7 +15,7 @@ use crate::model::Zone;
 pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use url::PUBLIC_URL;
-pub use url::PublicUrl;
+pub use url::{BadOrigin, PublicUrl};
 
 /// How one kind of value is read and written.
 ///

@@ -87,6 +87,12 @@ impl HostRules {
         Ok(Self { public_host: host.into(), zone })
     }
 
+    /// Returns the domain under which workspaces live.
+    #[must_use]
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
     /// Parses an authority, with or without a port suffix and one trailing dot, in any case.
     ///
     /// The public host is recognised first, so it may lie under the zone or be the zone. While it is `localhost`, the

@@ -2,18 +2,22 @@
 //!
 //! A [`Watch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
 //! through is [`UnderWay`]; [`Living::due`] gives out those with something under way, and whoever finds that it may be no
-//! longer ends it. A connection that asks the same again uses one watch for all its requests, so a request makes none.
+//! longer ends it. A connection that asks the same again uses one watch for all its requests, so a request makes none. A watch
+//! is also what the audit log calls an access: one record when it is made, one when it ends.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCancellationFutureOwned};
 
 use super::address::Address;
 use super::respond::Failure;
-use crate::auth::policy::Grant;
+use crate::audit::{Audit, Credential, Event, Record, Text, WhyEnded};
+use crate::auth::policy::{Because, Grant};
 use crate::auth::request::Offered;
 use crate::model::{Port, UserName};
 
@@ -27,6 +31,16 @@ pub(crate) struct Watch {
     under_way: AtomicUsize,
     ended: CancellationToken,
     why: OnceLock<Failure>,
+    recorded: Option<Recorded>,
+}
+
+/// An access whose begin is in the audit log, so that its end has to be there too.
+#[derive(Debug)]
+struct Recorded {
+    audit: Audit,
+    access: u64,
+    since: Instant,
+    peer: IpAddr,
 }
 
 /// Something that a watch let through and that is not over.
@@ -85,7 +99,20 @@ impl Watch {
     pub(crate) fn end(&self, why: Failure) {
         if self.why.set(why).is_ok() {
             self.ended.cancel();
+            self.record_end(WhyEnded::Cut { code: why.code() });
         }
+    }
+
+    fn record_end(&self, why: WhyEnded) {
+        let Some(Recorded { audit, access, since, peer }) = &self.recorded else { return };
+        let event = Event::AccessEnded {
+            access: *access,
+            workspace: Text::of(&self.address.name),
+            port: self.port.get(),
+            why,
+            seconds: since.elapsed().as_secs(),
+        };
+        audit.record(Record::new(event).at_peer(*peer));
     }
 
     /// Returns whether it has ended.
@@ -109,6 +136,22 @@ impl Watch {
     }
 }
 
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.why.get().is_none() {
+            self.record_end(WhyEnded::Closed);
+        }
+    }
+}
+
+/// Who asked, for the audit log: only asked for when an access begins.
+pub(crate) trait Asker {
+    /// From where.
+    fn peer(&self) -> IpAddr;
+    /// With what.
+    fn credential(&self) -> Credential;
+}
+
 /// The watch that a connection used last.
 pub(crate) type LastWatch = Mutex<Option<Arc<Watch>>>;
 
@@ -116,11 +159,23 @@ pub(crate) type LastWatch = Mutex<Option<Arc<Watch>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Living {
     watches: Mutex<Vec<Weak<Watch>>>,
+    audit: Audit,
 }
 
 impl Living {
+    /// Makes an empty set whose accesses are written down.
+    pub(crate) fn new(audit: Audit) -> Self {
+        Self { watches: Mutex::default(), audit }
+    }
+
     /// Returns the watch for what was just granted: the connection's last one if that is for the same, else a new one.
-    pub(crate) fn watch(&self, last: &LastWatch, offered: &Offered, address: &Arc<Address>, grant: &Grant) -> UnderWay {
+    pub(crate) fn watch(
+        &self,
+        last: &LastWatch,
+        (offered, asker): (&Offered, impl Asker),
+        address: &Arc<Address>,
+        grant: &Grant,
+    ) -> UnderWay {
         let mut last = last.lock();
         let same = |watch: &&Arc<Watch>| {
             watch.offered == *offered
@@ -140,11 +195,29 @@ impl Living {
             under_way: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),
+            recorded: self.audit.wants_accesses().then(|| self.record_begin(&asker, address, grant)),
         });
         let under_way = UnderWay::new(watch.clone());
         self.watches.lock().push(Arc::downgrade(&watch));
         *last = Some(watch);
         under_way
+    }
+
+    fn record_begin(&self, asker: &impl Asker, address: &Address, grant: &Grant) -> Recorded {
+        let access = self.audit.access_number();
+        let event = Event::AccessOpened {
+            access,
+            user: grant.user().map(Text::of),
+            workspace: Text::of(&address.name),
+            port: grant.port().get(),
+            because: match grant.because() {
+                Because::Owner => Text::new("owner"),
+                Because::Shared(audience) => Text::of(audience),
+            },
+        };
+        let peer = asker.peer();
+        self.audit.record(Record::new(event).at_peer(peer).with(asker.credential()));
+        Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 
     /// Returns those with something under way, and forgets those whose connection and streams are gone.
@@ -184,12 +257,24 @@ mod tests {
         grant
     }
 
+    struct Somebody;
+
+    impl Asker for Somebody {
+        fn peer(&self) -> IpAddr {
+            [127, 0, 0, 1].into()
+        }
+
+        fn credential(&self) -> Credential {
+            Credential::None
+        }
+    }
+
     #[test]
     fn watch_of_a_connection_that_is_gone_is_forgotten() {
         let (living, address) = (Living::default(), address());
         for _ in 0..100 {
             let last = LastWatch::default();
-            drop(living.watch(&last, &Offered::Nothing, &address, &grant()));
+            drop(living.watch(&last, (&Offered::Nothing, Somebody), &address, &grant()));
             assert_eq!(living.due().len(), 0, "nothing is under way");
             assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
             drop(last);
@@ -201,9 +286,9 @@ mod tests {
     #[test]
     fn watch_serves_one_credential_only() {
         let (living, address, last) = (Living::default(), address(), LastWatch::default());
-        let first = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
-        let same = living.watch(&last, &Offered::Token([1; 32]), &address, &grant());
-        let other = living.watch(&last, &Offered::Token([2; 32]), &address, &grant());
+        let first = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant());
+        let same = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant());
+        let other = living.watch(&last, (&Offered::Token([2; 32]), Somebody), &address, &grant());
         assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
         first.end(Failure::SignInRequired);
         assert!(same.is_ended() && !other.is_ended());

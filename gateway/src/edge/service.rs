@@ -1,6 +1,8 @@
 //! Every request's way through the edge, in one place and one order.
 
+mod public;
 mod recheck;
+mod sign_in;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -27,9 +29,12 @@ use super::living::{LastWatch, Living, UnderWay};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::websocket::{BadUpgrade, upgrade_asked};
+use crate::api::Api;
+use crate::audit::Audit;
 use crate::auth::cache::{Cache, Unavailable};
+use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
-use crate::auth::principal::Principal;
+use crate::auth::principal::{Principal, Standing};
 use crate::auth::request::{At, Identities, Offered};
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
@@ -39,7 +44,6 @@ use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::Metrics;
-use crate::ui::{self, Pages};
 
 /// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
 /// longer is better told of than waited for.
@@ -51,11 +55,19 @@ pub struct Edge {
     pub(crate) rules: HostRules,
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
-    pub(crate) identities: Identities,
-    pub(crate) workspaces: Cache<WorkspaceName, Workspace>,
+    pub(crate) identities: Arc<Identities>,
+    /// What is known of users: who is disabled, and their groups.
+    pub(crate) users: Cache<UserName, Standing>,
+    /// How long groups count after the sign-in that brought them.
+    pub(crate) groups_age_max: Duration,
+    /// Who signs users in; `None` in dev mode.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
     pub(crate) sign_in: SignIn,
+    pub(crate) api: Api,
+    pub(crate) audit: Audit,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
     pub(crate) forwarder: Forwarder,
@@ -164,12 +176,14 @@ impl Edge {
         let (parts, body) = request.into_parts();
         guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure)?;
         let Some(address) = self.address(&parts, origin)? else {
-            return self.public(&parts).await;
+            return self.public(Request::from_parts(parts, body), origin).await;
         };
         let now = Instant::now();
         if path::is_reserved(parts.uri.path()) {
             let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
-            return Ok(answer.ok_or(Failure::NoSuchHost)?.map(ResponseBody::from));
+            let answer = answer.ok_or(Failure::NoSuchHost)?;
+            self.note_sign_in(&answer, origin);
+            return Ok(answer.map(ResponseBody::from));
         }
         if let Some(answer) = self.preflight(&parts, &address) {
             return Ok(answer);
@@ -187,7 +201,8 @@ impl Edge {
         }
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
-        let watch = self.living.watch(&origin.watch, &offered, &address, &grant);
+        let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };
+        let watch = self.living.watch(&origin.watch, (&offered, asker), &address, &grant);
         let request = Request::from_parts(parts, body);
         let ended = watch.clone();
         tokio::select! {
@@ -297,8 +312,16 @@ impl Edge {
                 TokenSubject::Agent { .. } => None,
             }))
         };
-        let found = self.identities.principal(offered, at, now, load).await;
-        found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
+        let busy = |Unavailable| Failure::Overloaded { limit: "store" };
+        let Some(principal) = self.identities.principal(offered, at, now, load).await.map_err(busy)? else {
+            return Ok(None);
+        };
+        let standing = async || self.store.standing(&principal.user).await.map(Some);
+        let standing = self.users.get(&principal.user, now, standing).await.map_err(busy)?.unwrap_or_default();
+        if standing.is_disabled {
+            self.sign_in.end_sessions_of(&principal);
+        }
+        Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
     }
 
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
@@ -330,18 +353,6 @@ impl Edge {
                 self.forwarder.forward(request, expectation, route).await
             }
         }
-    }
-
-    async fn public(&self, parts: &Parts) -> Result<Response<ResponseBody>, Refusal> {
-        let now = Instant::now();
-        if let Some(response) = self.sign_in.answer_public(Visit::from(parts), now) {
-            return Ok(response.map(ResponseBody::from));
-        }
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.principal(&offered, At::Public, now).await?;
-        let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
-        let page = ui::answer(pages, parts, principal.as_ref()).await;
-        Ok(page?.map(ResponseBody::from))
     }
 }
 

@@ -9,6 +9,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tunnel_link::socket;
 
+use super::certificate::{BadCertificate, Certificate};
+
 /// An accepted connection.
 #[derive(Debug)]
 pub enum Stream {
@@ -48,6 +50,17 @@ impl Stream {
 }
 
 impl Stream {
+    /// Returns what the client's certificate says, if it showed one. TLS has verified its chain.
+    ///
+    /// # Errors
+    /// [`BadCertificate`] when it cannot be read in one way only.
+    pub fn certificate(&self) -> Result<Option<Certificate>, BadCertificate> {
+        match self {
+            Self::Plain(_) => Ok(None),
+            Self::Tls(stream) => Certificate::of_chain(stream.get_ref().1.peer_certificates().unwrap_or_default()),
+        }
+    }
+
     /// Bounds the unsent bytes in the kernel's queue, for a link.
     pub fn limit_queue(&self, bytes: usize) {
         match self {

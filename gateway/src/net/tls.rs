@@ -15,7 +15,8 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::config::TlsFiles;
+use super::certificate::Certificate;
+use crate::config::{ClientCa, TlsFiles};
 
 /// How often the files are looked at. Three `stat` calls each.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -58,6 +59,15 @@ pub enum TlsError {
         path: PathBuf,
         /// Why.
         error: VerifierBuilderError,
+    },
+    /// A certificate of `client_ca` is not an authority's.
+    #[error(
+        "{path} holds a certificate that is not an authority's (basicConstraints without cA): put the certificate there \
+         that signs those of the agents, not one of theirs"
+    )]
+    NotAuthority {
+        /// The file.
+        path: PathBuf,
     },
 }
 
@@ -111,7 +121,8 @@ impl Tls {
 
     fn stamp(&self) -> Vec<Option<SystemTime>> {
         let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-        [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()]
+        let client_ca = self.files.client_ca.as_ref().map(|ca| &ca.file);
+        [Some(&self.files.cert), Some(&self.files.key), client_ca]
             .into_iter()
             .flatten()
             .map(|path| modified(path))
@@ -129,7 +140,7 @@ fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsEr
         ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(pair)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+        Some(ca) => builder.with_client_cert_verifier(client_verifier(ca, provider)?),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -137,14 +148,20 @@ fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsEr
 }
 
 fn client_verifier(
-    path: &Path,
+    ca: &ClientCa,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let path = &ca.file;
+    let authorities = certificates(path)?;
+    // A root is believed whatever it says of itself: a leaf that somebody took for one would let its holder sign others.
+    if !authorities.iter().all(|one| Certificate::read(one).is_ok_and(|one| one.is_authority)) {
+        return Err(TlsError::NotAuthority { path: path.clone() });
+    }
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(path)?);
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| TlsError::ClientCa { path: path.to_owned(), error })
+    roots.add_parsable_certificates(authorities);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if ca.required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| TlsError::ClientCa { path: path.clone(), error })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -18,12 +18,11 @@ use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
 use super::lanes::{Lane, Lanes};
-use super::registry::{Full, NewSession, Registry};
+use super::registry::{Full, Lease, NewSession, Registry};
 use super::resume::{self, Place, Verdict};
 use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
 use crate::model::WorkspaceName;
-use crate::store::TokenId;
 
 pub mod claim;
 
@@ -52,8 +51,8 @@ pub struct Admission {
 pub struct Candidate {
     /// The workspace that its credential stands for.
     pub workspace: WorkspaceName,
-    /// The token that it came with.
-    pub token: TokenId,
+    /// What it proved that with, and for how long that counts.
+    pub lease: Lease,
     /// Where it came from.
     pub peer: SocketAddr,
     /// What carries its link.
@@ -103,10 +102,14 @@ impl Admission {
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement)?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
-        let Candidate { workspace, token, peer, via, hello } = candidate;
+        let Candidate { workspace, mut lease, peer, via, hello } = candidate;
+        if !resumes {
+            // To come back would cost it the session.
+            lease.renew_at = None;
+        }
         let claimed = self.registry.claim(NewSession {
             workspace,
-            token,
+            lease,
             tunnel,
             keys,
             lanes,
@@ -127,7 +130,7 @@ impl Admission {
         }
         info!(
             workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
-            agent_version = %session.agent_version, %via, "session up"
+            credential = %session.credential(), agent_version = %session.agent_version, %via, "session up"
         );
         let mut welcome = self.welcome(&claim, agreement, secret, None);
         if !join_secret.is_empty() {
@@ -170,6 +173,7 @@ impl Admission {
             return Err(foreign());
         }
         info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
+        session.renew(candidate.lease.clone());
         let claim = Claim::new(self.registry.clone(), session, Place::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
         Ok(Admitted { welcome, claim })
@@ -197,7 +201,21 @@ impl Admission {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        self.drain.spawn(admitted.claim.serve(reader));
+        self.serve_then(admitted, reader, |_| {});
+    }
+
+    /// Like [`Admission::serve`], and tells why when the session or lane is over; not when another link took it over.
+    pub fn serve_then<B>(&self, admitted: Admitted, reader: FrameReader<B>, over: impl FnOnce(Reason) + Send + 'static)
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let served = admitted.claim.serve(reader);
+        self.drain.spawn(async move {
+            if let Some(reason) = served.await {
+                over(reason);
+            }
+        });
     }
 
     /// Returns whether a session may outlive its link.
@@ -229,10 +247,11 @@ impl Admission {
             }
         };
         session.moved(peer);
+        session.renew(candidate.lease.clone());
         let stats = place.tunnel(&session).stats();
         info!(
             workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
-            again = stats.replay_bytes, via = %candidate.via, "session resumed"
+            again = stats.replay_bytes, via = %candidate.via, credential = %candidate.lease.credential, "session resumed"
         );
         let claim = Claim::new(self.registry.clone(), session, place, link);
         Ok(Some(Resumed { claim, received, secret }))

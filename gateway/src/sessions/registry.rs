@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
@@ -18,8 +18,14 @@ use tunnel_proto::reason::Reason;
 
 use super::lanes::Lanes;
 use crate::auth::keys::ResumeKeys;
-use crate::model::{Port, WorkspaceName};
+use crate::model::{Port, UnixSeconds, WorkspaceName};
 use crate::store::TokenId;
+
+mod lease;
+
+pub use self::lease::{Credential, Due, Lease, Review};
+
+use self::lease::Held;
 
 /// One agent's live session, and what the agent said about its ports.
 pub struct LiveSession {
@@ -33,8 +39,10 @@ pub struct LiveSession {
     pub generation: Generation,
     /// The workspace.
     pub workspace: WorkspaceName,
-    /// The token that it came with.
-    pub token: TokenId,
+    /// What it lives on.
+    lease: Mutex<Held>,
+    /// Tells its links to end, so that the agent comes back with a newer credential.
+    renewal: Notify,
     /// The tunnel.
     pub tunnel: Session,
     /// What it takes to go on over another link.
@@ -70,8 +78,8 @@ pub struct PortMode {
 pub struct NewSession {
     /// The workspace that its credential stands for.
     pub workspace: WorkspaceName,
-    /// The token that it came with.
-    pub token: TokenId,
+    /// What it lives on.
+    pub lease: Lease,
     /// The tunnel.
     pub tunnel: Session,
     /// What it takes to go on over another link.
@@ -122,6 +130,43 @@ impl LiveSession {
     /// The session goes on over a link from another address.
     pub fn moved(&self, peer: SocketAddr) {
         *self.peer.lock() = peer;
+    }
+
+    /// Returns what the agent proved itself with, last.
+    #[must_use]
+    pub fn credential(&self) -> Credential {
+        self.lease.lock().lease.credential.clone()
+    }
+
+    /// Returns the token of this gateway that the agent came with, last, if it was one.
+    #[must_use]
+    pub fn token(&self) -> Option<TokenId> {
+        self.lease.lock().lease.credential.token()
+    }
+
+    /// The agent came back, and proved itself with this.
+    pub fn renew(&self, lease: Lease) {
+        self.lease.lock().renew(lease);
+    }
+
+    /// Returns whether this question is still the one that the session lives by: its agent may have come back with another
+    /// token since it was asked.
+    #[must_use]
+    pub fn lives_by(&self, review: &Review) -> bool {
+        let held = self.lease.lock();
+        held.lease.review.as_ref().is_some_and(|current| Arc::ptr_eq(&current.token, &review.token))
+    }
+
+    /// Ends the session's links, but not the session: its agent comes back with a newer credential.
+    pub fn ask_to_renew(&self) {
+        self.renewal.notify_waiters();
+    }
+
+    /// Completes when the agent is to come back.
+    ///
+    /// Cancel safety: safe.
+    pub async fn renewal(&self) {
+        self.renewal.notified().await;
     }
 
     /// Returns whether the agent exposes a port.
@@ -206,6 +251,13 @@ impl Registry {
         all
     }
 
+    /// Returns what is due for sessions because of what their agents proved themselves with.
+    #[must_use]
+    pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, Due)> {
+        let sessions = self.sessions.read();
+        sessions.values().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
+    }
+
     /// Returns how many sessions live.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -236,7 +288,8 @@ impl Registry {
             rank: new.had.map_or(id, |had| had.min(id)),
             generation: Generation::new(number),
             workspace: new.workspace.clone(),
-            token: new.token,
+            lease: Mutex::new(Held::new(new.lease)),
+            renewal: Notify::new(),
             tunnel: new.tunnel,
             keys: new.keys,
             lanes: new.lanes,
@@ -283,7 +336,7 @@ mod tests {
     fn new(workspace: &str) -> NewSession {
         NewSession {
             workspace: workspace.parse().expect("a name"),
-            token: "t-1".parse().expect("an id"),
+            lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
             tunnel: Session::new(Settings::new(Side::Gateway)),
             keys: ResumeKeys::default(),
             lanes: Lanes::default(),

@@ -7,27 +7,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 use tunnel_link::grpc::{self, Code, FrameReader, ReadError, Received, Refused};
 use tunnel_link::pace::{Pace, Paced};
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::Hello;
 use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 
-use super::admission::{Admission, Candidate, RETRY_AFTER, refused, shutting_down};
+use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
+use super::identity::{AgentIdentities, Identity, Shown};
 use super::pacer::{Busy, Pacer};
-use crate::auth::token::{Token, TokenKind};
+use super::registry::Credential;
+use super::resume::Place;
+use crate::audit::{self, Audit, Event, Record, Text};
 use crate::config::Timeouts;
-use crate::model::WorkspaceName;
 use crate::net::listen::Connection;
-use crate::store::{Store, TokenId, TokenSubject, wall_clock};
 
 mod begun;
 mod body;
@@ -41,13 +41,14 @@ use self::reflection::Reflection;
 /// The agents' side of the gateway.
 #[derive(Debug)]
 pub struct AgentService {
-    store: Store,
+    identities: Arc<AgentIdentities>,
     admission: Admission,
     pacer: Pacer,
     timeouts: Timeouts,
     /// No session is left that an agent could go on with.
     closed: CancellationToken,
     reflection: Reflection,
+    audit: Audit,
 }
 
 /// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
@@ -55,24 +56,19 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
 const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
 
-/// Whom a credential stands for.
-struct Identity {
-    workspace: WorkspaceName,
-    token: TokenId,
-}
-
 impl AgentService {
     /// Makes the service. Connections without a session end with `closed`.
     #[must_use]
     pub fn new(
-        store: Store,
+        identities: Arc<AgentIdentities>,
         admission: Admission,
         sessions_per_second: u32,
         timeouts: Timeouts,
         closed: CancellationToken,
+        audit: Audit,
     ) -> Arc<Self> {
         let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
-        Arc::new(Self { store, admission, pacer, timeouts, closed, reflection: Reflection::new() })
+        Arc::new(Self { identities, admission, pacer, timeouts, closed, reflection: Reflection::new(), audit })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -80,6 +76,7 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, permit } = connection;
+            let shown: Shown = stream.certificate().transpose().map(Arc::new);
             let look = Begun::look(stream, service.timeouts.agent_hello);
             let Some(stream) = service.closed.run_until_cancelled(look).await.flatten() else {
                 debug!(%peer, "nothing came on this connection");
@@ -87,10 +84,10 @@ impl AgentService {
             };
             if !stream.is_http2() {
                 // Boxed: an idle link over HTTP/2 is not to be as large as this.
-                return Box::pin(http1::serve(service, stream, peer, permit)).await;
+                return Box::pin(http1::serve(service, stream, (peer, shown), permit)).await;
             }
             let admitted = Arc::new(AtomicBool::new(false));
-            let mut connection = std::pin::pin!(service.http2(stream, peer, admitted.clone()));
+            let mut connection = std::pin::pin!(service.http2(stream, (peer, shown), admitted.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let ended = tokio::select! {
                 result = connection.as_mut() => Some(result),
@@ -119,15 +116,16 @@ impl AgentService {
     fn http2(
         self: &Arc<Self>,
         stream: Begun,
-        peer: SocketAddr,
+        (peer, shown): (SocketAddr, Shown),
         admitted: Arc<AtomicBool>,
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
         let (stream, pace) = Paced::new(stream, Begun::limit_queue);
         let handler = service_fn(move |request| {
             let (service, admitted, pace) = (service.clone(), admitted.clone(), pace.clone());
+            let shown = shown.clone();
             async move {
-                let response = service.answer(request, peer, pace).await;
+                let response = service.answer(request, (peer, shown), pace).await;
                 if matches!(response.body(), AgentBody::Tunnel(_)) {
                     admitted.store(true, Ordering::Relaxed);
                 }
@@ -142,13 +140,13 @@ impl AgentService {
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
     ) -> Response<AgentBody> {
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
         }
-        match self.connect(request, peer, pace).await {
+        match self.connect(request, (peer, shown), pace).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
                 log_refused(peer, &refused);
@@ -160,26 +158,51 @@ impl AgentService {
     async fn connect(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        let identity = self.admit(request.headers()).await?;
+        let identity = self.admit(request.headers(), peer, &shown).await?;
         self.attach(identity, FrameReader::new(request.into_body().into()), peer, pace).await
     }
 
     /// Lets an agent in or turns it away, before it said anything but who it is.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
+    async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<Identity, Refused> {
+        let admitted = self.identify(headers, shown).await;
+        if let Err(refused) = &admitted {
+            let event = Event::AgentRefused { workspace: None, reason: Text::new(&refused.message) };
+            self.audit.record(Record::new(event).at_peer(peer.ip()));
+        }
+        admitted
+    }
+
+    async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refused> {
         // During a drain, agents may go on with what they have. Once there is nothing, a crowd is turned away for less.
         if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
             return Err(shutting_down());
         }
-        self.authenticate(headers).await
+        Ok(self.identities.identify(headers, shown).await?)
     }
 
     /// Shakes hands on a link, whatever carries it, and begins to serve it.
     async fn attach(
         &self,
         identity: Identity,
+        reader: FrameReader<Received>,
+        peer: SocketAddr,
+        pace: Arc<Pace>,
+    ) -> Result<Response<grpc::Outgoing>, Refused> {
+        let attached = self.attach_as(identity.clone(), reader, peer, pace).await;
+        if let Err(refused) = &attached {
+            let reason = Text::new(&refused.message);
+            let event = Event::AgentRefused { workspace: Some(Text::of(&identity.workspace)), reason };
+            self.audit.record(did(&identity, event, peer));
+        }
+        attached
+    }
+
+    async fn attach_as(
+        &self,
+        mut identity: Identity,
         mut reader: FrameReader<Received>,
         peer: SocketAddr,
         pace: Arc<Pace>,
@@ -190,10 +213,17 @@ impl AgentService {
             self.admission.takes_new()?;
             self.turn().await?;
         }
-        let Identity { workspace, token } = identity;
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: reader.via(), hello })?;
+        self.identities.spend(&mut identity, hello.instance).await?;
+        let Identity { workspace, lease, .. } = identity.clone();
+        let admitted = self.admission.admit(Candidate { workspace, lease, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
-        self.admission.serve(admitted, reader);
+        self.audit.record(did(&identity, connected(&admitted), peer));
+        let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
+        self.admission.serve_then(admitted, reader, move |reason| {
+            let (workspace, session) = (Text::of(&session.workspace), Text::of(session.id));
+            let event = Event::AgentEnded { workspace, session, reason: Text::of(reason) };
+            audit.record(did(&identity, event, peer));
+        });
         Ok(response)
     }
 
@@ -211,35 +241,6 @@ impl AgentService {
         }
     }
 
-    async fn authenticate(&self, headers: &HeaderMap) -> Result<Identity, Refused> {
-        let unauthenticated = |message| refused(Code::Unauthenticated, message, None);
-        let text = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .ok_or_else(|| unauthenticated("no bearer token was sent"))?;
-        let token = Token::parse(text)
-            .map_err(|_| unauthenticated("the token is damaged: copy it again, or make a new one"))?;
-        if token.kind() != TokenKind::Agent {
-            return Err(unauthenticated(
-                "this token is not an agent's: make one with gateway token create --workspace",
-            ));
-        }
-        let record = self.store.token_by_hash(&token.hash()).await.map_err(|error| {
-            warn!(%error, "the store did not answer");
-            refused(Code::Unavailable, "the gateway cannot check tokens now", Some(RETRY_AFTER))
-        })?;
-        let record =
-            record.ok_or_else(|| unauthenticated("the token is not known here: was it made for this gateway?"))?;
-        if !record.is_live(wall_clock()) {
-            return Err(unauthenticated("the token was revoked or has expired: make a new one"));
-        }
-        match record.subject {
-            TokenSubject::Agent { workspace, .. } => Ok(Identity { workspace, token: record.id }),
-            TokenSubject::User { .. } => Err(unauthenticated("this token is not an agent's")),
-        }
-    }
-
     async fn read_hello(&self, reader: &mut FrameReader<Received>) -> Result<Hello, Refused> {
         let first = tokio::time::timeout(self.timeouts.agent_hello, reader.next());
         match first.await {
@@ -250,6 +251,31 @@ impl AgentService {
             }
             Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
         }
+    }
+}
+
+/// Makes a record of what an agent did.
+fn did(identity: &Identity, event: Event, peer: SocketAddr) -> Record {
+    let shown = match &identity.lease.credential {
+        Credential::Token(id) => audit::Credential::Token { id: Some(Text::of(id)) },
+        other @ (Credential::Certificate { .. } | Credential::Pod { .. } | Credential::Job { .. }) => {
+            audit::Credential::Other { what: Text::new(other.kind()), id: Text::of(other.id()) }
+        }
+    };
+    Record::new(event).at_peer(peer.ip()).with(shown)
+}
+
+fn connected(admitted: &Admitted) -> Event {
+    let session = &admitted.claim.session;
+    Event::AgentConnected {
+        workspace: Text::of(&session.workspace),
+        session: Text::of(session.id),
+        how: match (admitted.claim.place(), &admitted.welcome.resumed) {
+            (Place::First | Place::Lane(_), Some(_)) => "resumed",
+            (Place::First, None) => "new",
+            (Place::Lane(_), None) => "lane",
+        },
+        agent_version: Text::new(&session.agent_version),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::auth::token::{Token, TokenKind};
-use crate::model::{Share, UnixSeconds, UserName, WorkspaceName};
+use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -144,6 +144,10 @@ pub struct TokenRecord {
     pub expires_at: Option<UnixSeconds>,
     /// When it was revoked.
     pub revoked_at: Option<UnixSeconds>,
+    /// What its maker said of it.
+    pub note: Option<Note>,
+    /// The token that took its place.
+    pub replaced_by: Option<TokenId>,
 }
 
 impl TokenRecord {
@@ -153,6 +157,120 @@ impl TokenRecord {
     pub fn is_live(&self, now: UnixSeconds) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
+}
+
+/// What the maker of a token says of it: 1 to [`NOTE_CHARS_MAX`] printable characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note(String);
+
+/// Longest note, in characters.
+pub const NOTE_CHARS_MAX: usize = 200;
+
+/// The text is not a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a note has 1 to {NOTE_CHARS_MAX} printable characters")]
+pub struct BadNote;
+
+impl Note {
+    /// Returns the note as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Makes a note of any text: what is not printable goes, and so does what is too long.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let kept: String = text.chars().filter(|character| is_printable(*character)).take(NOTE_CHARS_MAX).collect();
+        kept.trim().parse().ok()
+    }
+}
+
+impl FromStr for Note {
+    type Err = BadNote;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_long = text.chars().nth(NOTE_CHARS_MAX).is_some();
+        if text.is_empty() || is_long || !text.chars().all(is_printable) {
+            Err(BadNote)
+        } else {
+            Ok(Self(text.to_owned()))
+        }
+    }
+}
+
+/// Tells whether a character shows where it stands: no control, and nothing that turns the direction of what follows.
+fn is_printable(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !character.is_control() && !turns && !matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// What a new token is to be, beside whom it speaks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What its maker says of it.
+    pub note: Option<Note>,
+    /// From when on it is worth nothing; `None` means never.
+    pub expires_at: Option<UnixSeconds>,
+}
+
+/// What came of asking for a token of one's own.
+#[derive(Clone, Debug)]
+pub enum Created {
+    /// It was made.
+    Made(NewToken),
+    /// There is no such workspace, or it is somebody else's.
+    NoSuchWorkspace,
+    /// There are as many live ones as there may be.
+    TooMany,
+}
+
+/// What came of rotating a token.
+#[derive(Clone, Debug)]
+pub enum Rotated {
+    /// It has a successor.
+    Done {
+        /// The successor.
+        successor: NewToken,
+        /// Until when that is good.
+        expires_at: Option<UnixSeconds>,
+        /// Until when the old one is good.
+        until: UnixSeconds,
+        /// What the old one is known by, to forget what is remembered of it.
+        old_hash: [u8; 32],
+    },
+    /// There is none of that id, or it is somebody else's.
+    NoSuchToken,
+    /// It was revoked, has expired, or has a successor already.
+    NotLive,
+}
+
+/// A person, as far as the store knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// How they are called here.
+    pub name: UserName,
+    /// The issuer and its own name for them; `None` before their first sign-in with a provider.
+    pub subject: Option<(String, String)>,
+    /// Their groups at the last sign-in.
+    pub groups: Arc<[GroupName]>,
+    /// When the row was made.
+    pub created_at: UnixSeconds,
+    /// When they last signed in.
+    pub last_seen: Option<UnixSeconds>,
+    /// Since when they may not come in.
+    pub disabled_at: Option<UnixSeconds>,
+}
+
+/// Whether somebody whom an identity provider vouches for may come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// They may, and this is their name.
+    As(UserName),
+    /// They are new, and the name that they want is another person's.
+    NameTaken,
+    /// The operator has disabled them.
+    Disabled,
 }
 
 /// A token that was just made: the only moment at which its text exists.
@@ -176,6 +294,8 @@ mod tests {
             created_at: UnixSeconds::new(0),
             expires_at: expires_at.map(UnixSeconds::new),
             revoked_at: revoked_at.map(UnixSeconds::new),
+            note: None,
+            replaced_by: None,
         }
     }
 

@@ -7,6 +7,22 @@ use super::sqlite::BEGIN_WRITE;
 use super::{Store, StoreError, WorkspaceId};
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
+/// What came of replacing the shares of a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// They are replaced.
+    Done {
+        /// What there was, without what had expired.
+        before: Vec<Share>,
+        /// What there is.
+        after: Vec<Share>,
+    },
+    /// There is no such workspace, or it is somebody else's.
+    NoSuchWorkspace,
+    /// They are not what whoever asked took them for.
+    Changed,
+}
+
 impl Store {
     /// Opens a port to an audience, or changes until when it is open to them. Expired shares of the workspace go away on
     /// this occasion. Returns whether there is such a workspace.
@@ -30,22 +46,50 @@ impl Store {
             .bind(now.get())
             .execute(&mut *transaction)
             .await?;
-        sqlx::query(
-            "INSERT INTO shares (workspace_id, port, audience, subject, created_by, created_at, expires_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
-             created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at",
-        )
-        .bind(id.0)
-        .bind(share.port.get())
-        .bind(share.audience.kind())
-        .bind(share.audience.subject().unwrap_or_default())
-        .bind(by.as_str())
-        .bind(now.get())
-        .bind(share.expires_at.map(UnixSeconds::get))
-        .execute(&mut *transaction)
-        .await?;
+        upsert(&mut transaction, id, share, by, now).await?;
         transaction.commit().await?;
         Ok(true)
+    }
+
+    /// Replaces all shares of a workspace of `owner`, if `expected` agrees with those that are live now. Who made a share that
+    /// stays as it is, and when, stays too.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn replace_shares(
+        &self,
+        (workspace, owner): (&WorkspaceName, &UserName),
+        shares: &[Share],
+        expected: impl FnOnce(&[Share]) -> bool + Send,
+        now: UnixSeconds,
+    ) -> Result<Replaced, StoreError> {
+        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let row = sqlx::query("SELECT id FROM workspaces WHERE name = ? AND owner = ?")
+            .bind(workspace.as_str())
+            .bind(owner.as_str())
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let Some(row) = row else { return Ok(Replaced::NoSuchWorkspace) };
+        let id = WorkspaceId(row.try_get("id")?);
+        let rows = sqlx::query(SHARES_OF).bind(id.0).fetch_all(&mut *transaction).await?;
+        let stored: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
+        let before: Vec<Share> = stored.iter().filter(|share| share.is_live(now)).cloned().collect();
+        if !expected(&before) {
+            return Ok(Replaced::Changed);
+        }
+        for gone in stored.iter().filter(|share| !shares.contains(share)) {
+            delete(&mut transaction, id, gone).await?;
+        }
+        for new in shares.iter().filter(|share| !stored.contains(share)) {
+            upsert(&mut transaction, id, new, owner, now).await?;
+        }
+        let rows = sqlx::query(SHARES_OF).bind(id.0).fetch_all(&mut *transaction).await?;
+        let after = rows.iter().map(read_share).collect::<Result<_, _>>()?;
+        transaction.commit().await?;
+        Ok(Replaced::Done { before, after })
     }
 
     /// Takes a share back. Returns whether there was one, expired ones included.
@@ -88,11 +132,48 @@ impl Store {
 
     /// Returns the shares of a workspace, by port, expired ones included.
     pub(super) async fn shares_of(&self, workspace: WorkspaceId) -> Result<Vec<Share>, StoreError> {
-        let statement = "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = ? \
-             ORDER BY port, audience, subject";
-        let rows = sqlx::query(statement).bind(workspace.0).fetch_all(&self.readers).await?;
+        let rows = sqlx::query(SHARES_OF).bind(workspace.0).fetch_all(&self.readers).await?;
         rows.iter().map(read_share).collect()
     }
+}
+
+/// In the order in which they are listed.
+const SHARES_OF: &str =
+    "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = ? ORDER BY port, audience, subject";
+
+async fn upsert(
+    connection: &mut SqliteConnection,
+    workspace: WorkspaceId,
+    share: &Share,
+    by: &UserName,
+    now: UnixSeconds,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO shares (workspace_id, port, audience, subject, created_by, created_at, expires_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+         created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at",
+    )
+    .bind(workspace.0)
+    .bind(share.port.get())
+    .bind(share.audience.kind())
+    .bind(share.audience.subject().unwrap_or_default())
+    .bind(by.as_str())
+    .bind(now.get())
+    .bind(share.expires_at.map(UnixSeconds::get))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn delete(connection: &mut SqliteConnection, workspace: WorkspaceId, share: &Share) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM shares WHERE workspace_id = ? AND port = ? AND audience = ? AND subject = ?")
+        .bind(workspace.0)
+        .bind(share.port.get())
+        .bind(share.audience.kind())
+        .bind(share.audience.subject().unwrap_or_default())
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 async fn workspace_id(
@@ -104,7 +185,7 @@ async fn workspace_id(
     row.map(|row| Ok(WorkspaceId(row.try_get("id")?))).transpose()
 }
 
-fn read_share(row: &SqliteRow) -> Result<Share, StoreError> {
+pub(super) fn read_share(row: &SqliteRow) -> Result<Share, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "shares", column };
     let subject: &str = row.try_get("subject")?;
     let audience = match row.try_get("audience")? {

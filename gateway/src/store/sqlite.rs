@@ -38,6 +38,9 @@ pub(super) static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
     vec![
         migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql")),
         migration(2, "shares", include_str!("../../migrations/sqlite/0002_shares.sql")),
+        migration(3, "users", include_str!("../../migrations/sqlite/0003_users.sql")),
+        migration(4, "own tokens and lists", include_str!("../../migrations/sqlite/0004_own_tokens_and_lists.sql")),
+        migration(5, "uses of tokens", include_str!("../../migrations/sqlite/0005_agent_token_uses.sql")),
     ]
 });
 

@@ -1,6 +1,7 @@
 //! One body of law for every kind of database, and what only files have.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::*;
 use crate::auth::token::TokenKind;
@@ -216,6 +217,97 @@ async fn share_is_seen_until_it_is_taken_back_and_replaces_its_like() {
     assert!(store.share(&name, &share("signed-in", None), &ann, at(10)).await.unwrap());
     let shares = store.workspace(&name).await.unwrap().unwrap().shares;
     assert_eq!(*shares, [share("group:devs", None), share("signed-in", None)]);
+}
+
+fn of_port(port: u16, audience: &str, until: Option<i64>) -> crate::model::Share {
+    let port = crate::model::Port::new(port).unwrap();
+    crate::model::Share { port, audience: audience.parse().unwrap(), expires_at: until.map(at) }
+}
+
+#[tokio::test]
+async fn shares_are_replaced_as_a_whole_by_the_owner_only_and_what_stays_keeps_its_maker() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let (name, ann, bob) = (workspace("app"), user("ann"), user("bob"));
+    store.create_agent_token(&name, &ann, at(1)).await.unwrap();
+    store.share(&name, &of_port(80, "public", None), &bob, at(2)).await.unwrap();
+    store.share(&name, &of_port(81, "public", Some(5)), &bob, at(2)).await.unwrap();
+    let wanted = [of_port(80, "public", None), of_port(82, "user:bob", Some(90))];
+    let refused = store.replace_shares((&name, &bob), &wanted, |_| true, at(10)).await.unwrap();
+    assert_eq!(refused, Replaced::NoSuchWorkspace, "it is not bob's");
+    let changed = store.replace_shares((&name, &ann), &wanted, |_| false, at(10)).await.unwrap();
+    assert_eq!(changed, Replaced::Changed);
+    let seen = |shares: &[crate::model::Share]| shares == [of_port(80, "public", None)];
+    let done = store.replace_shares((&name, &ann), &wanted, seen, at(10)).await.unwrap();
+    let before = vec![of_port(80, "public", None)];
+    assert_eq!(done, Replaced::Done { before, after: wanted.to_vec() }, "what had expired was not there any more");
+    let makers = sqlx::query_scalar::<_, String>("SELECT created_by FROM shares ORDER BY port");
+    assert_eq!(makers.fetch_all(&store.readers).await.unwrap(), ["bob", "ann"]);
+    assert_eq!(*store.workspace_or_none(&name).await.unwrap().unwrap().shares, wanted);
+    assert_eq!(store.workspace_or_none(&workspace("absent")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn workspaces_are_listed_for_owner_named_and_group_while_it_lasts() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let ann = user("ann");
+    for (name, audience, until) in
+        [("c", "user:bob", None), ("b", "group:devs", Some(10)), ("e", "signed-in", None), ("d", "public", None)]
+    {
+        store.create_agent_token(&workspace(name), &ann, at(1)).await.unwrap();
+        store.share(&workspace(name), &of_port(80, audience, until), &ann, at(1)).await.unwrap();
+    }
+    store.create_agent_token(&workspace("a"), &user("bob"), at(1)).await.unwrap();
+    let names = async |groups: &[&str], after: Option<&str>, limit, now| {
+        let groups: Vec<crate::model::GroupName> = groups.iter().map(|group| group.parse().unwrap()).collect();
+        let after = after.map(workspace);
+        let part = Listed { after: after.as_ref(), limit };
+        let found = store.workspaces_seen_by(&user("bob"), &groups, part, at(now)).await.unwrap();
+        found.iter().map(|workspace| workspace.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["devs", "x"], None, 9, 9).await, ["a", "b", "c"]);
+    assert_eq!(names(&["devs"], None, 9, 10).await, ["a", "c"], "the group's share has expired");
+    assert_eq!(names(&["devs"], Some("a"), 1, 9).await, ["b"]);
+    assert_eq!(names(&[], Some("c"), 9, 9).await, [""; 0]);
+    assert_eq!(store.workspaces_seen_by(&user("eve"), &[], Listed { after: None, limit: 9 }, at(1)).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn own_tokens_are_made_listed_rotated_and_revoked_and_nobody_elses() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let (ann, bob, app) = (user("ann"), user("bob"), workspace("app"));
+    store.create_agent_token(&app, &ann, at(1)).await.unwrap();
+    let terms = Terms { note: "n".parse().ok(), expires_at: Some(at(100)) };
+    let none = store.create_own_agent_token(&app, &bob, &terms, at(1)).await.unwrap();
+    assert!(matches!(none, Created::NoSuchWorkspace), "{none:?}");
+    let Created::Made(agents) = store.create_own_agent_token(&app, &ann, &terms, at(1)).await.unwrap() else {
+        panic!("it is hers")
+    };
+    let Created::Made(own) = store.create_own_user_token(&ann, &Terms::default(), at(1)).await.unwrap() else {
+        panic!("room")
+    };
+    let listed = store.tokens_of(&ann, None, 9).await.unwrap();
+    assert_eq!(listed.iter().map(|token| token.id.to_string()).collect::<Vec<_>>(), ["t-1", "t-2", "t-3"]);
+    assert_eq!((listed[1].note.clone(), listed[1].expires_at), (terms.note.clone(), Some(at(100))));
+    assert_eq!(store.tokens_of(&ann, Some(listed[1].id), 9).await.unwrap(), listed[2..]);
+    assert_eq!(store.tokens_of(&bob, None, 9).await.unwrap(), []);
+
+    assert_eq!(store.revoke_own_token(&bob, agents.id, at(5)).await.unwrap(), None);
+    let refused = store.rotate_token(Some(&bob), agents.id, (Duration::ZERO, None), at(5)).await.unwrap();
+    assert!(matches!(refused, Rotated::NoSuchToken), "{refused:?}");
+    let overlap = (Duration::from_secs(10), None);
+    let rotated = store.rotate_token(Some(&ann), agents.id, overlap, at(50)).await.unwrap();
+    let Rotated::Done { successor, expires_at, until, old_hash } = rotated else { panic!("{rotated:?}") };
+    assert_eq!((expires_at, until, old_hash), (Some(at(149)), at(60), agents.token.hash()));
+    let kept = store.token_by_hash(&successor.token.hash()).await.unwrap().unwrap();
+    assert_eq!((kept.note, kept.expires_at, kept.subject), (terms.note, Some(at(149)), listed[1].subject.clone()));
+    let again = store.rotate_token(Some(&ann), agents.id, overlap, at(51)).await.unwrap();
+    assert!(matches!(again, Rotated::NotLive), "{again:?}");
+
+    assert_eq!(store.revoke_own_token(&ann, own.id, at(70)).await.unwrap(), Some(own.token.hash()));
+    let all = [agents.id, own.id, successor.id, listed[0].id, "t-99".parse().unwrap()];
+    let ended = store.ended_tokens(&all, at(70)).await.unwrap();
+    assert_eq!(ended, [(agents.id, false), (own.id, true), ("t-99".parse().unwrap(), true)]);
+    assert_eq!(store.ended_tokens(&[], at(70)).await.unwrap(), []);
 }
 
 /// Brings a database to what a later program would make of it.

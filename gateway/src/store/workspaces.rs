@@ -5,8 +5,18 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
+use super::shares::read_share;
 use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
-use crate::model::{Share, UnixSeconds, UserName, WorkspaceName};
+use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
+
+/// Which part of a list of workspaces.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// The last name of the part before.
+    pub after: Option<&'a WorkspaceName>,
+    /// The longest that the part may be.
+    pub limit: u32,
+}
 
 impl Store {
     /// Returns the workspace of that name, with its shares.
@@ -20,6 +30,52 @@ impl Store {
         let workspace = read_workspace(&row)?;
         let shares: Vec<Share> = self.shares_of(workspace.id).await?;
         Ok(Some(Workspace { shares: shares.into(), ..workspace }))
+    }
+
+    /// Returns the workspace of that name, with its shares, and takes as long when there is none: for answers that do not
+    /// tell.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspace_or_none(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = ?";
+        let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = "SELECT port, audience, subject, expires_at FROM shares \
+             WHERE workspace_id = (SELECT id FROM workspaces WHERE name = ?) ORDER BY port, audience, subject";
+        let rows = sqlx::query(statement).bind(name.as_str()).fetch_all(&self.readers).await?;
+        let Some(row) = row else { return Ok(None) };
+        let shares: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
+        Ok(Some(Workspace { shares: shares.into(), ..read_workspace(&row)? }))
+    }
+
+    /// Returns part of the workspaces that a user owns or that are shared with them or a group of theirs now, by name, without
+    /// their shares. What is public or open to everybody who is signed in is in nobody's list.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspaces_seen_by(
+        &self,
+        user: &UserName,
+        groups: &[GroupName],
+        part: Listed<'_>,
+        now: UnixSeconds,
+    ) -> Result<Vec<Workspace>, StoreError> {
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name > ?1 AND id IN ( \
+             SELECT id FROM workspaces WHERE owner = ?2 AND name > ?1 \
+             UNION SELECT workspace_id FROM shares WHERE audience = 'user' AND subject = ?2 AND subject <> '' \
+               AND (expires_at IS NULL OR expires_at > ?3) \
+             UNION SELECT workspace_id FROM shares WHERE audience = 'group' AND subject <> '' \
+               AND subject IN (SELECT value FROM json_each(?4)) AND (expires_at IS NULL OR expires_at > ?3) \
+             ) ORDER BY name LIMIT ?5";
+        let groups: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+        let query = sqlx::query(statement)
+            .bind(part.after.map_or("", WorkspaceName::as_str))
+            .bind(user.as_str())
+            .bind(now.get())
+            .bind(serde_json::Value::from(groups).to_string())
+            .bind(part.limit);
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(read_workspace).collect()
     }
 
     /// Returns all workspaces, by name, without their shares.

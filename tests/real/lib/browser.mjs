@@ -43,14 +43,14 @@ export async function essential(text, page, out, action) {
   process.exit(1);
 }
 
-export async function open(out) {
+export async function open(out, more = []) {
   mkdirSync(out, { recursive: true });
   const browser = await chromium.launch({
     executablePath: process.env.REAL_CHROMIUM ?? "/usr/bin/chromium",
     headless: true,
     // As root, Chromium's sandbox cannot start; it protects from the page, which is ours here.
     chromiumSandbox: process.getuid() !== 0,
-    args: ARGUMENTS,
+    args: [...ARGUMENTS, ...more],
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
   context.setDefaultTimeout(30_000);

@@ -121,7 +121,7 @@ async fn drain_and_displacement_are_heard_inside_a_websocket() {
 async fn dial(gateway: &TestGateway, token: &str, hello: Hello) -> Result<Dialed, ConnectError> {
     let stream = tokio::net::TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
     let authority = gateway.addresses.agents.to_string().parse().expect("an authority");
-    let (carrier, answer) = websocket::dial(stream, Pace::unbounded(), authority, token, hello).await?;
+    let (carrier, answer) = websocket::dial(stream, Pace::unbounded(), authority, Some(token), hello).await?;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
         carrier.await.ok();

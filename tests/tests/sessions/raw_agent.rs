@@ -10,6 +10,7 @@ use e2e::{PATIENCE, TestAgent, TestGateway};
 use gateway::config::Config;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tunnel_proto::frame::{Body, Frame};
@@ -17,7 +18,7 @@ use tunnel_proto::hello::{Hello, Welcome};
 use tunnel_proto::id::ChannelId;
 
 /// What the gateway may send that the test does not read.
-const WINDOW: u32 = 16 * 1024 * 1024;
+pub(crate) const WINDOW: u32 = 16 * 1024 * 1024;
 
 /// One agent's stream.
 pub(crate) struct RawAgent {
@@ -45,21 +46,29 @@ impl RawAgent {
 
     async fn open_at(address: SocketAddr, authorization: Option<&str>, window: u32) -> Self {
         let stream = TcpStream::connect(address).await.expect("it listens");
+        Self::open_over(stream, authorization.as_slice(), window).await.expect("HTTP/2")
+    }
+
+    /// Opens the stream on a connection, with these `authorization`s. `None` when the connection was cut.
+    pub(crate) async fn open_over<S>(stream: S, authorizations: &[&str], window: u32) -> Option<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(window);
-        let (mut client, connection) = builder.handshake(stream).await.expect("HTTP/2");
+        let (mut client, connection) = builder.handshake(stream).await.ok()?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             connection.await.ok();
         });
-        let uri = format!("http://{address}{}", tunnel_link::grpc::PATH);
+        let uri = format!("http://localhost{}", tunnel_link::grpc::PATH);
         let mut request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
-        if let Some(authorization) = authorization {
-            request = request.header("authorization", authorization);
+        for authorization in authorizations {
+            request = request.header("authorization", *authorization);
         }
-        poll_fn(|context| client.poll_ready(context)).await.expect("room for a stream");
-        let (answer, stream) = client.send_request(request.body(()).unwrap(), false).expect("sent");
-        Self {
+        poll_fn(|context| client.poll_ready(context)).await.ok()?;
+        let (answer, stream) = client.send_request(request.body(()).unwrap(), false).ok()?;
+        Some(Self {
             stream,
             answer: Some(answer),
             body: None,
@@ -67,7 +76,7 @@ impl RawAgent {
             sequence: 0,
             received: 0,
             _tasks: tasks,
-        }
+        })
     }
 
     /// Opens the stream with a token and says a Hello.
@@ -181,12 +190,17 @@ impl RawAgent {
     }
 
     /// Returns the gRPC status and message of a refusal.
-    pub(crate) async fn refusal(mut self) -> (u16, String) {
+    pub(crate) async fn refusal(self) -> (u16, String) {
+        self.refusal_if_any().await.expect("an answer")
+    }
+
+    /// Returns the gRPC status and message of a refusal; `None` when the connection was cut instead.
+    pub(crate) async fn refusal_if_any(mut self) -> Option<(u16, String)> {
         let answer = self.answer.take().expect("not yet read");
-        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").expect("an answer");
+        let answer = tokio::time::timeout(PATIENCE, answer).await.expect("an answer").ok()?;
         let text = |name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let status = text("grpc-status").expect("a refusal").parse().unwrap();
-        (status, text("grpc-message").unwrap_or_default())
+        Some((status, text("grpc-message").unwrap_or_default()))
     }
 }
 

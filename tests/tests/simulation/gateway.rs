@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::config::Tunnel;
-use gateway::model::WorkspaceName;
+use gateway::model::{UnixSeconds, WorkspaceName};
 use gateway::sessions::admission::{Admission, Candidate, refused};
-use gateway::sessions::registry::Registry;
+use gateway::sessions::registry::{Credential, Lease, Registry};
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
@@ -94,6 +94,11 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
     }
 }
 
+/// What the session of an agent with a token that never ends lives on.
+pub(crate) fn lease() -> Lease {
+    Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0))
+}
+
 impl Gateway {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let (stream, pace) = Paced::new(stream, |_stream, _bytes| {});
@@ -130,8 +135,7 @@ impl Gateway {
             Ok(_) => return Err(refused(Code::InvalidArgument, "the first frame is not a hello", None)),
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
-        let token = "t-1".parse().expect("an id");
-        let admitted = self.admission.admit(Candidate { workspace, token, peer, via: Via::Http2, hello })?;
+        let admitted = self.admission.admit(Candidate { workspace, lease: lease(), peer, via: Via::Http2, hello })?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
             self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));

@@ -111,9 +111,9 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         join: None,
         lanes: 1,
     };
-    let (workspace, token) = ("well".parse().expect("a name"), "t-1".parse().expect("an id"));
+    let (workspace, lease) = ("well".parse().expect("a name"), crate::gateway_host::lease());
     let candidate =
-        Candidate { workspace, token, peer: ([192, 168, 0, 99], 9).into(), via: tunnel_link::grpc::Via::Http2, hello };
+        Candidate { workspace, lease, peer: ([192, 168, 0, 99], 9).into(), via: tunnel_link::grpc::Via::Http2, hello };
     let admitted = gateway.admission.admit(candidate).map_err(|refused| refused.code)?;
     // A link on which nothing comes.
     gateway.admission.serve(admitted, FrameReader::new(Empty::<Bytes>::new()));

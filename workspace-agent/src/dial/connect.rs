@@ -18,6 +18,7 @@ use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::socket;
 
 use super::DialFailure;
+use super::credential::ClientFiles;
 use super::decide::with_sources;
 use super::proxy::{self, BadProxy, Proxy};
 
@@ -34,6 +35,7 @@ pub struct Gateway {
     host: String,
     port: u16,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    client: Option<ClientFiles>,
     proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
 }
 
@@ -82,6 +84,9 @@ pub enum BadGateway {
     /// A path or query, which mean nothing here.
     #[error("the gateway's URL has a path; give scheme, host and port only")]
     Path,
+    /// A client certificate for a gateway without TLS.
+    #[error("a client certificate is shown in TLS only: the URL has to begin with https://")]
+    Certificate,
 }
 
 /// TLS could not be set up.
@@ -154,7 +159,19 @@ impl Gateway {
         } else {
             None
         };
-        Ok(Self { authority, host, port, tls, proxy: None })
+        Ok(Self { authority, host, port, tls, client: None, proxy: None })
+    }
+
+    /// Shows a client certificate to the gateway, read anew for each connection. Proxies are not shown it.
+    ///
+    /// # Errors
+    /// [`BadGateway::Certificate`] for a gateway without TLS.
+    pub fn showing(mut self, client: ClientFiles) -> Result<Self, GatewayError> {
+        if self.tls.is_none() {
+            return Err(BadGateway::Certificate.into());
+        }
+        self.client = Some(client);
+        Ok(self)
     }
 
     /// Goes through the proxy that an environment has for this gateway, if any (see [`proxy::choose`]). `ca_file` is
@@ -199,18 +216,22 @@ impl Gateway {
             let connecting = tokio::time::timeout(CONNECT_TIMEOUT, tcp(&self.host, self.port));
             let connected = connecting.await.map_err(|_elapsed| DialFailure::ConnectTimedOut)?;
             let stream = connected.map_err(DialFailure::Connect)?;
-            return match &self.tls {
-                None => Ok(Connected::new(stream, Queue::limit)),
-                Some((config, name)) => secure(stream, config, name, offer).await,
-            };
+            return self.secured(stream, offer).await;
         };
         let connected = proxy.connect(&self.host, self.port, config.as_ref()).await;
         let stream =
             connected.map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
-        match &self.tls {
-            None => Ok(Connected::new(stream, Queue::limit)),
-            Some((config, name)) => secure(stream, config, name, offer).await,
+        self.secured(stream, offer).await
+    }
+
+    /// Shakes hands if the gateway has TLS.
+    async fn secured<S: Stream + Queue + 'static>(&self, stream: S, offer: Offer) -> Result<Connected, DialFailure> {
+        let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, Queue::limit)) };
+        let mut config = ClientConfig::clone(config);
+        if let Some(client) = &self.client {
+            client.load().await.map_err(DialFailure::Certificate)?.show_in(&mut config);
         }
+        secure(stream, config, name, offer).await
     }
 }
 
@@ -223,11 +244,10 @@ pub(super) async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 
 async fn secure<S: Stream + Queue + 'static>(
     stream: S,
-    config: &Arc<ClientConfig>,
+    mut config: ClientConfig,
     name: &ServerName<'static>,
     offer: Offer,
 ) -> Result<Connected, DialFailure> {
-    let mut config = ClientConfig::clone(config);
     let offered: &[&[u8]] = match offer {
         Offer::Http2 => &[b"h2"],
         Offer::Http1 => &[b"http/1.1"],

@@ -9,6 +9,7 @@ use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 
 use super::Ended;
+use super::credential::BadClientFiles;
 
 /// Why there is no link.
 #[derive(Debug, Error)]
@@ -22,6 +23,9 @@ pub enum DialFailure {
     /// TLS failed.
     #[error("the TLS handshake failed")]
     Tls(#[source] std::io::Error),
+    /// The client certificate cannot be used now: it may be on its way to be replaced.
+    #[error("the client certificate cannot be used")]
+    Certificate(#[source] BadClientFiles),
     /// A proxy did not lead to the gateway.
     #[error("the proxy {proxy} {cause}")]
     Proxy {
@@ -98,7 +102,10 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::Aborted => {
             Next::Stop(Ended::Displaced)
         }
-        DialFailure::Rpc(ConnectError::Refused(refused)) if !refused.code.is_temporary() => {
+        // A hint when to come back says that a person can help from elsewhere, or that the credential is renewed by itself.
+        DialFailure::Rpc(ConnectError::Refused(refused))
+            if !refused.code.is_temporary() && refused.retry_after.is_none() =>
+        {
             Next::Stop(Ended::Refused { message: refused.message })
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) => {
@@ -116,6 +123,7 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         failure @ (DialFailure::Connect(_)
         | DialFailure::ConnectTimedOut
         | DialFailure::Tls(_)
+        | DialFailure::Certificate(_)
         | DialFailure::Proxy { .. }
         | DialFailure::Rpc(_)
         | DialFailure::Neither { .. }
@@ -169,6 +177,7 @@ mod tests {
     fn agent_stops_only_when_a_person_has_to_act() {
         check_stops(refused(Code::Unauthenticated, None));
         check_stops(refused(Code::FailedPrecondition, None));
+        check_stops(refused(Code::Aborted, Some(Duration::from_secs(1))));
         check_stops(closed(Reason::Displaced));
         check_stops(closed(Reason::Revoked));
         for reason in Reason::ALL {
@@ -186,6 +195,8 @@ mod tests {
     fn gateways_hint_is_the_least_to_wait() {
         let hint = Duration::from_secs(7);
         assert!(check_redials(refused(Code::Unavailable, Some(hint))) >= hint);
+        // A credential that is renewed by others, or that a changed rule lets in.
+        assert!(check_redials(refused(Code::Unauthenticated, Some(hint))) >= hint);
         assert!(check_redials(DialFailure::Drained { redial_after: hint }) >= hint);
     }
 }

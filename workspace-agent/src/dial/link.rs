@@ -27,7 +27,7 @@ pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) async fn dial<N: Network>(
     network: &N,
     plan: Plan,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
     patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
@@ -49,7 +49,7 @@ async fn attempt<N: Network>(
     network: &N,
     via: Via,
     or: Option<Via>,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
     patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
@@ -70,7 +70,7 @@ async fn attempt<N: Network>(
 async fn over_http2(
     (authority, scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
     patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {
@@ -86,7 +86,7 @@ async fn over_http2(
 async fn over_websocket(
     (authority, _scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
     patience: Duration,
 ) -> Result<(Connection, Dialed), DialFailure> {

@@ -94,6 +94,7 @@ pub fn cannot_pass(failure: &DialFailure) -> bool {
         | DialFailure::Neither { .. }
         | DialFailure::Drained { .. }
         | DialFailure::LinkLost
+        | DialFailure::Certificate(_)
         | DialFailure::Session(_) => false,
     }
 }

@@ -1,6 +1,8 @@
 use super::*;
 
 const HOST: &str = "8080-app.zone";
+const IDLE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn ann() -> UserName {
@@ -17,7 +19,7 @@ struct Fixture {
 
 fn fixture() -> Fixture {
     let start = Instant::now();
-    let sessions = BrowserSessions::new(start);
+    let sessions = BrowserSessions::new(start, Lifetimes { idle_max: IDLE_MAX, age_max: AGE_MAX });
     let (public, host) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     sessions.open_public(&public, ann(), start);
     sessions.open_host(&host, public.digest(), HOST, start).unwrap();
@@ -82,8 +84,8 @@ fn sign_out_ends_the_session_and_its_children_only() {
     let (other, child) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     it.sessions.open_public(&other, ann(), it.start);
     it.sessions.open_host(&child, other.digest(), HOST, it.start).unwrap();
-    assert!(it.sessions.sign_out(&it.public));
-    assert!(!it.sessions.sign_out(&it.public));
+    assert_eq!(it.sessions.sign_out(&it.public).map(|who| who.user), Some(ann()));
+    assert!(it.sessions.sign_out(&it.public).is_none());
     assert_eq!(it.sessions.public(&it.public, it.start), None);
     assert_eq!(it.sessions.host(&it.host, HOST, it.start), None);
     assert_eq!(it.sessions.open_host(&Opaque::random().unwrap(), it.public, HOST, it.start), Err(ParentEnded));
@@ -122,13 +124,14 @@ fn sessions_are_bounded_in_every_direction() {
     for number in 0..PUBLIC_SESSIONS_MAX {
         let user: UserName = format!("user-{number}").parse().unwrap();
         let used = LastUse::new(it.start, it.start + MOMENT * u32::try_from(number).unwrap());
-        state
-            .public
-            .insert(Opaque::random().unwrap().digest(), Arc::new(PublicSession { user, opened: it.start, used }));
+        state.public.insert(
+            Opaque::random().unwrap().digest(),
+            Arc::new(PublicSession { who: user.into(), lifetimes: it.sessions.lifetimes, opened: it.start, used }),
+        );
     }
     state.make_public_room(&ann());
     assert_eq!(state.public.len(), PUBLIC_SESSIONS_MAX - 1);
-    assert!(!state.public.values().any(|session| session.user.as_str() == "user-0"));
+    assert!(!state.public.values().any(|session| session.who.user.as_str() == "user-0"));
 }
 
 #[test]
@@ -137,4 +140,42 @@ fn expired_sessions_do_not_stay_in_memory() {
     it.sessions.open_public(&Opaque::random().unwrap(), ann(), it.start + IDLE_MAX);
     let state = it.sessions.state.read();
     assert_eq!((state.public.len(), state.hosts.len()), (1, 0));
+}
+
+#[test]
+fn signing_out_everywhere_ends_all_browsers_of_one_user_and_no_other() {
+    let it = fixture();
+    let (second, bobs) = (Opaque::random().unwrap(), Opaque::random().unwrap());
+    let bob: UserName = "bob".parse().unwrap();
+    it.sessions.open_public(&second, ann(), it.start);
+    it.sessions.open_public(&bobs, bob.clone(), it.start);
+    let bobs_host = Opaque::random().unwrap();
+    it.sessions.open_host(&bobs_host, bobs.digest(), HOST, it.start).unwrap();
+    assert_eq!(it.sessions.sign_out_everywhere(&ann()), 2);
+    for id in [it.public, second.digest()] {
+        assert_eq!(it.sessions.public(&id, it.start), None);
+    }
+    assert_eq!(it.sessions.host(&it.host, HOST, it.start), None);
+    assert_eq!(it.sessions.host(&bobs_host.digest(), HOST, it.start), Some(bob));
+    assert_eq!(it.sessions.sign_out_everywhere(&ann()), 0);
+}
+
+#[test]
+fn provider_session_that_ended_ends_ours_and_what_hangs_on_it() {
+    let it = fixture();
+    let (one, other) = (Opaque::random().unwrap(), Opaque::random().unwrap());
+    let of = |session: &str| SignedIn {
+        user: ann(),
+        provider: Some(Arc::new(ProviderSession::new("u-1", Some(session), ""))),
+    };
+    it.sessions.open_public(&one, of("s-1"), it.start);
+    it.sessions.open_public(&other, of("s-2"), it.start);
+    let child = Opaque::random().unwrap();
+    it.sessions.open_host(&child, one.digest(), HOST, it.start).unwrap();
+    let is_ended = |who: &SignedIn| who.provider.as_ref().is_some_and(|provider| provider.session() == Some("s-1"));
+    assert_eq!(it.sessions.end_where(is_ended).len(), 1);
+    assert_eq!(it.sessions.public(&one.digest(), it.start), None);
+    assert_eq!(it.sessions.host(&child.digest(), HOST, it.start), None);
+    assert!(it.sessions.public(&other.digest(), it.start).is_some());
+    assert!(it.sessions.public(&it.public, it.start).is_some(), "dev mode's sessions know no provider");
 }

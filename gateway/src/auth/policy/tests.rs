@@ -188,4 +188,25 @@ proptest! {
         let answer = ask(principal.as_ref(), &record, port, shape);
         prop_assert!(answer != Decision::SignIn || shape.purpose == Purpose::PageVisit);
     }
+
+    // The API and the edge agree on who may know of a workspace: nobody learns by one what the other does not tell.
+    #[test]
+    fn who_may_know_of_a_workspace_is_who_is_told_that_a_port_of_it_is_closed(
+        principal in principals(), owner in prop::sample::select(vec!["ann", "bob", "eve"]),
+        shares in prop::collection::vec(shares(), 0..4),
+    ) {
+        let (owner, principal) = (user(owner), Principal { via: Via::ApiToken, ..principal });
+        let exposure = Exposure { owner: &owner, ports: None, shares: &shares };
+        let seen = sees(&principal, &exposure, NOW);
+        let never_shared = Port::new(9).unwrap();
+        let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+        let record = Some((owner.clone(), None, shares.clone()));
+        let answer = ask(Some(&principal), &record, never_shared, shape);
+        prop_assert_eq!(seen.is_some(), answer != Decision::NotFound);
+        prop_assert_eq!(seen == Some(Seen::Owner), owner == principal.user);
+        for share in shared_with(&principal, &shares, NOW) {
+            let answer = ask(Some(&principal), &record, share.port, shape);
+            prop_assert!(matches!(answer, Decision::Allow(_)), "{share:?} {answer:?}");
+        }
+    }
 }

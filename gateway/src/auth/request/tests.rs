@@ -3,6 +3,7 @@ use std::convert::Infallible;
 use http::header::COOKIE;
 
 use super::*;
+use crate::auth::browser::Lifetimes;
 use crate::auth::secret::Opaque;
 
 const HOST: &str = "8080-app.zone";
@@ -87,7 +88,7 @@ async fn nobody(_: [u8; 32]) -> Result<Option<UserName>, Infallible> {
 #[tokio::test(start_paused = true)]
 async fn session_proves_its_user_at_its_own_host_only() {
     let now = Instant::now();
-    let sessions = Arc::new(BrowserSessions::new(now));
+    let sessions = Arc::new(BrowserSessions::new(now, Lifetimes::default()));
     let (public, host) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     let ann: UserName = "ann".parse().unwrap();
     sessions.open_public(&public, ann.clone(), now);
@@ -112,7 +113,7 @@ async fn session_proves_its_user_at_its_own_host_only() {
 #[tokio::test(start_paused = true)]
 async fn token_is_asked_for_once_until_it_is_forgotten() {
     let now = Instant::now();
-    let identities = Identities::new(Arc::new(BrowserSessions::new(now)));
+    let identities = Identities::new(Arc::new(BrowserSessions::new(now, Lifetimes::default())));
     let hash = token(TokenKind::User).hash();
     let bob: UserName = "bob".parse().unwrap();
     let at = At::Workspace(HOST);

@@ -12,7 +12,9 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
+use crate::auth::oidc::identity::NotAdmitted;
 use crate::auth::shape;
+use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::token::NoRandomness;
 
 const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
@@ -42,6 +44,16 @@ pub(super) enum Page {
     TransferFailed,
     /// The session has ended, as asked.
     SignedOut,
+    /// The identity provider cannot be reached, or makes no sense.
+    ProviderUnavailable,
+    /// The identity provider refused, or the user did there.
+    ProviderDenied,
+    /// What the identity provider answered is worth nothing.
+    ProviderFailed,
+    /// A browser came back from the identity provider with a sign-in that is not (any more) one of its own.
+    NotPending,
+    /// The user proved who they are, and may not come in.
+    NotAdmitted(NotAdmitted),
     /// A prefetch, a frame or a script asks for what only a visit may have.
     NotAVisit,
     /// Malformed, or sent from a foreign page.
@@ -49,6 +61,41 @@ pub(super) enum Page {
     /// The system gave no random bytes.
     Unable,
 }
+
+/// Status, `gateway-error` code, title and text.
+type Parts = (StatusCode, Option<&'static str>, &'static str, &'static str);
+
+const PROVIDER_UNAVAILABLE: Parts = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    Some("provider_unavailable"),
+    "The identity provider cannot be reached",
+    "Nobody can sign in until it answers; whoever is signed in already can go on. Please try again soon. The gateway's log \
+     says why.",
+);
+
+const PROVIDER_DENIED: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_required"),
+    "The identity provider did not sign you in",
+    "The sign-in was cancelled there, or you may not use this gateway. Open the address that you want to go to again to \
+     begin anew.",
+);
+
+const PROVIDER_FAILED: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_failed"),
+    "This sign-in could not be verified",
+    "What the identity provider answered cannot be trusted. Open the address that you want to go to again; if that does \
+     not help, the gateway's log tells its operator why.",
+);
+
+const NOT_PENDING: Parts = (
+    StatusCode::UNAUTHORIZED,
+    Some("sign_in_required"),
+    "This sign-in could not be finished",
+    "It was begun in another browser, was finished already, took too long, or cookies are turned off. Open the address \
+     that you want to go to again.",
+);
 
 impl From<NoRandomness> for Page {
     fn from(_: NoRandomness) -> Self {
@@ -59,7 +106,7 @@ impl From<NoRandomness> for Page {
 
 impl Page {
     /// Returns status, `gateway-error` code (design, section 2.5), title and text.
-    fn parts(self) -> (StatusCode, Option<&'static str>, &'static str, &'static str) {
+    fn parts(self) -> Parts {
         match self {
             Self::LinkNotGood => (
                 StatusCode::UNAUTHORIZED,
@@ -86,6 +133,14 @@ impl Page {
             Self::SignedOut => {
                 (StatusCode::OK, None, "You are signed out", "This browser has no access to any workspace any more.")
             }
+            Self::ProviderUnavailable => PROVIDER_UNAVAILABLE,
+            Self::ProviderDenied => PROVIDER_DENIED,
+            Self::ProviderFailed => PROVIDER_FAILED,
+            Self::NotPending => NOT_PENDING,
+            Self::NotAdmitted(why) => {
+                let (title, text) = not_admitted(why);
+                (StatusCode::FORBIDDEN, Some("sign_in_refused"), title, text)
+            }
             Self::NotAVisit => (
                 StatusCode::BAD_REQUEST,
                 Some("bad_request"),
@@ -104,6 +159,20 @@ impl Page {
                 "Nobody can sign in at the moment",
                 "Please try again soon.",
             ),
+        }
+    }
+
+    /// Returns why a sign-in failed, if this page says that one did.
+    fn failed_sign_in(self) -> Option<&'static str> {
+        match self {
+            Self::LinkNotGood => Some("link_not_good"),
+            Self::TransferFailed => Some("transfer_failed"),
+            Self::ProviderUnavailable => Some("provider_unavailable"),
+            Self::ProviderDenied => Some("provider_denied"),
+            Self::ProviderFailed => Some("provider_failed"),
+            Self::NotPending => Some("not_pending"),
+            Self::NotAdmitted(_) => Some("not_admitted"),
+            Self::SignInNeeded | Self::SignedOut | Self::NotAVisit | Self::BadRequest | Self::Unable => None,
         }
     }
 
@@ -129,6 +198,11 @@ impl Page {
         if let Some(code) = code {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
         }
+        if let Some(reason) = self.failed_sign_in() {
+            let event = SignInEvent::Failed { how: "browser", reason };
+            response.extensions_mut().insert(event);
+        }
+        let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
@@ -137,6 +211,60 @@ impl Page {
         }
         response
     }
+}
+
+/// Returns title and text for somebody who may not come in.
+fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
+    match why {
+        NotAdmitted::Subject | NotAdmitted::NoName => (
+            "The identity provider does not say who you are",
+            "It names nobody, or not in the way that this gateway is configured for. Its operator can choose another \
+             claim with auth.oidc.username_claim.",
+        ),
+        NotAdmitted::UnusableName => (
+            "Your user name cannot be used here",
+            "A name has up to 128 letters, digits, dots, dashes, underscores, plus and at signs, begins with a letter or \
+             digit, and is not reserved. The gateway's operator can choose another claim with auth.oidc.username_claim.",
+        ),
+        NotAdmitted::UnverifiedEmail => (
+            "Your email address is not verified",
+            "It is your name here, so the identity provider has to know that it is yours. Verify it there, then come \
+             back.",
+        ),
+        NotAdmitted::GroupsType | NotAdmitted::TooManyGroups => (
+            "Your groups cannot be read",
+            "The identity provider has to send them as a list of at most 256 names. The gateway's operator can choose \
+             the claim with auth.oidc.groups_claim.",
+        ),
+        NotAdmitted::NotMember => (
+            "You are not in the group that may use this gateway",
+            "Ask whoever runs it to add you to the group, then sign in again.",
+        ),
+        NotAdmitted::NameTaken => (
+            "Your user name belongs to somebody else here",
+            "Another person of the identity provider signed in with it before. Names are not handed on: ask whoever runs \
+             this gateway.",
+        ),
+        NotAdmitted::Disabled => (
+            "Your account is disabled on this gateway",
+            "You proved who you are, but may not come in. Ask whoever runs this gateway.",
+        ),
+    }
+}
+
+/// Makes a page that goes on to `address` by itself. No redirect: the page with the button that leads here allows its form
+/// to end up on this host alone.
+pub(super) fn go_on(address: &str) -> Response<Bytes> {
+    let address = address.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;");
+    let body = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><meta http-equiv=\"refresh\" content=\"0;url={address}\"><title>Signing out\
+         </title><style>{STYLE}</style></head><body><main><h1>You are signed out here</h1><p><a href=\"{address}\">Sign \
+         out at the identity provider too</a></p></main></body></html>\n"
+    );
+    let mut response = plain(StatusCode::OK, Bytes::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
 }
 
 /// Redirects to `location`, setting cookies on the way. 303 after something was done, 302 where signing in is asked for.
@@ -175,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Page; 7] = [
+    const ALL: [Page; 20] = [
         Page::LinkNotGood,
         Page::SignInNeeded,
         Page::TransferFailed,
@@ -183,6 +311,19 @@ mod tests {
         Page::NotAVisit,
         Page::BadRequest,
         Page::Unable,
+        Page::ProviderUnavailable,
+        Page::ProviderDenied,
+        Page::ProviderFailed,
+        Page::NotPending,
+        Page::NotAdmitted(NotAdmitted::Subject),
+        Page::NotAdmitted(NotAdmitted::NoName),
+        Page::NotAdmitted(NotAdmitted::UnusableName),
+        Page::NotAdmitted(NotAdmitted::UnverifiedEmail),
+        Page::NotAdmitted(NotAdmitted::GroupsType),
+        Page::NotAdmitted(NotAdmitted::TooManyGroups),
+        Page::NotAdmitted(NotAdmitted::NotMember),
+        Page::NotAdmitted(NotAdmitted::NameTaken),
+        Page::NotAdmitted(NotAdmitted::Disabled),
     ];
 
     #[test]
@@ -211,6 +352,13 @@ mod tests {
                 assert_eq!(response.headers()[REFERRER_POLICY], "no-referrer");
             }
         }
+    }
+
+    #[test]
+    fn address_that_a_page_goes_on_to_cannot_break_out_of_it() {
+        let response = go_on("https://id.example/end?a=b&c=\"><script>alert(1)</script>");
+        let body = str::from_utf8(response.body()).unwrap();
+        assert!(!body.contains("<script") && body.contains("end?a=b&amp;c=&quot;&gt;&lt;script"), "{body}");
     }
 
     #[test]

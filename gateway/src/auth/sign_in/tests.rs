@@ -5,10 +5,11 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HeaderValue, 
 use parking_lot::Mutex;
 
 use super::*;
-use crate::auth::browser::AGE_MAX;
+use crate::auth::browser::Lifetimes;
 use crate::auth::sign_in::transfer::TRANSFER_AGE_MAX;
 
 mod link;
+mod provider;
 mod return_path;
 
 const PUBLIC: &str = "gw.localhost";
@@ -25,7 +26,7 @@ struct Fixture {
 
 fn fixture_at(public_url: &str) -> Fixture {
     let now = Instant::now();
-    let sessions = Arc::new(BrowserSessions::new(now));
+    let sessions = Arc::new(BrowserSessions::new(now, Lifetimes::default()));
     let printed = Arc::new(Mutex::new(Vec::new()));
     let announce = {
         let printed = Arc::clone(&printed);
@@ -56,7 +57,7 @@ impl Browser {
         }
         let visit = Visit::from(&request);
         let answer = if host == PUBLIC {
-            it.pages.answer_public(visit, now)
+            it.pages.answer_public(visit, now).map(answered)
         } else {
             it.pages.answer_workspace(visit, host, now)
         };
@@ -81,7 +82,7 @@ impl Browser {
     }
 
     fn sign_in(&mut self, it: &Fixture) {
-        let link = it.pages.issue_link(it.now).unwrap().to_string();
+        let link = it.issue_link().to_string();
         let response = self.visit(it, PUBLIC, &link, it.now);
         assert_eq!(response.status(), StatusCode::SEE_OTHER);
     }
@@ -96,6 +97,21 @@ impl Browser {
         let name = it.pages.site.cookies().session.to_owned();
         let id = Opaque::parse(self.jar.get(&(host.to_owned(), name))?)?;
         it.sessions.host(&id.digest(), host, now)
+    }
+}
+
+fn answered(step: Step) -> Response<Bytes> {
+    match step {
+        Step::Answer(answer) => answer,
+        step @ (Step::ToProvider(_) | Step::FromProvider(_) | Step::SignOutAtProvider(..)) => {
+            panic!("there is no provider here: {step:?}")
+        }
+    }
+}
+
+impl Fixture {
+    fn issue_link(&self) -> SignInLink {
+        self.pages.issue_link(self.now).unwrap().expect("dev mode has links")
     }
 }
 
@@ -137,7 +153,7 @@ fn signing_in_leads_back_to_the_very_address_that_was_asked_for() {
         thief.jar.insert((other.to_owned(), "gateway_session".to_owned()), stolen);
         assert_eq!(thief.user_at(&it, other, it.now), None, "{other}");
     }
-    assert_eq!(browser.user_at(&it, HOST, it.now + AGE_MAX), None);
+    assert_eq!(browser.user_at(&it, HOST, it.now + Lifetimes::default().age_max), None);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use thiserror::Error;
 
 use super::Kind;
 use crate::model::{Scheme, Zone};
@@ -71,6 +74,19 @@ impl PublicUrl {
             return Err("the host is neither a DNS name nor an IP address".to_owned());
         }
         Ok(Self { scheme, host, port })
+    }
+}
+
+/// The text is not an origin that users could reach a gateway at.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}; write an http or https URL without a path such as `https://gateway.example.com`")]
+pub struct BadOrigin(String);
+
+impl FromStr for PublicUrl {
+    type Err = BadOrigin;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text).map_err(BadOrigin)
     }
 }
 

@@ -43,13 +43,17 @@ impl Claim {
     }
 
     /// Feeds the session over the link. When the link is lost, waits for the next one, which is served by a task of its
-    /// own; when the session is over, gives its place back.
-    pub async fn serve<B>(mut self, reader: FrameReader<B>)
+    /// own; when the session is over, gives its place back and returns why it is over.
+    pub async fn serve<B>(mut self, reader: FrameReader<B>) -> Option<Reason>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let end = match grpc::drive(&self.link, reader).await {
+        let end = tokio::select! {
+            end = grpc::drive(&self.link, reader) => end,
+            () = self.session.renewal() => self.link.lost(),
+        };
+        let end = match end {
             LinkEnd::Lost => {
                 info!(workspace = %self.session.workspace, session = %self.session.id, "link lost, waiting for the next");
                 self.link.await_next().await
@@ -58,7 +62,7 @@ impl Claim {
         };
         let Some(end) = end.over() else {
             self.passed_on = true;
-            return;
+            return None;
         };
         let (session, tunnel) = (&self.session, self.link.session());
         // Not current any more from here on, but the frame that says why is still to be sent.
@@ -70,6 +74,7 @@ impl Claim {
             workspace = %session.workspace, session = %session.id, reason = %end, ?uptime, links = stats.links,
             sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
         );
+        Some(end.reason())
     }
 
     fn release(&self, reason: Reason) {

@@ -3,6 +3,8 @@ use tunnel_proto::version;
 
 use super::*;
 use crate::config::Config;
+use crate::model::UnixSeconds;
+use crate::sessions::registry::Credential;
 
 const WORKSPACE: &str = "one";
 
@@ -37,7 +39,7 @@ fn hello(instance: u64, lanes: u32) -> Hello {
 fn candidate(hello: Hello) -> Candidate {
     Candidate {
         workspace: name(),
-        token: "t-1".parse().expect("an id"),
+        lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,
         hello,

@@ -20,7 +20,7 @@ use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::websocket::{self, Handshake, NoHandshake};
 
 use super::begun::Begun;
-use super::{AgentService, Identity, log_refused};
+use super::{AgentService, Identity, Shown, log_refused};
 
 /// Bound on the head of the request.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -29,12 +29,17 @@ const HEAD_BYTES: usize = 16 * 1024;
 type Admitted = Mutex<Option<(Identity, OnUpgrade)>>;
 
 /// Serves a connection that speaks HTTP/1.1 until it ends.
-pub(super) async fn serve(service: Arc<AgentService>, stream: Begun, peer: SocketAddr, _permit: OwnedSemaphorePermit) {
+pub(super) async fn serve(
+    service: Arc<AgentService>,
+    stream: Begun,
+    (peer, shown): (SocketAddr, Shown),
+    _permit: OwnedSemaphorePermit,
+) {
     let admitted = Arc::new(Admitted::default());
     let (stream, pace) = Paced::new(stream, Begun::limit_queue);
     let handler = service_fn(|request| {
-        let (service, admitted) = (service.clone(), admitted.clone());
-        async move { Ok::<_, Infallible>(service.answer_http1(request, peer, &admitted).await) }
+        let (service, admitted, shown) = (service.clone(), admitted.clone(), shown.clone());
+        async move { Ok::<_, Infallible>(service.answer_http1(request, (peer, &shown), &admitted).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -80,14 +85,14 @@ impl AgentService {
     async fn answer_http1(
         &self,
         mut request: Request<Incoming>,
-        peer: SocketAddr,
+        (peer, shown): (SocketAddr, &Shown),
         admitted: &Admitted,
     ) -> Response<Full<Bytes>> {
         let handshake = match Handshake::read(&request) {
             Ok(handshake) => handshake,
             Err(why) => return explained(peer, why),
         };
-        match self.admit(request.headers()).await {
+        match self.admit(request.headers(), peer, shown).await {
             Ok(identity) => {
                 *admitted.lock() = Some((identity, hyper::upgrade::on(&mut request)));
                 websocket::switch_response(handshake)

@@ -78,7 +78,7 @@ impl Dialed {
     }
 }
 
-/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the Hello, and waits for the Welcome. The first returned future drives
+/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the Hello, with a bearer token if there is one, and waits for the Welcome. The first returned future drives
 /// the connection and has to be polled for as long as the link is used; it ends when everything that was said is
 /// written and the connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
@@ -89,7 +89,7 @@ pub async fn dial<S>(
     pace: Arc<Pace>,
     authority: Authority,
     scheme: Scheme,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
 ) -> Result<
     (
@@ -178,7 +178,7 @@ where
 fn request(
     authority: Authority,
     scheme: Scheme,
-    token: &str,
+    token: Option<&str>,
     body: Outgoing,
 ) -> Result<Request<Outgoing>, ConnectError> {
     let mut parts = http::uri::Parts::default();
@@ -190,7 +190,9 @@ fn request(
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
-    headers.insert(AUTHORIZATION, bearer(token)?);
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, bearer(token)?);
+    }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(USER_AGENT, AGENT);

@@ -34,7 +34,7 @@ pub async fn dial<S>(
     stream: S,
     pace: Arc<Pace>,
     authority: Authority,
-    token: &str,
+    token: Option<&str>,
     hello: Hello,
 ) -> Result<
     (
@@ -60,13 +60,15 @@ where
     Ok((carrier, welcomed(reader, filler)))
 }
 
-fn request(authority: &Authority, token: &str, key: &str) -> Result<Request<Empty<Bytes>>, ConnectError> {
+fn request(authority: &Authority, token: Option<&str>, key: &str) -> Result<Request<Empty<Bytes>>, ConnectError> {
     let text = |text: &str, what| HeaderValue::try_from(text).map_err(|_| ConnectError::Argument(what));
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = Uri::from_static(PATH);
     let headers = request.headers_mut();
     headers.insert(HOST, text(authority.as_str(), "the gateway's address")?);
-    headers.insert(AUTHORIZATION, bearer(token)?);
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, bearer(token)?);
+    }
     headers.insert(USER_AGENT, AGENT);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));

@@ -226,7 +226,7 @@ pub(crate) fn serve_rpc<F>(
 pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
     let (stream, pace) = Paced::new(stream, |_, _| {});
-    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, "a-token", hello());
+    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello());
     let (connection, answer) = soon(dialing).await?;
     tasks.spawn(async move {
         // How it ends is seen at the sessions.

@@ -212,7 +212,7 @@ async fn carry(agent: &Session, stream: Fuse) {
     let authority = "gateway.example:8081".parse().expect("authority");
     let hello = Hello { resume: Some(resume), ..hello() };
     let (stream, pace) = Paced::new(stream, |_stream, _bytes| {});
-    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, "a-token", hello);
+    let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello);
     let Ok(Ok((connection, answer))) = tokio::time::timeout(2 * PATIENCE, dialing).await else { return };
     let mut connection = pin!(connection);
     let dialed = tokio::select! {

@@ -83,7 +83,8 @@ pub(crate) fn gateway(
 /// The agent's end, up to the welcome.
 pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
-    let (carrier, answer) = soon(websocket::dial(stream, Pace::unbounded(), authority, "a-token", hello())).await?;
+    let (carrier, answer) =
+        soon(websocket::dial(stream, Pace::unbounded(), authority, Some("a-token"), hello())).await?;
     tasks.spawn(async move {
         carrier.await.ok();
     });

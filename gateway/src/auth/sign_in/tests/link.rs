@@ -22,7 +22,7 @@ fn without_a_session_authorize_says_where_the_link_is_and_makes_sure_that_there_
 #[test]
 fn used_link_shows_a_page_and_prints_a_fresh_one_that_works() {
     let it = fixture();
-    let link = it.pages.issue_link(it.now).unwrap().to_string();
+    let link = it.issue_link().to_string();
     assert_eq!(Browser::default().visit(&it, PUBLIC, &link, it.now).status(), StatusCode::SEE_OTHER);
     for _ in 0..3 {
         let response = Browser::default().visit(&it, PUBLIC, &link, it.now);
@@ -37,7 +37,7 @@ fn used_link_shows_a_page_and_prints_a_fresh_one_that_works() {
 #[test]
 fn link_ends_in_time_and_a_wrong_code_does_not_use_it_up() {
     let it = fixture();
-    let link = it.pages.issue_link(it.now).unwrap().to_string();
+    let link = it.issue_link().to_string();
     for wrong in ["?code=x", "", &format!("?code={}", Opaque::random().unwrap().reveal())] {
         let response = Browser::default().visit(&it, PUBLIC, &format!("{SIGN_IN_PATH}{wrong}"), it.now);
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{wrong}");
@@ -48,14 +48,14 @@ fn link_ends_in_time_and_a_wrong_code_does_not_use_it_up() {
     let late = it.now + LINK_AGE_MAX;
     let last = late - MOMENT;
     assert_eq!(Browser::default().visit(&it, PUBLIC, &link, last).status(), StatusCode::SEE_OTHER);
-    let link = it.pages.issue_link(it.now).unwrap().to_string();
+    let link = it.issue_link().to_string();
     assert_eq!(Browser::default().visit(&it, PUBLIC, &link, late).status(), StatusCode::UNAUTHORIZED);
 }
 
 #[test]
 fn link_is_redeemed_by_a_visit_and_by_nothing_else() {
     let it = fixture();
-    let link = it.pages.issue_link(it.now).unwrap().to_string();
+    let link = it.issue_link().to_string();
     let path = link.strip_prefix("http://gw.localhost:8080").unwrap();
     let navigate = ("sec-fetch-mode", "navigate");
     let cross = ("sec-fetch-site", "cross-site");
@@ -81,7 +81,7 @@ fn link_is_redeemed_by_a_visit_and_by_nothing_else() {
 #[test]
 fn program_that_claims_nothing_may_redeem_the_link() {
     let it = fixture();
-    let link = it.pages.issue_link(it.now).unwrap().to_string();
+    let link = it.issue_link().to_string();
     let path = link.strip_prefix("http://gw.localhost:8080").unwrap();
     let response = Browser::default().send(&it, get(path, &[("accept", "*/*")]), PUBLIC, it.now);
     assert_eq!((response.status(), location(&response)), (StatusCode::SEE_OTHER, "/"));
@@ -92,7 +92,7 @@ fn link_opened_again_in_the_same_browser_goes_on_and_leaves_newer_links_alone() 
     let it = fixture();
     let mut browser = Browser::default();
     browser.sign_in(&it);
-    let newer = it.pages.issue_link(it.now).unwrap().to_string();
+    let newer = it.issue_link().to_string();
     let response = browser.visit(&it, PUBLIC, &newer, it.now);
     assert_eq!((response.status(), location(&response)), (StatusCode::SEE_OTHER, "/"));
     assert_eq!(Browser::default().visit(&it, PUBLIC, &newer, it.now).status(), StatusCode::SEE_OTHER);
@@ -102,7 +102,7 @@ fn link_opened_again_in_the_same_browser_goes_on_and_leaves_newer_links_alone() 
 fn link_leads_on_to_a_path_or_a_workspace_and_nowhere_else() {
     let it = fixture();
     let go = |more: &str| {
-        let link = it.pages.issue_link(it.now).unwrap();
+        let link = it.issue_link();
         location(&Browser::default().visit(&it, PUBLIC, &format!("{link}{more}"), it.now)).to_owned()
     };
     assert_eq!(go("&return=/w/a%3Fb"), "/w/a?b");
@@ -114,7 +114,7 @@ fn link_leads_on_to_a_path_or_a_workspace_and_nowhere_else() {
     assert_eq!(go("&host=evil.example"), "/");
     assert_eq!(go("&host=evil.example/.zone&return=/a"), "/a");
     assert_eq!(go(&format!("&host={HOST}&return=//evil")), "http://8080-app.zone:8080/");
-    let link = it.pages.issue_link(it.now).unwrap();
+    let link = it.issue_link();
     let link = link.to_workspace(HOST, &ReturnPath::parse("/a?b=c&d").unwrap()).to_string();
     let response = Browser::default().visit(&it, PUBLIC, &link, it.now);
     assert_eq!(location(&response), "http://8080-app.zone:8080/a?b=c&d");
@@ -153,7 +153,7 @@ fn sign_out_needs_a_post_from_the_gateways_own_page() {
 #[test]
 fn debug_shows_no_code() {
     let it = fixture();
-    let link = it.pages.issue_link(it.now).unwrap();
+    let link = it.issue_link();
     let code = link.to_string().split_once("code=").unwrap().1.to_owned();
     assert!(!format!("{link:?}{:?}", it.pages).contains(&code));
 }

@@ -1,0 +1,264 @@
+//! The HTTP API of the public host (design, section 2.4): JSON under [`PREFIX`], described by `api/openapi.json`, with
+//! failures as problem documents (RFC 9457).
+//!
+//! Who asks is found before a request gets here, as on every other host. A cookie speaks for its user only where no other
+//! site's page can have caused the request. Changes are written to the audit log, and none is made that could not be.
+
+mod answer;
+mod body;
+mod confirm;
+mod device;
+mod etag;
+mod list;
+mod problem;
+mod sessions;
+mod shares;
+mod tokens;
+mod whoami;
+mod workspaces;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::routing::{MethodRouter, delete, get, post};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tower_service::Service as _;
+
+use crate::audit::{Actor, Audit, Credential, Event, Record, Text, Unrecordable};
+use crate::auth::attempts::Attempts;
+use crate::auth::browser::{BrowserSessions, session_name};
+use crate::auth::cache::Cache;
+use crate::auth::device::Devices;
+use crate::auth::policy::{Purpose, RequestShape, Source};
+use crate::auth::principal::{Principal, Via};
+use crate::auth::request::{Identities, Offered};
+use crate::auth::site::Site;
+use crate::edge::host::HostRules;
+use crate::model::{UserName, WorkspaceName};
+use crate::sessions::registry::Registry;
+use crate::store::{Store, Workspace};
+
+pub(crate) use confirm::DEVICE_PATH;
+pub(crate) use problem::Told;
+use problem::{Problem, Refused};
+
+/// Where the API is on the public host.
+const PREFIX: &str = "/api/v1";
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest answer, in bytes; a page of a list is far below.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Wrong user codes of one address, and of one user, before they have to wait.
+const CODE_ATTEMPTS_MAX: u32 = 10;
+
+/// What the API works on.
+#[derive(Debug)]
+pub(crate) struct ApiParts {
+    pub(crate) store: Store,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) site: Site,
+    pub(crate) rules: HostRules,
+    pub(crate) sessions: Arc<BrowserSessions>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    pub(crate) audit: Audit,
+}
+
+/// The parts, and what the API itself remembers.
+#[derive(Debug)]
+struct Shared {
+    parts: ApiParts,
+    devices: Devices,
+    codes_by_address: Attempts<IpAddr>,
+    codes_by_user: Attempts<UserName>,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = ApiParts;
+
+    fn deref(&self) -> &ApiParts {
+        &self.parts
+    }
+}
+
+/// Who asks, as far as that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    principal: Option<Principal>,
+    offered: Offered,
+    peer: IpAddr,
+    trace: Arc<str>,
+}
+
+impl Caller {
+    /// Takes what the edge found out. A principal by cookie counts only where the request cannot be another site's doing:
+    /// for the API, unlike for pages, not even by a link.
+    pub(crate) fn new(
+        principal: Option<Principal>,
+        offered: Offered,
+        (path, shape): (&str, RequestShape),
+        peer: IpAddr,
+        trace: &str,
+    ) -> Self {
+        let is_opened_page = path == DEVICE_PATH && shape.purpose == Purpose::PageVisit;
+        let principal = principal.filter(|principal| match principal.via {
+            Via::ApiToken => true,
+            Via::Browser => is_opened_page || cookie_counts(shape),
+        });
+        Self { principal, offered, peer, trace: trace.into() }
+    }
+
+    /// Returns whether this is a visit to a page by somebody who has to sign in first.
+    pub(crate) fn has_to_sign_in(&self, path: &str, shape: RequestShape) -> bool {
+        path == DEVICE_PATH && shape.purpose != Purpose::Change && self.principal.is_none()
+    }
+
+    /// Returns the id that leads from the answer to the log.
+    pub(crate) fn trace(&self) -> Arc<str> {
+        self.trace.clone()
+    }
+
+    fn user(&self) -> Result<&Principal, Problem> {
+        self.principal.as_ref().ok_or_else(|| Refused::SignInRequired.into())
+    }
+
+    /// Makes a record of what this caller did.
+    fn did(&self, event: Event) -> Record {
+        let credential = match &self.offered {
+            Offered::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
+            Offered::Token(hash) => Credential::TokenHash(*hash),
+            Offered::Nothing | Offered::Refused => Credential::None,
+        };
+        Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
+    }
+}
+
+/// Tells whether a cookie speaks for its user on the public host.
+fn cookie_counts(shape: RequestShape) -> bool {
+    match (shape.source, shape.purpose) {
+        (Source::SameOrigin, _) => true,
+        // The address bar. Nobody types a POST.
+        (Source::UserInitiated, Purpose::PageVisit | Purpose::Read) => true,
+        // An old browser, or plain HTTP: what it reads cannot be seen by the page that made it ask.
+        (Source::Unstated, Purpose::PageVisit | Purpose::Read) => true,
+        (Source::UserInitiated | Source::Unstated, Purpose::Change) => false,
+        (Source::SameWorkspace | Source::Foreign, _) => false,
+    }
+}
+
+/// Names a user as the one who changed something.
+fn actor(principal: &Principal) -> Actor {
+    Actor::User(Text::of(&principal.user))
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        // The edge puts one into each request; without it, nobody is signed in.
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::SignInRequired.into())
+    }
+}
+
+impl From<Unrecordable> for Problem {
+    fn from(_: Unrecordable) -> Self {
+        Refused::Overloaded { limit: "audit.queue" }.into()
+    }
+}
+
+/// A path, its methods, and who answers.
+type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Shared>>);
+
+/// Every path below [`PREFIX`] with its methods: what `openapi.json` describes too.
+fn routes() -> Vec<Route> {
+    vec![
+        ("/openapi.json", &["get"], get(answer::openapi)),
+        ("/whoami", &["get"], get(whoami::show)),
+        ("/workspaces", &["get"], get(workspaces::list)),
+        ("/workspaces/{name}", &["get"], get(workspaces::show)),
+        ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
+        ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
+        ("/tokens/{id}", &["delete"], delete(tokens::revoke)),
+        ("/tokens/{id}/rotate", &["post"], post(tokens::rotate)),
+        ("/sessions", &["delete", "get"], get(sessions::list).delete(sessions::end_all)),
+        ("/sessions/{id}", &["delete"], delete(sessions::end)),
+        ("/device", &["post"], post(device::ask)),
+        ("/device/token", &["post"], post(device::poll)),
+    ]
+}
+
+/// The API, and the page on which users confirm sign-ins of programs.
+pub(crate) struct Api {
+    router: Router,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Makes the routes.
+    pub(crate) fn new(parts: ApiParts) -> Self {
+        let shared = Arc::new(Shared {
+            parts,
+            devices: Devices::default(),
+            codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
+            codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
+        });
+        let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
+        let router = Router::new()
+            .nest(PREFIX, api)
+            .route(DEVICE_PATH, get(confirm::show).post(confirm::decide))
+            .fallback(async || Problem::from(Refused::NotFound))
+            .method_not_allowed_fallback(async || Problem::from(Refused::MethodNotAllowed))
+            // Bodies are read by `body`, which has a bound of its own.
+            .layer(DefaultBodyLimit::disable())
+            .with_state(shared);
+        Self { router }
+    }
+
+    /// Returns whether a path of the public host is answered here.
+    pub(crate) fn has(path: &str) -> bool {
+        path == DEVICE_PATH || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Answers a request. The body is read as far as the API needs it, and never beyond 64 KiB.
+    ///
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> Response<Bytes>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let trace = caller.trace.clone();
+        let is_head = request.method() == http::Method::HEAD;
+        request.extensions_mut().insert(caller);
+        let answered: Result<_, Infallible> = self.router.clone().call(request.map(Body::new)).await;
+        let Ok(response) = answered;
+        let (parts, body) = response.into_parts();
+        let read = http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let mut response = Response::from_parts(parts, body);
+        answer::seal(&mut response, &trace);
+        if is_head {
+            *response.body_mut() = Bytes::new();
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The page on which a user lets a program on another machine act for them, or refuses.
+//!
+//! The danger is not that somebody guesses a code, but that somebody sends their own to a user who is in a hurry (RFC 8628,
+//! section 5.4). So the page says who asks, from where, what they would get, and when to refuse; it never goes on by itself,
+//! not even when the address has the code in it.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use tokio::time::Instant;
+
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, body};
+use crate::audit::{Event, Text};
+use crate::auth::device::{Asking, UserCode, network};
+use crate::auth::principal::{Principal, Via};
+use crate::edge::headers::GATEWAY_ERROR;
+
+/// Where the page is on the public host.
+pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
+
+const STYLE: &str = include_str!("confirm.css");
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// The page may show its own style and send its own form, and nobody may frame it.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
+});
+
+/// What the page shows.
+#[derive(Debug)]
+enum Page<'a> {
+    /// A place to type the code, after a wrong one or for the first time.
+    Enter { wrong: bool },
+    /// Who asks, and both answers.
+    Confirm { code: UserCode, asking: &'a Asking, ago: Duration, principal: &'a Principal, same_network: bool },
+    /// It is done.
+    Allowed,
+    /// It is refused.
+    Denied,
+    /// Too many wrong codes.
+    TooMany,
+}
+
+/// Answers a visit: with the code in the address, what it stands for; without, a place to type it.
+pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+    let principal = browser(&caller)?;
+    let query = uri.query().unwrap_or_default();
+    Ok(match only(query.as_bytes(), "user_code") {
+        None => page(&Page::Enter { wrong: false }),
+        Some(typed) => match look_up(&api, &caller, principal, &typed) {
+            Ok((code, asking, ago)) => {
+                let same_network = network(asking.peer) == network(caller.peer);
+                page(&Page::Confirm { code, asking: &asking, ago, principal, same_network })
+            }
+            Err(wrong) => page(&wrong),
+        },
+    })
+}
+
+/// Takes the decision. Only the page itself can send it: the edge lets no cookie speak for another origin's form.
+pub(super) async fn decide(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let principal = browser(&caller)?;
+    if !is_form(request.headers()) {
+        return Err(Refused::BadRequest { reason: "not_a_form" }.into());
+    }
+    let form = body::read(request.into_body()).await?;
+    let is_yes = match only(&form, "decision").as_deref() {
+        Some("allow") => true,
+        Some("refuse") => false,
+        Some(_) | None => return Err(Refused::BadRequest { reason: "no_decision" }.into()),
+    };
+    let typed = only(&form, "user_code").unwrap_or_default();
+    let slot = api.audit.slot().await?;
+    let code = match look_up(&api, &caller, principal, &typed) {
+        Ok((code, ..)) => code,
+        Err(wrong) => return Ok(page(&wrong)),
+    };
+    let Some(asking) = api.devices.decide(code, &principal.user, is_yes, Instant::now()) else {
+        return Ok(page(&Page::Enter { wrong: true }));
+    };
+    let (user, machine, asked_from) = (Text::of(&principal.user), Text::of(&asking.machine), Text::of(asking.peer));
+    slot.record(caller.did(if is_yes {
+        Event::DeviceApproved { user, machine, asked_from }
+    } else {
+        Event::DeviceDenied { user, machine, asked_from }
+    }));
+    Ok(page(if is_yes { &Page::Allowed } else { &Page::Denied }))
+}
+
+/// Returns who is signed in with a browser. A program's token may not make more tokens this way.
+fn browser(caller: &Caller) -> Result<&Principal, Problem> {
+    caller.user().ok().filter(|principal| principal.via == Via::Browser).ok_or_else(|| Refused::SignInRequired.into())
+}
+
+/// Finds what a code stands for, as often as its user and their address may try.
+fn look_up(
+    api: &Shared,
+    caller: &Caller,
+    principal: &Principal,
+    typed: &str,
+) -> Result<(UserCode, Asking, Duration), Page<'static>> {
+    let (now, address) = (Instant::now(), network(caller.peer));
+    if !api.codes_by_address.allows(&address, now) || !api.codes_by_user.allows(&principal.user, now) {
+        return Err(Page::TooMany);
+    }
+    let code: Option<UserCode> = typed.parse().ok();
+    let found = code.and_then(|code| api.devices.asking(code, now).map(|(asking, ago)| (code, asking, ago)));
+    found.ok_or_else(|| {
+        api.codes_by_address.failed(address, now);
+        api.codes_by_user.failed(principal.user.clone(), now);
+        api.audit.record(caller.did(Event::SignInFailed { how: "device", reason: "code_unknown" }));
+        Page::Enter { wrong: true }
+    })
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// Returns a parameter if it is there exactly once.
+fn only(form: &[u8], name: &str) -> Option<String> {
+    let mut found = form_urlencoded::parse(form).filter(|(key, _)| key == name);
+    let (_, value) = found.next()?;
+    found.next().is_none().then(|| value.into_owned())
+}
+
+fn page(page: &Page<'_>) -> Response {
+    let (status, code, title, text) = match page {
+        Page::Enter { wrong } => {
+            let notice = if *wrong {
+                "<p class=\"warn\">That code is unknown, used or too old. A code is good for ten minutes.</p>"
+            } else {
+                ""
+            };
+            let text = format!(
+                "{notice}<p>Type the code that <code>gateway login</code> shows on your own screen. If somebody else sent \
+                 you a code, close this page: it would let them act as you.</p>\
+                 <form method=\"get\" action=\"{DEVICE_PATH}\"><input name=\"user_code\" aria-label=\"Code\" \
+                 autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" maxlength=\"12\" required \
+                 autofocus><button>Go on</button></form>"
+            );
+            let (status, code) =
+                if *wrong { (StatusCode::NOT_FOUND, Some("not_found")) } else { (StatusCode::OK, None) };
+            (status, code, "Sign in a program", text)
+        }
+        Page::Confirm { code, asking, ago, principal, same_network } => {
+            let text = question(*code, asking, *ago, principal, *same_network);
+            (StatusCode::OK, None, "Let this machine act as you?", text)
+        }
+        Page::Allowed => {
+            let text = "<p>The program on that machine is signed in. You may close this page. To take it back, run \
+                        <code>gateway logout</code> there, or revoke its token.</p>";
+            (StatusCode::OK, None, "Allowed", text.to_owned())
+        }
+        Page::Denied => {
+            let text =
+                "<p>Nobody was signed in. If you did not ask for this, somebody may be trying to act as you.</p>";
+            (StatusCode::OK, None, "Refused", text.to_owned())
+        }
+        Page::TooMany => {
+            let text = "<p>Too many wrong codes. Try again in ten minutes.</p>".to_owned();
+            (StatusCode::TOO_MANY_REQUESTS, Some("too_many_requests"), "Wait a little", text)
+        }
+    };
+    html(status, code, title, &text)
+}
+
+fn question(code: UserCode, asking: &Asking, ago: Duration, principal: &Principal, same_network: bool) -> String {
+    let elsewhere = if same_network {
+        ""
+    } else {
+        "<p class=\"warn\">The request comes from another network than your browser. That is normal for a remote machine of \
+         yours, and a warning sign otherwise.</p>"
+    };
+    format!(
+        "<p>Go on only if you have <strong>just run <code>gateway login</code> yourself</strong> and it shows exactly this \
+         code:</p><p class=\"code\">{code}</p>\
+         <dl><dt>Calls itself</dt><dd>{machine}</dd><dt>Address</dt><dd>{peer}</dd><dt>Asked</dt><dd>{ago} s ago</dd>\
+         <dt>Would act as</dt><dd>{user}</dd></dl>\
+         <p>It could do all that you can: open your workspaces, share their ports, make tokens. That ends after 30 days, or \
+         when you revoke its token.</p>{elsewhere}\
+         <p class=\"warn\">If somebody sent you this link or code, choose Refuse.</p>\
+         <form method=\"post\" action=\"{DEVICE_PATH}\"><input type=\"hidden\" name=\"user_code\" value=\"{code}\">\
+         <button name=\"decision\" value=\"refuse\">Refuse</button>\
+         <button name=\"decision\" value=\"allow\">Allow this machine</button></form>",
+        machine = escape(&asking.machine.to_string()),
+        peer = asking.peer.to_canonical(),
+        ago = ago.as_secs(),
+        user = escape(principal.user.as_str()),
+    )
+}
+
+fn html(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title>\
+         <style>{STYLE}</style></head><body><main><h1>{title}</h1>{text}</main></body></html>\n"
+    );
+    let mut response = Response::new(Body::from(page));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY.clone());
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    if let Some(code) = code {
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
+    }
+    response
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::device::Machine;
+
+    #[test]
+    fn question_says_who_asks_and_escapes_them() {
+        let asking = Asking { machine: Machine::of("ann@laptop"), peer: [192, 0, 2, 1].into() };
+        let principal = Principal { user: "<b>&\"'".parse().unwrap(), groups: Arc::default(), via: Via::Browser };
+        let code: UserCode = "BCDF-GHJK".parse().unwrap();
+        let text = question(code, &asking, Duration::from_secs(7), &principal, false);
+        for part in ["BCDF-GHJK", "ann@laptop", "192.0.2.1", "7 s ago", "&lt;b&gt;&amp;&quot;&#39;", "another network"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("<b>"));
+    }
+
+    #[test]
+    fn style_is_named_by_its_hash_and_nothing_else_may_run() {
+        let policy = POLICY.to_str().unwrap();
+        assert!(policy.contains("form-action 'self'") && policy.contains("frame-ancestors 'none'"));
+        assert!(policy.contains("style-src 'sha256-") && !policy.contains("unsafe"));
+    }
+}

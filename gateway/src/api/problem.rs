@@ -1,0 +1,284 @@
+//! What the API says when it does not do what it was asked for: one table, as problem documents (RFC 9457).
+//!
+//! All words are fixed; nothing of the request is repeated.
+
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::auth::cache::Unavailable;
+use crate::auth::token::NoRandomness;
+use crate::edge::headers::GATEWAY_ERROR;
+use crate::store::StoreError;
+
+/// Most problems of one body that are told.
+const INVALID_MAX: usize = 32;
+
+/// Why the API refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nobody is signed in, as far as this request can prove.
+    SignInRequired,
+    /// There is no such thing, or it is not the user's: the same answer.
+    NotFound,
+    /// The user may see it, and not do that.
+    Forbidden,
+    /// Not the kind of request that is understood here.
+    BadRequest {
+        /// The name of the rule it breaks.
+        reason: &'static str,
+    },
+    /// The method is not for this path.
+    MethodNotAllowed,
+    /// The body is not JSON.
+    NotJson,
+    /// The body or the query has mistakes, listed beside.
+    Invalid,
+    /// The body is too large.
+    TooLarge,
+    /// What is there does not allow it now.
+    Conflict {
+        /// The name of the rule.
+        reason: &'static str,
+    },
+    /// It has been changed since it was read (RFC 9110, section 13.1.1).
+    Changed,
+    /// Somebody tries too often.
+    TooMany {
+        /// The name of the limit.
+        limit: &'static str,
+    },
+    /// A limit is reached, or the store does not answer.
+    Overloaded {
+        /// The name of the limit.
+        limit: &'static str,
+    },
+    /// RFC 8628, section 3.5: the user has not decided yet.
+    AuthorizationPending,
+    /// RFC 8628, section 3.5: wait longer between polls.
+    SlowDown {
+        /// So long, in seconds.
+        interval: u16,
+    },
+    /// RFC 8628, section 3.5: begin again.
+    ExpiredToken,
+    /// RFC 8628, section 3.5: the user said no.
+    AccessDenied,
+}
+
+impl Refused {
+    /// Returns the code, which is part of the contract with programs.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::SignInRequired => "sign_in_required",
+            Self::NotFound => "not_found",
+            Self::Forbidden => "forbidden",
+            Self::BadRequest { .. } | Self::MethodNotAllowed | Self::NotJson => "bad_request",
+            Self::Invalid => "invalid",
+            Self::TooLarge => "too_large",
+            Self::Conflict { .. } | Self::Changed => "conflict",
+            Self::TooMany { .. } => "too_many_requests",
+            Self::Overloaded { .. } => "overloaded",
+            Self::AuthorizationPending => "authorization_pending",
+            Self::SlowDown { .. } => "slow_down",
+            Self::ExpiredToken => "expired_token",
+            Self::AccessDenied => "access_denied",
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::SignInRequired => StatusCode::UNAUTHORIZED,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::BadRequest { .. }
+            | Self::AuthorizationPending
+            | Self::SlowDown { .. }
+            | Self::ExpiredToken
+            | Self::AccessDenied => StatusCode::BAD_REQUEST,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Conflict { .. } => StatusCode::CONFLICT,
+            Self::Changed => StatusCode::PRECONDITION_FAILED,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Returns title and text for people.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::SignInRequired => {
+                ("Sign in first", "This request proves no user: it has no token, or one that is not good.")
+            }
+            Self::NotFound => ("Not found", "There is nothing of that name, or it is not yours to see."),
+            Self::Forbidden => ("Not allowed", "You may see this, but only its owner may do that."),
+            Self::BadRequest { .. } => ("Bad request", "The request is not one that the API understands."),
+            Self::MethodNotAllowed => ("Method not allowed", "The method is not for this path."),
+            Self::NotJson => ("Not JSON", "The body has to be JSON, with the content type application/json."),
+            Self::Invalid => ("Mistakes in the request", "Each mistake is listed with its place."),
+            Self::TooLarge => ("Too large", "The body is larger than 64 KiB."),
+            Self::Conflict { .. } => ("Conflict", "What is there now does not allow that."),
+            Self::Changed => ("Changed meanwhile", "It is not what it was when you read it: read it again."),
+            Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),
+            Self::Overloaded { .. } => ("Overloaded", "The gateway cannot do that now: try again soon."),
+            Self::AuthorizationPending => ("Not decided yet", "The user has not confirmed the code yet."),
+            Self::SlowDown { .. } => ("Too fast", "Wait longer before you ask again."),
+            Self::ExpiredToken => ("Expired", "The code is unknown, used or too old: begin again."),
+            Self::AccessDenied => ("Denied", "The user refused."),
+        }
+    }
+
+    fn retry_after(self) -> Option<u16> {
+        match self {
+            Self::Overloaded { .. } => Some(1),
+            Self::TooMany { .. } => Some(60),
+            Self::SlowDown { interval } => Some(interval),
+            Self::SignInRequired
+            | Self::NotFound
+            | Self::Forbidden
+            | Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::NotJson
+            | Self::Invalid
+            | Self::TooLarge
+            | Self::Conflict { .. }
+            | Self::Changed
+            | Self::AuthorizationPending
+            | Self::ExpiredToken
+            | Self::AccessDenied => None,
+        }
+    }
+
+    /// Returns the member that names the limit or rule.
+    fn detail(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::TooMany { limit } | Self::Overloaded { limit } => Some(("limit", limit)),
+            Self::BadRequest { reason } | Self::Conflict { reason } => Some(("reason", reason)),
+            Self::MethodNotAllowed => Some(("reason", "method_not_allowed")),
+            Self::NotJson => Some(("reason", "not_json")),
+            Self::SignInRequired
+            | Self::NotFound
+            | Self::Forbidden
+            | Self::Invalid
+            | Self::TooLarge
+            | Self::Changed
+            | Self::AuthorizationPending
+            | Self::SlowDown { .. }
+            | Self::ExpiredToken
+            | Self::AccessDenied => None,
+        }
+    }
+}
+
+/// One mistake in a body or query: where (RFC 6901), and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    pub(crate) pointer: String,
+    pub(crate) detail: String,
+}
+
+/// An answer of the table. The trace id is added when it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    refused: Refused,
+    mistakes: Vec<Mistake>,
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        Self { refused, mistakes: Vec::new() }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(%error, "the store did not answer");
+        Refused::Overloaded { limit: "store" }.into()
+    }
+}
+
+impl From<Unavailable> for Problem {
+    fn from(_: Unavailable) -> Self {
+        Refused::Overloaded { limit: "store" }.into()
+    }
+}
+
+impl From<NoRandomness> for Problem {
+    fn from(_: NoRandomness) -> Self {
+        tracing::error!("the system gave no random bytes");
+        Refused::Overloaded { limit: "randomness" }.into()
+    }
+}
+
+impl Problem {
+    /// Lists mistakes.
+    pub(super) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
+        mistakes.truncate(INVALID_MAX);
+        Self { refused: Refused::Invalid, mistakes }
+    }
+
+    /// Writes the document; `{trace}` is filled in by [`seal`](super::answer::seal).
+    fn document(&self) -> serde_json::Value {
+        let (title, text) = self.refused.words();
+        let mut document = serde_json::json!({
+            "type": "about:blank",
+            "title": title,
+            "status": self.refused.status().as_u16(),
+            "detail": text,
+            "code": self.refused.code(),
+        });
+        let Some(members) = document.as_object_mut() else { return document };
+        if let Some((name, value)) = self.refused.detail() {
+            members.insert(name.to_owned(), value.into());
+        }
+        if let Refused::SlowDown { interval } = self.refused {
+            members.insert("interval".to_owned(), interval.into());
+        }
+        if self.refused.is_of_device_flow() {
+            // What programs that know RFC 6749, section 5.2 look for.
+            members.insert("error".to_owned(), self.refused.code().into());
+        }
+        if !self.mistakes.is_empty() {
+            let mistakes = self.mistakes.iter();
+            let list = mistakes.map(|one| serde_json::json!({"pointer": one.pointer, "detail": one.detail}));
+            members.insert("errors".to_owned(), list.collect());
+        }
+        document
+    }
+}
+
+impl Refused {
+    fn is_of_device_flow(self) -> bool {
+        matches!(self, Self::AuthorizationPending | Self::SlowDown { .. } | Self::ExpiredToken | Self::AccessDenied)
+    }
+}
+
+/// The document of a problem before it is sent, and its code for the metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(super) document: serde_json::Value,
+    /// The code.
+    pub(crate) code: &'static str,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> axum::response::Response {
+        let mut response = Response::new(axum::body::Body::from(Bytes::new()));
+        *response.status_mut() = self.refused.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(self.refused.code()));
+        if let Some(seconds) = self.refused.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.refused == Refused::SignInRequired {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
+        }
+        response.extensions_mut().insert(Told { document: self.document(), code: self.refused.code() });
+        response
+    }
+}

@@ -1,0 +1,90 @@
+//! A user's own browser sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, answer};
+use crate::audit::{Event, Items, Text};
+use crate::auth::browser::{SessionName, SessionRow, session_name};
+use crate::auth::principal::Principal;
+use crate::auth::request::Offered;
+use crate::model::UnixSeconds;
+use crate::store::wall_clock;
+
+#[derive(Serialize)]
+struct List {
+    sessions: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    /// The one that asks.
+    current: bool,
+    signed_in_at: String,
+    used_at: String,
+    /// When it ends, if it is not used.
+    expires_at: String,
+    /// The workspace hosts that it is signed in to.
+    hosts: usize,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let current = match &caller.offered {
+        Offered::Session(id) => Some(session_name(id)),
+        Offered::Token(_) | Offered::Nothing | Offered::Refused => None,
+    };
+    let now = wall_clock();
+    let ago = |time: Duration| UnixSeconds::new(now.get().saturating_sub(seconds(time))).to_string();
+    let row = |row: SessionRow| Row {
+        current: current.as_ref() == Some(&row.name),
+        id: row.name.to_string(),
+        signed_in_at: ago(row.age),
+        used_at: ago(row.idle),
+        expires_at: now.later(row.ends_in).to_string(),
+        hosts: row.hosts,
+    };
+    let sessions = api.sessions.list(&principal.user, Instant::now()).into_iter().map(row).collect();
+    Ok(answer::json(StatusCode::OK, &List { sessions }))
+}
+
+pub(super) async fn end(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(Refused::NotFound)?;
+    let slot = api.audit.slot().await?;
+    if !api.sessions.end_named(&principal.user, &name) {
+        return Err(Refused::NotFound.into());
+    }
+    slot.record(caller.did(signed_out(principal, &[name])));
+    Ok(answer::done())
+}
+
+/// Ends all of them: signs out everywhere. Tokens stay; they are listed and revoked on their own.
+pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let slot = api.audit.slot().await?;
+    let ended = api.sessions.end_all(&principal.user);
+    slot.record(caller.did(signed_out(principal, &ended)));
+    Ok(answer::done())
+}
+
+fn signed_out(principal: &Principal, sessions: &[SessionName]) -> Event {
+    Event::SignedOut { user: Text::of(&principal.user), how: "user", sessions: sessions.iter().collect::<Items>() }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}

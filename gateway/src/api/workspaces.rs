@@ -1,0 +1,149 @@
+//! Workspaces: one's own, and those that somebody shares with one.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use serde::Serialize;
+
+use super::list::Page;
+use super::problem::{Problem, Refused};
+use super::shares::ShareRow;
+use super::{Caller, Shared, answer};
+use crate::auth::policy::{Exposure, Seen, sees, shared_with};
+use crate::auth::principal::Principal;
+use crate::model::{Port, UnixSeconds, WorkspaceName};
+use crate::sessions::registry::LiveSession;
+use crate::store::{Listed, Workspace, wall_clock};
+
+/// Keeps cursors of this list apart from others.
+const CURSOR: &str = "w";
+
+#[derive(Serialize)]
+struct List {
+    workspaces: Vec<Row>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    name: String,
+    owner: String,
+    /// `owner` or `shared`.
+    access: &'static str,
+    executor: &'static str,
+    created_at: String,
+    connected: bool,
+    /// The address of its default port.
+    url: String,
+}
+
+#[derive(Serialize)]
+struct Detail {
+    #[serde(flatten)]
+    row: Row,
+    /// `{port}` is to be replaced.
+    port_url: String,
+    agent: Option<AgentRow>,
+    /// What is shared with whoever asks; for the owner, everything: see `/shares`.
+    shared_with_you: Vec<ShareRow>,
+}
+
+#[derive(Serialize)]
+struct AgentRow {
+    /// Seconds since its session came up.
+    connected_seconds: u64,
+    default_port: Option<u16>,
+    /// The ports that it names; empty for every port.
+    ports: Vec<PortRow>,
+    /// Only the owner is told.
+    version: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PortRow {
+    port: u16,
+    url: String,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let page: Page<WorkspaceName> = Page::read(&uri, CURSOR)?;
+    let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
+    let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
+    let row = |workspace: &Workspace| {
+        let seen = if workspace.owner == principal.user { Seen::Owner } else { Seen::Shared };
+        row(&api, workspace, seen)
+    };
+    let (workspaces, next_cursor) = page.cut(found, CURSOR, |workspace| workspace.name.to_string(), row);
+    Ok(answer::json(StatusCode::OK, &List { workspaces, next_cursor }))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let now = wall_clock();
+    let (workspace, seen) = find(&api, caller.user()?, name, now).await?;
+    let principal = caller.user()?;
+    let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
+    let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
+    let agent = api.registry.current(&workspace.name).map(|session| agent(&api, &session, seen, may_reach));
+    let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
+    let shared_with_you = shared.iter().map(ShareRow::new).collect();
+    let detail = Detail { row: row(&api, &workspace, seen), port_url, agent, shared_with_you };
+    Ok(answer::json(StatusCode::OK, &detail))
+}
+
+/// Looks for a workspace that somebody may know of. What there is not, what is not theirs to see, and what could be no
+/// workspace's name get the same answer; the first two after the same look-ups.
+pub(super) async fn find(
+    api: &Shared,
+    principal: &Principal,
+    name: Result<Path<String>, PathRejection>,
+    now: UnixSeconds,
+) -> Result<(Workspace, Seen), Problem> {
+    let name = name.ok().and_then(|Path(name)| name.parse::<WorkspaceName>().ok()).ok_or(Refused::NotFound)?;
+    let found = api.store.workspace_or_none(&name).await?;
+    let seen = found.and_then(|workspace| {
+        let exposure = Exposure { owner: &workspace.owner, ports: None, shares: &workspace.shares };
+        let seen = sees(principal, &exposure, now)?;
+        Some((workspace, seen))
+    });
+    seen.ok_or_else(|| Refused::NotFound.into())
+}
+
+fn row(api: &Shared, workspace: &Workspace, seen: Seen) -> Row {
+    let Workspace { id, name, owner, executor, created_at, .. } = workspace;
+    Row {
+        id: id.to_string(),
+        name: name.to_string(),
+        owner: owner.to_string(),
+        access: match seen {
+            Seen::Owner => "owner",
+            Seen::Shared => "shared",
+        },
+        executor: executor.as_str(),
+        created_at: created_at.to_string(),
+        connected: api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached()),
+        url: api.site.workspace(&api.rules.format(name, None), "/"),
+    }
+}
+
+fn agent(api: &Shared, session: &LiveSession, seen: Seen, may_reach: impl Fn(Port) -> bool) -> AgentRow {
+    let address = |port| api.site.workspace(&api.rules.format(&session.workspace, Some(port)), "/");
+    let named = session.ports().iter().filter_map(|port| Port::new(port.number));
+    AgentRow {
+        connected_seconds: session.since.elapsed().as_secs(),
+        default_port: session.default_port().filter(|port| may_reach(*port)).map(Port::get),
+        ports: named
+            .filter(|port| may_reach(*port))
+            .map(|port| PortRow { port: port.get(), url: address(port) })
+            .collect(),
+        version: (seen == Seen::Owner).then(|| session.agent_version.clone()),
+    }
+}

@@ -1,0 +1,132 @@
+//! Sets up the way in which users sign in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+use tracing::info;
+
+use crate::auth::browser::BrowserSessions;
+use crate::auth::oidc;
+use crate::auth::oidc::identity::Rules;
+use crate::auth::oidc::provider::Provider;
+use crate::auth::sign_in::link::SignInLink;
+use crate::auth::sign_in::{IsWorkspaceHost, SignIn};
+use crate::auth::site::{BadPublicUrl, Site};
+use crate::config::{ClientSecret, Config, Oidc, Secret};
+use crate::model::UserName;
+use crate::net::fetch::{Fetch, FetchSetupError, Trust};
+
+use super::StartError;
+
+/// The user whom dev mode signs in.
+pub const DEV_USER: &str = "dev";
+
+/// Longest file with a client's secret, in bytes.
+const SECRET_BYTES_MAX: usize = 4096;
+
+/// Why sign-in with an identity provider cannot be set up. Each text says what to change.
+#[derive(Debug, Error)]
+pub enum SignInSetupError {
+    /// The file with the client's secret cannot be read.
+    #[error("auth.oidc.client_secret_file: {path} cannot be read: {error}")]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file with the client's secret holds no usable text.
+    #[error("auth.oidc.client_secret_file: {path} holds no secret: one line of printable text is needed")]
+    NoSecret {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The client for asking the provider cannot be made.
+    #[error("auth.oidc: {0}")]
+    Fetch(#[from] FetchSetupError),
+}
+
+/// What the edge needs to sign users in.
+pub(super) struct SignInParts {
+    pub(super) sign_in: SignIn,
+    pub(super) provider: Option<Provider>,
+}
+
+/// Builds them.
+pub(super) fn parts(
+    config: &Config,
+    site: &Site,
+    sessions: &Arc<BrowserSessions>,
+    is_workspace_host: IsWorkspaceHost,
+) -> Result<SignInParts, StartError> {
+    let Some(oidc) = &config.auth.oidc else {
+        let user: UserName = DEV_USER.parse().map_err(|_| BadPublicUrl)?;
+        let announce = Box::new(|link: &SignInLink| info!(%link, "sign in with this link, once"));
+        let sign_in = SignIn::new(site.clone(), sessions.clone(), user, is_workspace_host, announce);
+        return Ok(SignInParts { sign_in, provider: None });
+    };
+    let client = oidc::Client {
+        id: oidc.client_id.clone(),
+        scopes: oidc.scopes.clone(),
+        redirect_uri: site.public(oidc::CALLBACK_PATH),
+        signed_out_uri: site.public(oidc::SIGNED_OUT_PATH),
+    };
+    info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, "users sign in with an identity provider");
+    let sign_in = SignIn::with_provider(site.clone(), sessions.clone(), client.clone(), is_workspace_host);
+    Ok(SignInParts { sign_in, provider: Some(provider(oidc, client)?) })
+}
+
+fn provider(oidc: &Oidc, client: oidc::Client) -> Result<Provider, SignInSetupError> {
+    let secret = match &oidc.client_secret {
+        None => None,
+        Some(ClientSecret::Value(secret)) => Some(secret.clone()),
+        Some(ClientSecret::File(path)) => Some(read_secret(path)?),
+    };
+    let trust = oidc.ca_file.clone().map_or(Trust::System, Trust::SystemAnd);
+    let rules = Rules {
+        username_claim: oidc.username_claim.clone(),
+        groups_claim: oidc.groups_claim.clone(),
+        required_group: oidc.required_group.clone(),
+    };
+    Ok(Provider::new(Fetch::new(&trust)?, oidc.issuer.clone(), client, secret, rules))
+}
+
+fn read_secret(path: &Path) -> Result<Secret, SignInSetupError> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| SignInSetupError::Secret { path: path.to_owned(), error })?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let is_good = (1..=SECRET_BYTES_MAX).contains(&line.len()) && line.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_good { Ok(Secret::new(line.to_owned())) } else { Err(SignInSetupError::NoSecret { path: path.to_owned() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_is_one_line_of_a_file_and_never_part_of_an_error() {
+        let folder = std::env::temp_dir().join(format!("gateway-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("secret");
+        for (text, expected) in [
+            ("hunter2", Some("hunter2")),
+            ("hunter2\n", Some("hunter2")),
+            ("hunter2\r\n", Some("hunter2")),
+            ("", None),
+            ("\n", None),
+            ("hunter2\nmore", None),
+            ("hun ter2", None),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let read = read_secret(&path);
+            match &read {
+                Ok(secret) => assert_eq!(Some(secret.reveal()), expected, "{text:?}"),
+                Err(error) => assert!(expected.is_none() && !error.to_string().contains("hunter2"), "{text:?}"),
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(read_secret(&path).unwrap_err().to_string().contains("cannot be read"));
+    }
+}

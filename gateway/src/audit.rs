@@ -1,0 +1,234 @@
+//! The audit log: who did what, when, from where, and why it was allowed. One JSON object per line.
+//!
+//! Whoever does something that is worth a record hands it to [`Audit`], which never waits and never blocks: a bounded queue
+//! leads to the one task that writes. What only happens (an access, a failed sign-in) is dropped when the queue is full, but
+//! not silently: it is counted, as the metric `gateway_audit_lost` and as a record of its own. What somebody changes (shares,
+//! tokens, sessions) takes a [`Slot`] in the queue first, and is not done without one.
+//!
+//! Records hold no secret: credentials appear by kind and id, and every text is cut and escaped.
+
+mod event;
+mod file;
+mod line;
+mod writer;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use thiserror::Error;
+use tokio::sync::mpsc::{self, OwnedPermit, Sender};
+
+use crate::config::AuditLog;
+
+pub use event::{Actor, Credential, Event, Items, Text, WhyEnded};
+pub use file::{append, appendable};
+pub use writer::Writer;
+
+/// Records that wait to be written. Full: see the module.
+const QUEUE_MAX: usize = 8 * 1024;
+
+/// How long somebody who changes something waits for a place in the queue.
+const SLOT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Records a second of what strangers can cause without any credential. What is above is counted and not written: nobody
+/// is to rotate the log away by knocking.
+const STRANGERS_PER_SECOND: u32 = 50;
+
+/// One thing that happened, before it becomes a line.
+#[derive(Debug)]
+pub struct Record {
+    /// What happened.
+    pub event: Event,
+    /// From where.
+    pub peer: Option<IpAddr>,
+    /// With what.
+    pub credential: Option<Credential>,
+    /// The trace id of the request, where there is one.
+    pub trace: Option<Text>,
+}
+
+impl Record {
+    /// Makes a record of something that has no request.
+    #[must_use]
+    pub fn new(event: Event) -> Self {
+        Self { event, peer: None, credential: None, trace: None }
+    }
+
+    /// Says from where.
+    #[must_use]
+    pub fn at_peer(self, peer: IpAddr) -> Self {
+        Self { peer: Some(peer), ..self }
+    }
+
+    /// Says with what.
+    #[must_use]
+    pub fn with(self, credential: Credential) -> Self {
+        Self { credential: Some(credential), ..self }
+    }
+
+    /// Names the request.
+    #[must_use]
+    pub fn traced(self, trace: &str) -> Self {
+        Self { trace: Some(Text::new(trace)), ..self }
+    }
+}
+
+/// A record and when it was made.
+#[derive(Debug)]
+struct Timed {
+    /// Milliseconds since 1970.
+    at_ms: u64,
+    record: Record,
+}
+
+/// The queue is full and stays so, or nobody writes any more: what would have to be recorded cannot be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the audit log cannot take another record now")]
+pub struct Unrecordable;
+
+/// Where records are handed in. Clones share the queue; the default one keeps nothing, for tests and tools.
+#[derive(Clone, Debug, Default)]
+pub struct Audit(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: Sender<Timed>,
+    clock_ms: fn() -> u64,
+    /// Accesses are many; without a file of their own they go to the log, and there only for who asks for them.
+    has_file: bool,
+    losses: Arc<Losses>,
+    strangers: Mutex<Window>,
+    accesses: AtomicU64,
+}
+
+/// What was not written, by reason.
+#[derive(Debug, Default)]
+struct Losses {
+    queue_full: AtomicU64,
+    strangers: AtomicU64,
+    unwritten: AtomicU64,
+    counted: Counter,
+}
+
+impl Losses {
+    fn add(&self, to: &AtomicU64, count: u64) {
+        to.fetch_add(count, Ordering::Relaxed);
+        self.counted.inc_by(count);
+    }
+}
+
+/// A second and how much of it is used.
+#[derive(Debug, Default)]
+struct Window {
+    second: u64,
+    count: u32,
+}
+
+impl Window {
+    /// Tells whether there is room for one more.
+    fn take(&mut self, at_ms: u64) -> bool {
+        let second = at_ms / 1000;
+        if self.second != second {
+            *self = Self { second, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= STRANGERS_PER_SECOND
+    }
+}
+
+/// Finds the id of the token with a hash, for the records of its uses.
+pub type TokenIds = Box<dyn Fn([u8; 32]) -> BoxFuture<'static, Option<String>> + Send + Sync>;
+
+impl Audit {
+    /// Opens the log, and makes the writer that somebody has to run. `lost` counts what was not written.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(
+        config: &AuditLog,
+        clock_ms: fn() -> u64,
+        token_ids: TokenIds,
+        lost: Counter,
+    ) -> std::io::Result<(Self, Writer)> {
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let losses = Arc::new(Losses { counted: lost, ..Losses::default() });
+        let writer = Writer::open(config, waiting, losses.clone(), token_ids, clock_ms)?;
+        let shared = Shared {
+            queue,
+            clock_ms,
+            has_file: config.path.is_some(),
+            losses,
+            strangers: Mutex::default(),
+            accesses: AtomicU64::new(1),
+        };
+        Ok((Self(Some(Arc::new(shared))), writer))
+    }
+
+    /// Hands in a record of what happened. When the queue is full it is counted and dropped.
+    pub fn record(&self, record: Record) {
+        let Some(shared) = &self.0 else { return };
+        let at_ms = (shared.clock_ms)();
+        if record.event.is_by_stranger() && !shared.strangers.lock().take(at_ms) {
+            return shared.losses.add(&shared.losses.strangers, 1);
+        }
+        if shared.queue.try_send(Timed { at_ms, record }).is_err() {
+            shared.losses.add(&shared.losses.queue_full, 1);
+        }
+    }
+
+    /// Returns whether anybody reads what is opened and closed; asked before such a record is made.
+    #[must_use]
+    pub fn wants_accesses(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|shared| shared.has_file || tracing::enabled!(target: "audit", tracing::Level::DEBUG))
+    }
+
+    /// Returns a number that names one access among those of this process.
+    #[must_use]
+    pub fn access_number(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.accesses.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes a place in the queue for what is about to be changed, so that no change goes unrecorded.
+    ///
+    /// # Errors
+    /// [`Unrecordable`] after five seconds without a place.
+    ///
+    /// # Cancel safety
+    /// Safe: a slot that is dropped gives its place back.
+    pub async fn slot(&self) -> Result<Slot, Unrecordable> {
+        let Some(shared) = &self.0 else { return Ok(Slot(None)) };
+        let reserved = tokio::time::timeout(SLOT_PATIENCE, shared.queue.clone().reserve_owned()).await;
+        let permit = reserved.map_err(|_elapsed| Unrecordable)?.map_err(|_closed| Unrecordable)?;
+        Ok(Slot(Some(Place { permit, clock_ms: shared.clock_ms })))
+    }
+}
+
+/// A place in the queue. Dropped unused, it makes no record.
+#[derive(Debug)]
+#[must_use = "a slot that is dropped makes no record"]
+pub struct Slot(Option<Place>);
+
+#[derive(Debug)]
+struct Place {
+    permit: OwnedPermit<Timed>,
+    clock_ms: fn() -> u64,
+}
+
+impl Slot {
+    /// Hands in the record of what was changed.
+    pub fn record(self, record: Record) {
+        if let Some(Place { permit, clock_ms }) = self.0 {
+            drop(permit.send(Timed { at_ms: clock_ms(), record }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

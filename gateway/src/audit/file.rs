@@ -1,0 +1,134 @@
+//! The file that records are appended to: rotated by size here, or by whoever renames it.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::line::line;
+use super::{Record, Timed};
+use crate::config::AuditLog;
+
+/// An open log file.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: File,
+    /// What tells the file from another of the same name.
+    identity: Identity,
+    bytes: u64,
+    rotate_bytes: u64,
+    keep: u32,
+}
+
+/// Which file it is, by what its system calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl LogFile {
+    /// Opens the file to append to; it is made if there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(path: &Path, config: &AuditLog) -> io::Result<Self> {
+        let (file, identity, bytes) = open(path)?;
+        let (rotate_bytes, keep) = (config.rotate_bytes, config.keep);
+        Ok(Self { path: path.to_owned(), file, identity, bytes, rotate_bytes, keep })
+    }
+
+    /// Appends whole lines. A file that was renamed or removed meanwhile is left alone and a new one begun; one that is
+    /// full is put aside first.
+    ///
+    /// # Errors
+    /// What the system says; then nothing is known of what was written.
+    pub(super) fn append(&mut self, lines: &str) -> io::Result<()> {
+        if identity_of(&self.path).ok() != Some(self.identity) {
+            self.reopen()?;
+        }
+        let length = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+        if self.bytes > 0 && self.bytes.saturating_add(length) > self.rotate_bytes {
+            self.rotate()?;
+        }
+        self.file.write_all(lines.as_bytes())?;
+        self.bytes = self.bytes.saturating_add(length);
+        Ok(())
+    }
+
+    /// Opens the file of that name anew.
+    ///
+    /// # Errors
+    /// What the system says; then the old one stays open.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        (self.file, self.identity, self.bytes) = open(&self.path)?;
+        Ok(())
+    }
+
+    /// Puts the file aside as `.1`, the one that was `.1` as `.2`, and so on; the oldest goes.
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (1..self.keep).rev() {
+            rename_if_there(&self.aside(number), &self.aside(number + 1))?;
+        }
+        if self.keep == 0 {
+            fs::remove_file(&self.path)?;
+        } else {
+            rename_if_there(&self.path, &self.aside(1))?;
+        }
+        self.reopen()
+    }
+
+    fn aside(&self, number: u32) -> PathBuf {
+        let mut name = OsString::from(&self.path);
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    }
+}
+
+/// Appends one record from another process than the gateway's: a command that works on the database.
+///
+/// # Errors
+/// What the system says.
+pub fn append(path: &Path, at_ms: u64, record: Record) -> io::Result<()> {
+    let (mut file, ..) = open(path)?;
+    // One write of one line to a file that is open for appending does not mix with others.
+    file.write_all(format!("{}\n", line(&Timed { at_ms, record })).as_bytes())
+}
+
+/// Tells whether records can be appended.
+///
+/// # Errors
+/// What the system says.
+pub fn appendable(path: &Path) -> io::Result<()> {
+    open(path).map(drop)
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+fn open(path: &Path) -> io::Result<(File, Identity, u64)> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, identity(&metadata), metadata.len()))
+}
+
+fn identity_of(path: &Path) -> io::Result<Identity> {
+    Ok(identity(&fs::metadata(path)?))
+}
+
+#[cfg(unix)]
+fn identity(metadata: &fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    Identity(metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(_metadata: &fs::Metadata) -> Identity {
+    Identity(0, 0)
+}

@@ -1,0 +1,155 @@
+//! The one task that writes records.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info};
+
+use super::event::{Credential, Event, Text};
+use super::file::LogFile;
+use super::line::line;
+use super::{Losses, Record, Timed, TokenIds};
+use crate::config::AuditLog;
+
+/// Records that are written at once.
+const BATCH: usize = 256;
+
+/// Ids of tokens that are remembered; beyond, they are asked for again.
+const TOKEN_IDS_MAX: usize = 4096;
+
+/// Turns records into lines, in the order in which they were handed in.
+pub struct Writer {
+    waiting: Receiver<Timed>,
+    losses: Arc<Losses>,
+    token_ids: TokenIds,
+    known_ids: HashMap<[u8; 32], Text>,
+    /// `None` writes to the program's log.
+    file: Option<LogFile>,
+    clock_ms: fn() -> u64,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Writer").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(super) fn open(
+        config: &AuditLog,
+        waiting: Receiver<Timed>,
+        losses: Arc<Losses>,
+        token_ids: TokenIds,
+        clock_ms: fn() -> u64,
+    ) -> io::Result<Self> {
+        let file = config.path.as_deref().map(|path| LogFile::open(path, config)).transpose()?;
+        Ok(Self { waiting, losses, token_ids, known_ids: HashMap::new(), file, clock_ms })
+    }
+
+    /// Writes until `stop`, and then what is still waiting. Reopens the file on SIGHUP.
+    pub async fn run(mut self, stop: CancellationToken) {
+        // Where the signal cannot be had, a file that was renamed is noticed all the same.
+        let mut hangup = signal(SignalKind::hangup()).ok().filter(|_| self.file.is_some());
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !is_stopping => {
+                    is_stopping = true;
+                    self.waiting.close();
+                }
+                () = hung_up(&mut hangup) => self.reopen(),
+                count = self.waiting.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.write(&mut batch).await;
+                }
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        match file.reopen() {
+            Ok(()) => info!("the audit log was opened anew"),
+            Err(error) => error!(%error, "the audit log cannot be opened anew; the old file stays in use"),
+        }
+    }
+
+    async fn write(&mut self, batch: &mut Vec<Timed>) {
+        let lost = self.lost();
+        let mut lines = String::new();
+        for mut timed in batch.drain(..).chain(lost) {
+            self.name_token(&mut timed.record).await;
+            let line = line(&timed);
+            if self.file.is_some() {
+                lines.push_str(&line);
+                lines.push('\n');
+            } else if timed.record.event.is_access() {
+                debug!(target: "audit", "{line}");
+            } else {
+                info!(target: "audit", "{line}");
+            }
+        }
+        let Some(mut file) = self.file.take() else { return };
+        let count = u64::try_from(lines.lines().count()).unwrap_or(u64::MAX);
+        // A disk may take its time; the runtime's threads may not.
+        let appended = tokio::task::spawn_blocking(move || {
+            let result = file.append(&lines);
+            (file, result)
+        });
+        match appended.await {
+            Ok((file, result)) => {
+                self.file = Some(file);
+                if let Err(error) = result {
+                    error!(%error, records = count, "the audit log cannot be written");
+                    self.losses.add(&self.losses.unwritten, count);
+                }
+            }
+            Err(error) => error!(%error, "the audit log's writer failed; records go to the log from here on"),
+        }
+    }
+
+    /// Returns the record of what was lost since the last one.
+    fn lost(&self) -> Option<Timed> {
+        let take = |count: &std::sync::atomic::AtomicU64| count.swap(0, Ordering::Relaxed);
+        let losses = &self.losses;
+        let (queue_full, strangers, unwritten) =
+            (take(&losses.queue_full), take(&losses.strangers), take(&losses.unwritten));
+        let event = Event::RecordsLost { queue_full, strangers, unwritten };
+        let any = queue_full > 0 || strangers > 0 || unwritten > 0;
+        any.then(|| Timed { at_ms: (self.clock_ms)(), record: Record::new(event) })
+    }
+
+    /// Puts the id of a token in the place of its hash.
+    async fn name_token(&mut self, record: &mut Record) {
+        let Some(Credential::TokenHash(hash)) = record.credential else { return };
+        let id = match self.known_ids.get(&hash) {
+            Some(id) => Some(id.clone()),
+            None => (self.token_ids)(hash).await.map(|id| Text::new(&id)),
+        };
+        if let Some(id) = &id {
+            if self.known_ids.len() >= TOKEN_IDS_MAX {
+                self.known_ids.clear();
+            }
+            self.known_ids.insert(hash, id.clone());
+        }
+        record.credential = Some(Credential::Token { id });
+    }
+}
+
+/// Waits for a signal that may not be there.
+async fn hung_up(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(hangup) => drop(hangup.recv().await),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,331 @@
+//! Sign-in of programs on other machines (RFC 8628): a program shows a short code, its user confirms it in a browser.
+//!
+//! ```text
+//! program   asks              -> a device code (secret, for polling) and a user code (short, for people)
+//! browser   confirms or denies the user code, signed in as somebody
+//! program   polls with the device code until it is told: yes (once), no, or too late
+//! ```
+//!
+//! No I/O and no clock here. What a yes is worth, a token, is the caller's business.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::auth::secret::{Digest, Opaque};
+use crate::auth::token::NoRandomness;
+use crate::model::UserName;
+
+/// How long a user has to confirm.
+pub const DEVICE_AGE_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// How long a program waits between polls, at first.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// By how much longer it has to wait each time that it did not (RFC 8628, section 3.5).
+const POLL_PENALTY: Duration = Duration::from_secs(5);
+
+/// A little less than asked for is not punished: clocks and networks jitter.
+const POLL_SLACK: Duration = Duration::from_millis(500);
+
+/// Requests that wait for a user at once. Full: new ones are refused, so that a flood does not end those under way.
+pub const DEVICES_MAX: usize = 4096;
+
+/// Requests of one address that wait at once.
+pub const DEVICES_PER_ADDRESS_MAX: usize = 10;
+
+/// Letters of user codes: no vowels, so no words, and none that look alike (RFC 8628, section 6.1). 20 letters, 8 places:
+/// 34 bits.
+const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
+
+/// Length of a user code without its dash.
+const CODE_LETTERS: usize = 8;
+
+/// Longest name of a machine, in characters.
+pub const MACHINE_CHARS_MAX: usize = 64;
+
+/// What a user types or compares: `BCDF-GHJK`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UserCode([u8; CODE_LETTERS]);
+
+/// The text is no user code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a code has eight letters, such as BCDF-GHJK")]
+pub struct BadUserCode;
+
+impl UserCode {
+    /// Draws a code.
+    ///
+    /// # Errors
+    /// [`NoRandomness`].
+    pub fn random() -> Result<Self, NoRandomness> {
+        let mut code = [0; CODE_LETTERS];
+        for place in &mut code {
+            *place = loop {
+                let mut byte = [0];
+                rand::fill(&mut byte).map_err(|_| NoRandomness)?;
+                let [byte] = byte;
+                // 240 is a multiple of 20: without this, some letters would be likelier.
+                if byte < 240
+                    && let Some(letter) = LETTERS.get(usize::from(byte) % LETTERS.len())
+                {
+                    break *letter;
+                }
+            };
+        }
+        Ok(Self(code))
+    }
+}
+
+impl FromStr for UserCode {
+    type Err = BadUserCode;
+
+    /// Reads what a person typed: in any case, with or without dash and spaces.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() > 4 * CODE_LETTERS {
+            return Err(BadUserCode);
+        }
+        let mut letters =
+            text.bytes().filter(|byte| !matches!(byte, b'-' | b' ')).map(|byte| byte.to_ascii_uppercase());
+        let mut code = [0; CODE_LETTERS];
+        for place in &mut code {
+            *place = letters.next().filter(|letter| LETTERS.contains(letter)).ok_or(BadUserCode)?;
+        }
+        if letters.next().is_some() { Err(BadUserCode) } else { Ok(Self(code)) }
+    }
+}
+
+impl fmt::Display for UserCode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, letter) in self.0.iter().enumerate() {
+            if place == CODE_LETTERS / 2 {
+                formatter.write_str("-")?;
+            }
+            write!(formatter, "{}", char::from(*letter))?;
+        }
+        Ok(())
+    }
+}
+
+/// Who asks: what a user is shown before they confirm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// What the machine calls itself; anybody can call theirs anything.
+    pub machine: Machine,
+    /// From where it asked.
+    pub peer: IpAddr,
+}
+
+/// The name that a machine gave itself: printable, and cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine(String);
+
+impl Machine {
+    /// Keeps what is printable ASCII of a text; what remains of nothing is `unnamed machine`.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let is_plain = |character: &char| character.is_ascii_alphanumeric() || "-._ ()@/".contains(*character);
+        let kept: String = text.chars().filter(is_plain).take(MACHINE_CHARS_MAX).collect();
+        let kept = kept.trim();
+        Self(if kept.is_empty() { "unnamed machine".to_owned() } else { kept.to_owned() })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Both codes of a request that was just made. `Debug` hides the device code.
+#[derive(Debug)]
+pub struct Codes {
+    /// For polling.
+    pub device: Opaque,
+    /// For the user.
+    pub user: UserCode,
+}
+
+/// Why no request was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoDevice {
+    /// The system gave no random bytes.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+    /// [`DEVICES_PER_ADDRESS_MAX`] of this address wait.
+    #[error("too many sign-ins of this address wait for their users")]
+    AddressFull,
+    /// [`DEVICES_MAX`] wait.
+    #[error("too many sign-ins wait for their users")]
+    Full,
+}
+
+/// What a poll is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// The user has not decided yet.
+    Pending,
+    /// It came too soon; from now on, this is the interval.
+    SlowDown(Duration),
+    /// The user said no.
+    Denied,
+    /// The code is unknown, used, or too old: which of these is nobody's business.
+    Expired,
+    /// The user said yes. Told once.
+    Approved {
+        /// Who.
+        user: UserName,
+        /// What they were shown.
+        asking: Asking,
+    },
+}
+
+/// All requests that wait, or wait for their answer to be fetched.
+#[derive(Debug, Default)]
+pub struct Devices {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_user_code: HashMap<UserCode, Request>,
+    by_device_code: HashMap<Digest, UserCode>,
+}
+
+#[derive(Debug)]
+struct Request {
+    device: Digest,
+    asking: Asking,
+    asked: Instant,
+    answer: Answer,
+    interval: Duration,
+    polled: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+enum Answer {
+    None,
+    Yes(UserName),
+    No,
+}
+
+impl Devices {
+    /// Makes a request.
+    ///
+    /// # Errors
+    /// [`NoDevice`].
+    pub fn ask(&self, asking: Asking, now: Instant) -> Result<Codes, NoDevice> {
+        let mut state = self.state.lock();
+        state.sweep(now);
+        let theirs = state.by_user_code.values().filter(|request| network(request.asking.peer) == network(asking.peer));
+        if theirs.count() >= DEVICES_PER_ADDRESS_MAX {
+            return Err(NoDevice::AddressFull);
+        }
+        if state.by_user_code.len() >= DEVICES_MAX {
+            return Err(NoDevice::Full);
+        }
+        let device = Opaque::random()?;
+        let user = loop {
+            let user = UserCode::random()?;
+            if !state.by_user_code.contains_key(&user) {
+                break user;
+            }
+        };
+        let (answer, interval) = (Answer::None, POLL_INTERVAL);
+        let request = Request { device: device.digest(), asking, asked: now, answer, interval, polled: None };
+        state.by_device_code.insert(device.digest(), user);
+        state.by_user_code.insert(user, request);
+        Ok(Codes { device, user })
+    }
+
+    /// Returns who asks with a user code, and for how long already; `None` when it is unknown, too old, or decided.
+    #[must_use]
+    pub fn asking(&self, code: UserCode, now: Instant) -> Option<(Asking, Duration)> {
+        let state = self.state.lock();
+        let request = state.by_user_code.get(&code).filter(|request| request.waits(now))?;
+        Some((request.asking.clone(), now.saturating_duration_since(request.asked)))
+    }
+
+    /// Takes a user's decision, once; `None` as with [`Devices::asking`].
+    pub fn decide(&self, code: UserCode, user: &UserName, is_yes: bool, now: Instant) -> Option<Asking> {
+        let mut state = self.state.lock();
+        let request = state.by_user_code.get_mut(&code).filter(|request| request.waits(now))?;
+        request.answer = if is_yes { Answer::Yes(user.clone()) } else { Answer::No };
+        Some(request.asking.clone())
+    }
+
+    /// Answers a poll. A yes or a no is told once and then forgotten.
+    pub fn poll(&self, device: &Digest, now: Instant) -> Polled {
+        let mut state = self.state.lock();
+        let Some(user_code) = state.by_device_code.get(device).copied() else { return Polled::Expired };
+        let Some(request) = state.by_user_code.get_mut(&user_code) else { return Polled::Expired };
+        if request.is_old(now) {
+            state.forget(&user_code);
+            return Polled::Expired;
+        }
+        let since = request.polled.map(|polled| now.saturating_duration_since(polled));
+        request.polled = Some(now);
+        if since.is_some_and(|since| since + POLL_SLACK < request.interval) {
+            request.interval += POLL_PENALTY;
+            return Polled::SlowDown(request.interval);
+        }
+        let (answer, asking) = (request.answer.clone(), request.asking.clone());
+        match answer {
+            Answer::None => Polled::Pending,
+            Answer::No => {
+                state.forget(&user_code);
+                Polled::Denied
+            }
+            Answer::Yes(user) => {
+                state.forget(&user_code);
+                Polled::Approved { user, asking }
+            }
+        }
+    }
+}
+
+impl Request {
+    fn is_old(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) >= DEVICE_AGE_MAX
+    }
+
+    fn waits(&self, now: Instant) -> bool {
+        matches!(self.answer, Answer::None) && !self.is_old(now)
+    }
+}
+
+impl State {
+    fn sweep(&mut self, now: Instant) {
+        self.by_user_code.retain(|_, request| !request.is_old(now));
+        let Self { by_user_code, by_device_code } = self;
+        by_device_code.retain(|_, user| by_user_code.contains_key(user));
+    }
+
+    fn forget(&mut self, code: &UserCode) {
+        if let Some(request) = self.by_user_code.remove(code) {
+            self.by_device_code.remove(&request.device);
+        }
+    }
+}
+
+/// Returns what counts as one address: all of an IPv6 network that one customer gets.
+#[must_use]
+pub fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            std::net::Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! An issuer of tokens as this gateway knows it: what it says about itself, and its keys. The shell around
+//! [`Metadata`] and [`KeySet`]: it asks over the network.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use serde_json::Value;
+
+use crate::auth::jwt::{Algorithm, Claims, Expect, KeySet, Moment, Refused, TokenUse};
+use crate::auth::oidc::metadata::Metadata;
+use crate::model::Endpoint;
+use crate::net::fetch::{Credentials, Fetch};
+
+/// Where an issuer describes itself, after its own address (`OpenID` Connect Discovery 1.0, section 4).
+pub const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
+
+/// One issuer. Nothing is asked before it is needed; an issuer that cannot be reached is asked again later.
+#[derive(Debug)]
+pub struct Issuer {
+    url: Endpoint,
+    metadata: Arc<ArcSwapOption<Metadata>>,
+    keys: KeySet,
+}
+
+impl Issuer {
+    /// Makes one that describes itself at [`DISCOVERY_PATH`].
+    #[must_use]
+    pub fn new(fetch: Fetch, url: Endpoint) -> Self {
+        let metadata = Arc::new(ArcSwapOption::empty());
+        let keys = {
+            let (metadata, url) = (metadata.clone(), url.clone());
+            KeySet::new(move || discover(fetch.clone(), url.clone(), metadata.clone()))
+        };
+        Self { url, metadata, keys }
+    }
+
+    /// Returns its address: what its tokens name as `iss`.
+    #[must_use]
+    pub fn url(&self) -> &Endpoint {
+        &self.url
+    }
+
+    /// Returns what it says about itself, asked for now if that is not known; `None` if it cannot be reached or makes no
+    /// sense, which is in the log.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn metadata(&self, now: Moment) -> Option<Arc<Metadata>> {
+        if let Some(known) = self.metadata.load_full() {
+            return Some(known);
+        }
+        self.keys.refresh(now).await;
+        self.metadata.load_full()
+    }
+
+    /// Checks a token of this issuer.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn verify(
+        &self,
+        token: &str,
+        audience: &str,
+        token_use: TokenUse,
+        now: Moment,
+    ) -> Result<Claims, Refused> {
+        let expect = Expect { issuer: self.url.as_str(), audience, algorithms: Algorithm::DEFAULT, token_use };
+        self.keys.verify(token, &expect, now).await
+    }
+}
+
+/// Asks for the description and then for the keys that it names. The description is kept when both made sense.
+async fn discover(fetch: Fetch, url: Endpoint, metadata: Arc<ArcSwapOption<Metadata>>) -> Result<Value, String> {
+    let at = url.join(DISCOVERY_PATH).map_err(|error| error.to_string())?;
+    let document: Value = get(&fetch, &at).await?;
+    let found = Metadata::parse(&document, &url).map_err(|error| error.to_string())?;
+    let keys = get(&fetch, &found.keys).await?;
+    metadata.store(Some(Arc::new(found)));
+    Ok(keys)
+}
+
+async fn get(fetch: &Fetch, at: &Endpoint) -> Result<Value, String> {
+    let answer = fetch.get(at, Credentials::Nothing).await.map_err(|error| error.to_string())?;
+    answer.json().map_err(|error| error.to_string())
+}

@@ -1,0 +1,62 @@
+//! Why a sign-in fails, and why a provider's message is not followed.
+
+use thiserror::Error;
+
+use super::answer::OtherProvider;
+use super::identity::NotAdmitted;
+use super::logout::BadNotice;
+use crate::auth::jwt::Refused;
+
+/// Why a sign-in failed. For the log; the user sees one of a few pages.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SignInError {
+    /// The provider's description or keys are not known.
+    #[error("the identity provider cannot be reached, or its description cannot be used")]
+    Unavailable,
+    /// Its description lacks what sign-in needs.
+    #[error("the identity provider's description has no `{0}`")]
+    Lacks(&'static str),
+    /// As many codes are being exchanged as may be at once.
+    #[error("too many codes are being exchanged")]
+    Busy,
+    /// The redirect came from somebody else.
+    #[error(transparent)]
+    OtherProvider(#[from] OtherProvider),
+    /// The provider refused, or the user did.
+    #[error("the identity provider answered `{0}`")]
+    Denied(String),
+    /// The code could not be exchanged.
+    #[error("the code was not exchanged: {0}")]
+    Exchange(String),
+    /// The provider refused the code.
+    #[error("the identity provider refused the code with status {status}, `{error}`")]
+    Code {
+        /// Its status.
+        status: u16,
+        /// Its error code, cut to what can be logged.
+        error: String,
+    },
+    /// The provider did not say more about the user.
+    #[error("the provider was asked about the user in vain: {0}")]
+    UserInfo(String),
+    /// The ID token is worth nothing.
+    #[error("the ID token is refused: {0}")]
+    Token(#[from] Refused),
+    /// The ID token answers another sign-in.
+    #[error("the ID token's nonce is of another sign-in")]
+    Nonce,
+    /// Who it is may not come in.
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
+}
+
+/// Why a message about ended sessions is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NoticeRefused {
+    /// The token is worth nothing.
+    #[error(transparent)]
+    Token(#[from] Refused),
+    /// The token is no such message.
+    #[error(transparent)]
+    Notice(#[from] BadNotice),
+}

@@ -1,0 +1,230 @@
+//! What `gateway token` and `gateway workspace` take.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::Output;
+use super::credentials::Remote;
+use crate::config::parse_duration;
+use crate::model::{Audience, Port, UserName, WorkspaceName};
+use crate::store::{Note, TokenId};
+
+/// Which gateway a command works on; the same words for all that can do both.
+macro_rules! which {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n\nWorks on a gateway over its API, as the user who is signed in there: with --gateway, --token-file or \
+             GATEWAY_URL, or once gateway login was run. With --config or GATEWAY_CONFIG, and where nobody signed in, it \
+             works straight on the database of the gateway on this machine, as its operator; a running gateway sees the \
+             change within seconds."
+        )
+    };
+}
+
+const TOKEN_EXAMPLES: &str = which!(
+    "\
+Examples:
+  gateway token create --workspace my-app > agent.token     for the agent of a workspace
+  gateway token create --user alice --expires 90d --note backup
+  gateway token create --workspace my-app --owner alice --config gateway.toml
+  gateway token list --output json
+  gateway token rotate t-12 --overlap 1h > agent.token      the old one stays good for an hour
+  gateway token revoke t-12                                 ends what is open within 5 s"
+);
+
+const WORKSPACE_EXAMPLES: &str = which!(
+    "\
+Examples:
+  gateway workspace list
+  gateway workspace show my-app
+  gateway workspace open my-app 3000                          prints the address, and opens it on a desktop
+  gateway workspace share my-app                              who may reach which port
+  gateway workspace share my-app 3000 --with user:ann --for 8h
+  gateway workspace share my-app 3000 --with group:devs
+  gateway workspace share my-app 8080 --with public
+  gateway workspace share my-app 8080 --with public --revoke  ends what is open within 5 s
+
+The owner reaches every port. An audience is user:NAME, group:NAME, signed-in (everybody who is) or public (no sign-in)."
+);
+
+/// Flags of `gateway token`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct TokenArgs {
+    /// What to do with tokens.
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+/// What to do with tokens.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it, alone, this once.
+    Create(CreateTokenArgs),
+    /// List tokens, without their text: one's own over the API, all of them on the gateway's machine.
+    #[command(after_help = TOKEN_EXAMPLES)]
+    List(ListArgs),
+    /// Make a new token in the place of one, and print it, alone, this once; the old one ends a little later.
+    Rotate(RotateTokenArgs),
+    /// Revoke a token; revoking it again is no error.
+    Revoke(RevokeTokenArgs),
+}
+
+/// Flags of `gateway token create`: whom the token speaks for.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct CreateTokenArgs {
+    /// For the agent of this workspace. On the gateway's machine it is made if there is none.
+    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
+    pub workspace: Option<WorkspaceName>,
+    /// Owner of the workspace, on the gateway's machine [default: its present owner; for a new one, `dev` in dev mode].
+    #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
+    pub owner: Option<UserName>,
+    /// For programs of this user; over the API, oneself.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<UserName>,
+    /// How long it is good, such as `30d` [default: until it is revoked].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub expires: Option<Duration>,
+    /// What it is for; shown in lists.
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<Note>,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway token rotate`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct RotateTokenArgs {
+    /// The id from the list, such as `t-12`.
+    #[arg(value_name = "ID")]
+    pub id: TokenId,
+    /// How long the old one stays good, such as `10m`.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub overlap: Duration,
+    /// How long the new one is good [default: as long as the old one was to be].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub expires: Option<Duration>,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway token revoke`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TOKEN_EXAMPLES)]
+pub struct RevokeTokenArgs {
+    /// The id from the list, such as `t-12`.
+    #[arg(value_name = "ID")]
+    pub id: TokenId,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of commands that list.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway workspace`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct WorkspaceArgs {
+    /// What to do with workspaces.
+    #[command(subcommand)]
+    pub command: WorkspaceCommand,
+}
+
+/// What to do with workspaces.
+#[derive(Clone, Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine.
+    #[command(after_help = WORKSPACE_EXAMPLES)]
+    List(ListArgs),
+    /// Show what is known of a workspace.
+    Show(ShowArgs),
+    /// Print the address of a workspace or a port of it, and open it where there is a desktop.
+    Open(OpenArgs),
+    /// Show who may reach which port, or change it.
+    Share(ShareArgs),
+}
+
+/// Flags of `gateway workspace show`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct ShowArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway workspace open`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct OpenArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// The port [default: the workspace's default port].
+    #[arg(value_name = "PORT")]
+    pub port: Option<Port>,
+    /// Only print the address.
+    #[arg(long)]
+    pub print: bool,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway workspace share`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WORKSPACE_EXAMPLES)]
+pub struct ShareArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// The port to open or close; without it, what is shared now is shown.
+    #[arg(value_name = "PORT", requires = "with")]
+    pub port: Option<Port>,
+    /// To whom: `user:NAME`, `group:NAME`, `signed-in` or `public`.
+    #[arg(long, value_name = "AUDIENCE", requires = "port")]
+    pub with: Option<Audience>,
+    /// For how long, such as `8h` or `7d` [default: until it is revoked].
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "with", conflicts_with = "revoke")]
+    pub lasting: Option<Duration>,
+    /// Take it back; what is open through it ends within 5 s.
+    #[arg(long, requires = "with")]
+    pub revoke: bool,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}

@@ -1,0 +1,232 @@
+//! Speaks with a gateway's API.
+
+use std::fmt;
+use std::path::Path;
+
+use http::header::{ETAG, IF_MATCH};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::auth::token::Token;
+use crate::config::{PublicUrl, Secret};
+use crate::model::{BadEndpoint, Endpoint};
+use crate::net::fetch::{Answer, Credentials, Fetch, FetchError, FetchSetupError, Trust};
+
+/// Where the API is at a gateway.
+const PREFIX: &str = "/api/v1";
+
+/// Longest text of a gateway that is shown, in characters.
+const SHOWN_CHARS_MAX: usize = 400;
+
+/// One gateway, spoken with as one user or as nobody.
+#[derive(Debug)]
+pub(super) struct Client {
+    fetch: Fetch,
+    base: Endpoint,
+    token: Option<Secret>,
+}
+
+/// Why a gateway did not do what it was asked for.
+#[derive(Debug, Error)]
+pub(super) enum ClientError {
+    /// The gateway's URL is not one that a token may be sent to.
+    #[error("a token cannot be sent to {0}: {1}")]
+    Url(PublicUrl, #[source] BadEndpoint),
+    /// The client cannot be made.
+    #[error(transparent)]
+    Setup(#[from] FetchSetupError),
+    /// No answer, or one of another kind.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// It said no.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+}
+
+/// What a gateway said instead (RFC 9457).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    status: u16,
+    /// The code.
+    pub(super) code: String,
+    title: String,
+    detail: String,
+    reason: Option<String>,
+    limit: Option<String>,
+    /// How long to wait between polls, in seconds.
+    pub(super) interval: Option<u64>,
+    errors: Vec<Mistake>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Mistake {
+    pointer: String,
+    detail: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == "sign_in_required" {
+            return formatter.write_str("the gateway does not know this token (any more): run gateway login");
+        }
+        write!(formatter, "the gateway refused: {}", shown(&self.detail))?;
+        let named = self.reason.as_ref().or(self.limit.as_ref()).unwrap_or(&self.code);
+        write!(formatter, " ({}, status {})", shown(named), self.status)?;
+        for Mistake { pointer, detail } in &self.errors {
+            write!(formatter, "\n  {}: {}", shown(pointer), shown(detail))?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts what a server said to what a terminal can show without being steered.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).take(SHOWN_CHARS_MAX).collect()
+}
+
+impl Client {
+    /// Makes a client.
+    ///
+    /// # Errors
+    /// [`ClientError::Url`] for plain text to another machine; [`ClientError::Setup`].
+    pub(super) fn new(gateway: &PublicUrl, token: Option<&Token>, ca_file: Option<&Path>) -> Result<Self, ClientError> {
+        let base = format!("{gateway}{PREFIX}").parse();
+        let base = base.map_err(|error| ClientError::Url(gateway.clone(), error))?;
+        let trust = ca_file.map_or(Trust::System, |path| Trust::SystemAnd(path.to_owned()));
+        let token = token.map(|token| Secret::new(token.reveal().to_owned()));
+        Ok(Self { fetch: Fetch::new(&trust)?, base, token })
+    }
+
+    /// Gets what is at a path below the API.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        Ok(self.send(Method::GET, path, None, None).await?.json()?)
+    }
+
+    /// Gets what is at a path, and its entity tag.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn get_tagged<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Option<String>), ClientError> {
+        let answer = self.send(Method::GET, path, None, None).await?;
+        Ok((answer.json()?, answer.header(&ETAG).map(str::to_owned)))
+    }
+
+    /// Posts a body to a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
+        Ok(self.send(Method::POST, path, None, Some(body)).await?.json()?)
+    }
+
+    /// Replaces what is at a path, if it is still what the tag says.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn put(&self, path: &str, tag: Option<&str>, body: &Value) -> Result<(), ClientError> {
+        self.send(Method::PUT, path, tag, Some(body)).await.map(drop)
+    }
+
+    /// Deletes what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.send(Method::DELETE, path, None, None).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        tag: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Answer, ClientError> {
+        let to = self.base.join(path).map_err(|_| FetchError::Status { server: self.base.origin(), status: 404 })?;
+        let mut headers = HeaderMap::new();
+        if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(tag).ok()) {
+            headers.insert(IF_MATCH, tag);
+        }
+        let credentials = self.token.as_ref().map_or(Credentials::Nothing, Credentials::Bearer);
+        let answer = self.fetch.call(method, &to, headers, body, credentials).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        Err(refused(&answer))
+    }
+}
+
+/// Reads why; what is no problem document of a gateway is told by its status alone.
+fn refused(answer: &Answer) -> ClientError {
+    match answer.json_of_any_status::<Refusal>() {
+        Ok(refusal) if !refusal.code.is_empty() => {
+            ClientError::Refused(Box::new(Refusal { status: answer.status().as_u16(), ..refusal }))
+        }
+        Ok(_) | Err(_) => match answer.json::<Value>() {
+            Err(error) => error.into(),
+            Ok(_) => ClientError::Refused(Box::default()),
+        },
+    }
+}
+
+impl ClientError {
+    /// Returns the code with which the gateway refused.
+    pub(super) fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused(refusal) => Some(&refusal.code),
+            Self::Url(..) | Self::Setup(_) | Self::Fetch(_) => None,
+        }
+    }
+
+    /// Returns whether the gateway said that what was read has changed since.
+    pub(super) fn is_changed_meanwhile(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.status == StatusCode::PRECONDITION_FAILED.as_u16(),
+            Self::Url(..) | Self::Setup(_) | Self::Fetch(_) => false,
+        }
+    }
+
+    /// Returns whether trying again may help.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Fetch(error) => match error {
+                FetchError::Unreachable { .. } | FetchError::TimedOut { .. } => true,
+                FetchError::Status { status, .. } => *status >= 500,
+                FetchError::TooLong { .. } | FetchError::Shape { .. } => false,
+            },
+            Self::Refused(refusal) => refusal.status >= 500,
+            Self::Url(..) | Self::Setup(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_is_told_in_one_place_and_cannot_steer_the_terminal() {
+        let text =
+            r#"{"status":422,"code":"invalid","detail":"\u001b[2JEach","errors":[{"pointer":"/a","detail":"x"}]}"#;
+        let refusal: Refusal = serde_json::from_str(text).unwrap();
+        assert_eq!(refusal.to_string(), "the gateway refused: [2JEach (invalid, status 422)\n  /a: x");
+        let refusal: Refusal = serde_json::from_str(r#"{"code":"sign_in_required"}"#).unwrap();
+        assert!(refusal.to_string().contains("gateway login"));
+    }
+
+    #[test]
+    fn token_is_not_sent_in_plain_text_to_another_machine() {
+        let url = |text: &str| text.parse::<PublicUrl>().unwrap();
+        let refused = Client::new(&url("http://gw.example"), None, None).unwrap_err();
+        assert!(matches!(refused, ClientError::Url(..)), "{refused}");
+        assert!(Client::new(&url("http://127.0.0.1:1"), None, None).is_ok());
+    }
+}

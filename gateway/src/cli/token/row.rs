@@ -1,0 +1,86 @@
+//! Tokens as they are listed, wherever they come from.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::cli::client::shown;
+use crate::cli::{Output, table};
+use crate::model::UnixSeconds;
+use crate::store::{TokenRecord, TokenSubject};
+
+/// A token in a list: as a gateway's API has it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Row {
+    id: String,
+    kind: String,
+    workspace: Option<String>,
+    user: Option<String>,
+    hint: String,
+    state: String,
+    created_at: String,
+    expires_at: Option<String>,
+    revoked_at: Option<String>,
+    note: Option<String>,
+    replaced_by: Option<String>,
+}
+
+impl Row {
+    pub(super) fn of(token: &TokenRecord, now: UnixSeconds) -> Self {
+        let (workspace, user) = match &token.subject {
+            TokenSubject::Agent { workspace, .. } => (Some(workspace.to_string()), None),
+            TokenSubject::User { user } => (None, Some(user.to_string())),
+        };
+        let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
+        Self {
+            id: token.id.to_string(),
+            kind: token.subject.kind().to_string(),
+            workspace,
+            user,
+            hint: token.hint.clone(),
+            state: match (token.is_live(now), token.revoked_at) {
+                (true, _) => "live",
+                (false, Some(_)) => "revoked",
+                (false, None) => "expired",
+            }
+            .to_owned(),
+            created_at: token.created_at.to_string(),
+            expires_at: time(token.expires_at),
+            revoked_at: time(token.revoked_at),
+            note: token.note.as_ref().map(|note| note.as_str().to_owned()),
+            replaced_by: token.replaced_by.map(|id| id.to_string()),
+        }
+    }
+}
+
+/// Lays tokens out.
+pub(super) fn show(rows: &[Row], output: Output) -> String {
+    match output {
+        Output::Json => format!("{:#}", json!(rows)),
+        Output::Text => {
+            let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED", "EXPIRES", "NOTE"];
+            let text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), shown);
+            let rows = rows.iter().map(|row| {
+                let subject = if row.workspace.is_some() { &row.workspace } else { &row.user };
+                [
+                    shown(&row.id),
+                    shown(&row.kind),
+                    text(subject),
+                    shown(&row.hint),
+                    shown(&row.state),
+                    shown(&row.created_at),
+                    text(&row.expires_at),
+                    text(&row.note),
+                ]
+            });
+            table::text(header, rows)
+        }
+    }
+}
+
+/// Shows a token that was just made: alone, so that it can go into a file as it is.
+pub(super) fn show_made(id: &str, token: &str, expires_at: Option<&str>, output: Output) -> String {
+    match output {
+        Output::Text => token.to_owned(),
+        Output::Json => format!("{:#}", json!({"id": id, "token": token, "expires_at": expires_at})),
+    }
+}

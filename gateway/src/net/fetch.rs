@@ -1,0 +1,362 @@
+//! Asks servers that the operator names: an identity provider, the keys of an issuer, a cluster's API.
+//!
+//! Nothing that a user or an agent sends chooses the address, no redirect is followed (a server that may answer must not
+//! be able to send the gateway, and its credentials, elsewhere), and every answer is bounded in time and size. The proxy
+//! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is asked for all but this machine.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use reqwest::{Client, RequestBuilder, redirect};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::config::Secret;
+use crate::model::Endpoint;
+
+/// The longest that one request may take, from connecting to the last byte of the answer.
+pub const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The longest answer, in bytes. Key sets and tokens take a few KiB.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+const IDLE_CONNECTIONS_MAX: usize = 2;
+
+/// Which authorities vouch for the servers that are asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Those of the system.
+    System,
+    /// Those of the system, and those of a PEM file.
+    SystemAnd(PathBuf),
+    /// Those of a PEM file and no other.
+    Only(PathBuf),
+}
+
+/// Why a [`Fetch`] cannot be made.
+#[derive(Debug, Error)]
+pub enum FetchSetupError {
+    /// The file of authorities is not readable PEM.
+    #[error("{path} cannot be read as PEM: {error}")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: rustls::pki_types::pem::Error,
+    },
+    /// The file of authorities has none that can be used.
+    #[error("{path} holds no certificate of an authority")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The client cannot be set up.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Client(String),
+}
+
+/// Why a server did not give what it was asked for. Names the server; repeats nothing of what it sent, nor of what was
+/// sent to it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FetchError {
+    /// No connection, no handshake, or a connection that broke.
+    #[error("{server} cannot be reached: {why}")]
+    Unreachable {
+        /// Scheme, host and port.
+        server: String,
+        /// What the system or TLS says.
+        why: String,
+    },
+    /// It took longer than [`TIME_MAX`].
+    #[error("{server} did not answer within {TIME_MAX:?}")]
+    TimedOut {
+        /// Scheme, host and port.
+        server: String,
+    },
+    /// The answer is longer than [`ANSWER_BYTES_MAX`].
+    #[error("{server} answered with more than {ANSWER_BYTES_MAX} bytes")]
+    TooLong {
+        /// Scheme, host and port.
+        server: String,
+    },
+    /// The answer says that it did not work, or is a redirect.
+    #[error("{server} answered with status {status}")]
+    Status {
+        /// Scheme, host and port.
+        server: String,
+        /// What it said.
+        status: u16,
+    },
+    /// The answer is not JSON of the expected shape.
+    #[error("{server} answered with something else than the JSON that was asked for (line {line}, column {column})")]
+    Shape {
+        /// Scheme, host and port.
+        server: String,
+        /// Where it stopped making sense.
+        line: usize,
+        /// Where it stopped making sense.
+        column: usize,
+    },
+}
+
+/// Asks servers. Clones share the connections.
+#[derive(Clone)]
+pub struct Fetch {
+    /// For this machine.
+    direct: Client,
+    /// For all others, through the proxy of the environment.
+    outside: Client,
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Fetch").finish_non_exhaustive()
+    }
+}
+
+/// Proof of who asks.
+#[derive(Clone, Copy, Default)]
+pub enum Credentials<'a> {
+    /// None.
+    #[default]
+    Nothing,
+    /// A bearer token (RFC 6750, section 2.1).
+    Bearer(&'a Secret),
+    /// A user and a password (RFC 7617), each already encoded as the server wants it.
+    Basic(&'a str, &'a Secret),
+}
+
+/// What a server answered, whatever its status. `Debug` shows no byte of the body.
+pub struct Answer {
+    server: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Answer");
+        shown.field("server", &self.server).field("status", &self.status).field("bytes", &self.body.len());
+        shown.finish()
+    }
+}
+
+impl Answer {
+    /// Returns the status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns a header's first value, if it is text.
+    #[must_use]
+    pub fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns the body.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Reads the body of a success as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError::Status`] for any other status, [`FetchError::Shape`] for another shape.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, FetchError> {
+        if !self.status.is_success() {
+            return Err(FetchError::Status { server: self.server.clone(), status: self.status.as_u16() });
+        }
+        self.json_of_any_status()
+    }
+
+    /// Reads the body as JSON, also that of a failure, which may say why.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError::Shape`].
+    pub fn json_of_any_status<T: DeserializeOwned>(&self) -> Result<T, FetchError> {
+        // The library's own words can repeat a part of the text, which may be a token.
+        serde_json::from_slice(&self.body).map_err(|error| FetchError::Shape {
+            server: self.server.clone(),
+            line: error.line(),
+            column: error.column(),
+        })
+    }
+}
+
+impl Fetch {
+    /// Makes a client.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchSetupError`] names the file that cannot be used.
+    pub fn new(trust: &Trust) -> Result<Self, FetchSetupError> {
+        let tls = tls(trust)?;
+        let client = |is_direct: bool| {
+            let builder = Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .redirect(redirect::Policy::none())
+                .referer(false)
+                .user_agent(concat!("workspace-gateway/", env!("CARGO_PKG_VERSION")))
+                .timeout(TIME_MAX)
+                .connect_timeout(CONNECT_TIME_MAX)
+                .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
+            let builder = if is_direct { builder.no_proxy() } else { builder };
+            builder.build().map_err(|error| FetchSetupError::Client(with_sources(&error)))
+        };
+        Ok(Self { direct: client(true)?, outside: client(false)? })
+    }
+
+    /// Gets a document, which is expected to be JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    pub async fn get(&self, from: &Endpoint, credentials: Credentials<'_>) -> Result<Answer, FetchError> {
+        self.send(from, self.client(from).get(from.url().clone()), credentials).await
+    }
+
+    /// Posts a form (`application/x-www-form-urlencoded`).
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    pub async fn post_form(
+        &self,
+        to: &Endpoint,
+        form: &[(&str, &str)],
+        credentials: Credentials<'_>,
+    ) -> Result<Answer, FetchError> {
+        self.send(to, self.client(to).post(to.url().clone()).form(form), credentials).await
+    }
+
+    /// Posts JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    pub async fn post_json<T: Serialize + Sync>(
+        &self,
+        to: &Endpoint,
+        body: &T,
+        credentials: Credentials<'_>,
+    ) -> Result<Answer, FetchError> {
+        self.send(to, self.client(to).post(to.url().clone()).json(body), credentials).await
+    }
+
+    /// Sends any request, with a JSON body or none.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], except for what only [`Answer::json`] finds.
+    pub async fn call<T: Serialize + Sync>(
+        &self,
+        method: Method,
+        to: &Endpoint,
+        headers: HeaderMap,
+        body: Option<&T>,
+        credentials: Credentials<'_>,
+    ) -> Result<Answer, FetchError> {
+        let request = self.client(to).request(method, to.url().clone()).headers(headers);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        self.send(to, request, credentials).await
+    }
+
+    fn client(&self, to: &Endpoint) -> &Client {
+        if to.is_loopback() { &self.direct } else { &self.outside }
+    }
+
+    async fn send(
+        &self,
+        to: &Endpoint,
+        request: RequestBuilder,
+        credentials: Credentials<'_>,
+    ) -> Result<Answer, FetchError> {
+        let server = to.origin();
+        let request = request.header(ACCEPT, "application/json");
+        let request = match credentials {
+            Credentials::Nothing => request,
+            Credentials::Bearer(token) => request.bearer_auth(token.reveal()),
+            Credentials::Basic(user, password) => request.basic_auth(user, Some(password.reveal())),
+        };
+        let failed = |error: reqwest::Error| failure(&server, error);
+        let mut response = request.send().await.map_err(failed)?;
+        let mut body = BytesMut::new();
+        // What a length in the head claims is not believed: only what came is held.
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len().saturating_add(chunk.len()) > ANSWER_BYTES_MAX {
+                return Err(FetchError::TooLong { server });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        Ok(Answer { server, status, headers, body: body.freeze() })
+    }
+}
+
+fn failure(server: &str, error: reqwest::Error) -> FetchError {
+    let server = server.to_owned();
+    if error.is_timeout() {
+        return FetchError::TimedOut { server };
+    }
+    // The address can hold what only the two parties should know.
+    FetchError::Unreachable { server, why: with_sources(&error.without_url()) }
+}
+
+/// Writes an error with its sources on one line: the library's own text says only that something failed.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
+fn tls(trust: &Trust) -> Result<ClientConfig, FetchSetupError> {
+    let mut roots = RootCertStore::empty();
+    let (system, file) = match trust {
+        Trust::System => (true, None),
+        Trust::SystemAnd(path) => (true, Some(path)),
+        Trust::Only(path) => (false, Some(path)),
+    };
+    if system {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if let Some(path) = file {
+        add_file(&mut roots, path)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), FetchSetupError> {
+    let bad = |error| FetchSetupError::Pem { path: path.to_owned(), error };
+    let certificates: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
+    let (added, _) = roots.add_parsable_certificates(certificates);
+    if added == 0 {
+        return Err(FetchSetupError::Empty { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Who an agent is: from what it shows to one workspace, in one place. What it says in its Hello chooses nothing.
+//!
+//! It may show a token of this gateway, a client certificate, a service-account token of a Kubernetes pod, or a token of a
+//! CI job. Each answers for exactly one workspace; two that are shown together have to name the same one.
+
+mod ci;
+mod job;
+mod keys;
+mod kubernetes;
+mod pod;
+mod presented;
+mod refusal;
+mod review;
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use http::HeaderMap;
+use tokio::time::Instant;
+use tracing::warn;
+
+pub use self::refusal::Refusal;
+
+use self::ci::CiSystem;
+use self::kubernetes::Cluster;
+use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
+use super::registry::{Credential, Lease, Review};
+use crate::auth::jwt::Moment;
+use crate::auth::token::{Token, TokenKind};
+use crate::config::AgentAuth;
+use crate::model::{UnixSeconds, UserName, WorkspaceName};
+use crate::net::certificate::{BadCertificate, Certificate};
+use crate::net::fetch::FetchSetupError;
+use crate::store::{Spent, Store, StoreError, TokenSubject, TokenUse, wall_clock};
+
+/// What a connection's TLS handshake showed of its client; shared by all calls on the connection.
+pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
+
+/// An agent that proved who it is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The workspace that it is the agent of.
+    pub workspace: WorkspaceName,
+    /// What it proved that with, and for how long that counts.
+    pub lease: Lease,
+    /// What has to be done before it gets a session, if its credential is good for one process only.
+    once: Option<Once>,
+}
+
+/// A credential that is good for one process.
+#[derive(Clone, Debug)]
+struct Once {
+    issuer: Arc<str>,
+    use_id: Box<str>,
+    token_hash: [u8; 32],
+    owner: UserName,
+    create: bool,
+    until: UnixSeconds,
+    expires_at: UnixSeconds,
+}
+
+/// Tells who agents are.
+#[derive(Debug)]
+pub struct AgentIdentities {
+    store: Store,
+    uri_prefix: Box<str>,
+    clusters: Vec<Cluster>,
+    ci: Vec<CiSystem>,
+}
+
+impl AgentIdentities {
+    /// Makes it from what the operator decided. Nobody is asked yet: an issuer that cannot be reached is no reason not to
+    /// start.
+    ///
+    /// # Errors
+    /// [`FetchSetupError`] names a file of authorities that cannot be used.
+    pub fn new(store: Store, auth: &AgentAuth) -> Result<Self, FetchSetupError> {
+        Ok(Self {
+            store,
+            uri_prefix: auth.uri_prefix.clone(),
+            clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
+            ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Finds out who an agent is.
+    ///
+    /// # Errors
+    /// [`Refusal`], which repeats nothing that was shown.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refusal> {
+        let now = moment();
+        let bearer = bearer(headers)?;
+        let certificate = match shown.as_deref() {
+            None => None,
+            Some(Ok(certificate)) => Some(certificate),
+            Some(Err(bad)) => return Err(Refusal::UnreadableCertificate(*bad)),
+        };
+        let named = certificate.map(|shown| workspace_of(shown, &self.uri_prefix)).transpose()?.flatten();
+        // Resumed TLS sessions show what was verified when they began.
+        if certificate.is_some_and(|shown| shown.not_after < now.wall) {
+            return Err(Refusal::CertificateExpired);
+        }
+        let Some(bearer) = bearer else {
+            return match (certificate, named) {
+                (Some(certificate), Some(name)) => self.of_certificate(certificate, name, now.wall).await,
+                (Some(_), None) => Err(Refusal::CertificateIdentity("the client certificate names no workspace")),
+                (None, _) => Err(Refusal::Missing),
+            };
+        };
+        let mut identity = match bearer {
+            Bearer::Own(text) => self.of_own_token(text, now.wall).await?,
+            Bearer::Signed(text) => self.of_signed_token(text, now).await?,
+        };
+        if named.is_some_and(|name| name != identity.workspace.as_str()) {
+            return Err(Refusal::Disagree);
+        }
+        if named.is_some() {
+            identity.lease = identity.lease.within(certificate.map(end_of));
+        }
+        Ok(identity)
+    }
+
+    /// Uses a credential up that is good for one process, before its agent gets a session. `instance` tells processes
+    /// apart: a number that each draws for itself and says to nobody else.
+    ///
+    /// # Errors
+    /// [`Refusal::Spent`] when another process used it, or why it could not be used.
+    pub async fn spend(&self, identity: &mut Identity, instance: u64) -> Result<(), Refusal> {
+        let Some(once) = identity.once.take() else { return Ok(()) };
+        let now = wall_clock();
+        let process_hash = sha256(&instance.to_be_bytes());
+        let token = TokenUse {
+            issuer: &once.issuer,
+            use_id: &once.use_id,
+            token_hash: &once.token_hash,
+            process_hash: &process_hash,
+            workspace: &identity.workspace,
+            owner: &once.owner,
+            create: once.create,
+            until: once.until,
+            expires_at: once.expires_at,
+        };
+        let until = match self.store.use_token(&token, now).await {
+            // Of processes that do not draw a number, no two could be told apart.
+            Ok(Spent::Again(_)) if instance == 0 => return Err(Refusal::Spent),
+            Ok(Spent::First) => once.until,
+            Ok(Spent::Again(until)) if until > now => until,
+            Ok(Spent::Again(_)) => return Err(Refusal::Over),
+            Ok(Spent::ByAnother) => return Err(Refusal::Spent),
+            Ok(Spent::NoWorkspace) => return Err(Refusal::NoWorkspace),
+            Err(StoreError::OtherOwner(_)) => return Err(Refusal::OtherOwner),
+            Err(error) => return Err(store_failed(&error)),
+        };
+        identity.lease.expires_at = Some(until);
+        Ok(())
+    }
+
+    /// Asks whether the token of a live session still counts.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`] and [`Refusal::Busy`] say nothing about the token; all others that it is worth nothing.
+    pub async fn review(&self, review: &Review) -> Result<(), Refusal> {
+        let cluster = self.clusters.get(review.cluster).ok_or(Refusal::Issuer)?;
+        cluster.still_vouches(review.token.reveal(), moment()).await
+    }
+
+    async fn of_certificate(
+        &self,
+        certificate: &Certificate,
+        name: &str,
+        now: UnixSeconds,
+    ) -> Result<Identity, Refusal> {
+        let bad = Refusal::CertificateIdentity("the client certificate names something that is no workspace's name");
+        let workspace: WorkspaceName = name.parse().map_err(|_| bad)?;
+        self.exists(&workspace).await?;
+        let credential = Credential::Certificate { fingerprint: certificate.fingerprint.clone() };
+        Ok(Identity { workspace, lease: Lease::renewable(credential, Some(end_of(certificate)), now), once: None })
+    }
+
+    async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<Identity, Refusal> {
+        let token = Token::parse(text).map_err(|_| Refusal::Damaged)?;
+        if token.kind() != TokenKind::Agent {
+            return Err(Refusal::WrongKind);
+        }
+        let record = self.store.token_by_hash(&token.hash()).await.map_err(|error| store_failed(&error))?;
+        let record = record.ok_or(Refusal::Unknown)?;
+        if !record.is_live(now) {
+            return Err(Refusal::Revoked);
+        }
+        match record.subject {
+            TokenSubject::Agent { workspace, .. } => {
+                let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
+                Ok(Identity { workspace, lease, once: None })
+            }
+            TokenSubject::User { .. } => Err(Refusal::WrongKind),
+        }
+    }
+
+    async fn of_signed_token(&self, text: &str, now: Moment) -> Result<Identity, Refusal> {
+        let issuer = claimed_issuer(text)?;
+        if let Some((index, cluster)) = self.clusters.iter().enumerate().find(|(_, one)| one.issues_as(&issuer)) {
+            let (workspace, lease) = cluster.identify(text, index, now).await?;
+            self.exists(&workspace).await?;
+            return Ok(Identity { workspace, lease, once: None });
+        }
+        let system = self.ci.iter().find(|one| one.issues_as(&issuer)).ok_or(Refusal::Issuer)?;
+        system.identify(text, &self.store, now).await
+    }
+
+    /// A credential of somebody else's making creates no workspace, unless a rule says so.
+    async fn exists(&self, workspace: &WorkspaceName) -> Result<(), Refusal> {
+        match self.store.workspace(workspace).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Refusal::NoWorkspace),
+            Err(error) => Err(store_failed(&error)),
+        }
+    }
+}
+
+/// The first second in which a certificate does not count.
+fn end_of(certificate: &Certificate) -> UnixSeconds {
+    UnixSeconds::new(certificate.not_after.get().saturating_add(1))
+}
+
+/// Adds seconds to a time.
+fn after(time: UnixSeconds, seconds: u64) -> UnixSeconds {
+    UnixSeconds::new(time.get().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX)))
+}
+
+fn moment() -> Moment {
+    Moment { wall: wall_clock(), clock: Instant::now() }
+}
+
+fn store_failed(error: &StoreError) -> Refusal {
+    warn!(%error, "the store did not answer");
+    Refusal::Unavailable("the store")
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    hash
+}

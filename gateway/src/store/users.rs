@@ -1,0 +1,161 @@
+//! Statements about users.
+
+use std::sync::Arc;
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+
+use super::sqlite::BEGIN_WRITE;
+use super::{Admission, Store, StoreError, User};
+use crate::auth::principal::Standing;
+use crate::model::{GroupName, UnixSeconds, UserName};
+
+impl Store {
+    /// Admits somebody whom an identity provider vouches for, and keeps their groups. The first time they get the `wanted`
+    /// name, unless it is somebody's already; from then on they keep it, whatever they want.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn admit(
+        &self,
+        (issuer, subject): (&str, &str),
+        wanted: &UserName,
+        groups: &[GroupName],
+        now: UnixSeconds,
+    ) -> Result<Admission, StoreError> {
+        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let known = by_subject(&mut transaction, issuer, subject).await?;
+        let there = match known {
+            Some(user) => Some(user),
+            None => by_name(&mut transaction, wanted).await?,
+        };
+        let is_theirs = |(of, named): &(String, String)| (of.as_str(), named.as_str()) == (issuer, subject);
+        let name = match there {
+            // A row without a subject is one that the operator made; whoever comes first under its name is meant.
+            Some(user) if !user.subject.as_ref().is_none_or(is_theirs) => return Ok(Admission::NameTaken),
+            Some(user) if user.disabled_at.is_some() => return Ok(Admission::Disabled),
+            Some(user) => user.name,
+            None => wanted.clone(),
+        };
+        sqlx::query(
+            "INSERT INTO users (name, issuer, subject, groups, created_at, last_seen) VALUES (?, ?, ?, ?, ?, ?) \
+             ON CONFLICT (name) DO UPDATE SET \
+             issuer = excluded.issuer, subject = excluded.subject, groups = excluded.groups, last_seen = excluded.last_seen",
+        )
+        .bind(name.as_str())
+        .bind(issuer)
+        .bind(subject)
+        .bind(write_groups(groups))
+        .bind(now.get())
+        .bind(now.get())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Admission::As(name))
+    }
+
+    /// Returns what is known of a user; the default for one who never signed in with a provider.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn standing(&self, name: &UserName) -> Result<Standing, StoreError> {
+        let statement = "SELECT groups, last_seen, disabled_at FROM users WHERE name = ?";
+        let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let Some(row) = row else { return Ok(Standing::default()) };
+        Ok(Standing {
+            is_disabled: row.try_get::<Option<i64>, _>("disabled_at")?.is_some(),
+            groups: read_groups(&row)?,
+            signed_in_at: row.try_get::<Option<i64>, _>("last_seen")?.map(UnixSeconds::new),
+        })
+    }
+
+    /// Returns all users that have a row, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn users(&self) -> Result<Vec<User>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM users ORDER BY name").fetch_all(&self.readers).await?;
+        rows.iter().map(read_user).collect()
+    }
+
+    /// Disables a user and tells whether anybody is called so: somebody who signed in, owns a workspace or has a token.
+    /// Doing it again changes nothing: the first time stays.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn disable_user(&self, name: &UserName, now: UnixSeconds) -> Result<bool, StoreError> {
+        let statement = "INSERT INTO users (name, groups, created_at, disabled_at) SELECT ?1, '[]', ?2, ?2 \
+             WHERE EXISTS (SELECT 1 FROM users WHERE name = ?1) OR EXISTS (SELECT 1 FROM tokens WHERE user_name = ?1) \
+             OR EXISTS (SELECT 1 FROM workspaces WHERE owner = ?1) \
+             ON CONFLICT (name) DO UPDATE SET disabled_at = coalesce(disabled_at, excluded.disabled_at)";
+        let done = sqlx::query(statement).bind(name.as_str()).bind(now.get()).execute(&self.writer).await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Lets a user in again and tells whether there is one. What they had open stays closed.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn enable_user(&self, name: &UserName) -> Result<bool, StoreError> {
+        let statement = "UPDATE users SET disabled_at = NULL WHERE name = ?";
+        let done = sqlx::query(statement).bind(name.as_str()).execute(&self.writer).await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Forgets the groups of somebody whom the identity provider has signed out everywhere, until they sign in again.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn forget_groups(&self, issuer: &str, subject: &str) -> Result<(), StoreError> {
+        let statement = "UPDATE users SET groups = '[]' WHERE issuer = ? AND subject = ?";
+        sqlx::query(statement).bind(issuer).bind(subject).execute(&self.writer).await?;
+        Ok(())
+    }
+}
+
+async fn by_subject(
+    connection: &mut SqliteConnection,
+    issuer: &str,
+    subject: &str,
+) -> Result<Option<User>, StoreError> {
+    let statement = "SELECT * FROM users WHERE issuer = ? AND subject = ?";
+    let row = sqlx::query(statement).bind(issuer).bind(subject).fetch_optional(connection).await?;
+    row.as_ref().map(read_user).transpose()
+}
+
+async fn by_name(connection: &mut SqliteConnection, name: &UserName) -> Result<Option<User>, StoreError> {
+    let statement = "SELECT * FROM users WHERE name = ?";
+    let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(connection).await?;
+    row.as_ref().map(read_user).transpose()
+}
+
+fn write_groups(groups: &[GroupName]) -> String {
+    serde_json::Value::from_iter(groups.iter().map(GroupName::as_str)).to_string()
+}
+
+fn read_groups(row: &SqliteRow) -> Result<Arc<[GroupName]>, StoreError> {
+    let corrupt = || StoreError::Corrupt { table: "users", column: "groups" };
+    let texts: Vec<String> = serde_json::from_str(row.try_get("groups")?).map_err(|_| corrupt())?;
+    texts.iter().map(|text| text.parse().map_err(|_| corrupt())).collect()
+}
+
+fn read_user(row: &SqliteRow) -> Result<User, StoreError> {
+    let corrupt = |column| StoreError::Corrupt { table: "users", column };
+    let time = |column| row.try_get::<Option<i64>, _>(column).map(|time| time.map(UnixSeconds::new));
+    let issuer: Option<String> = row.try_get("issuer")?;
+    let subject: Option<String> = row.try_get("subject")?;
+    Ok(User {
+        name: row.try_get::<&str, _>("name")?.parse().map_err(|_| corrupt("name"))?,
+        subject: issuer.zip(subject),
+        groups: read_groups(row)?,
+        created_at: UnixSeconds::new(row.try_get("created_at")?),
+        last_seen: time("last_seen")?,
+        disabled_at: time("disabled_at")?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

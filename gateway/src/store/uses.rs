@@ -1,0 +1,217 @@
+//! Statements about tokens of CI jobs, which are good for one process each.
+
+use sqlx::Row;
+
+use super::sqlite::BEGIN_WRITE;
+use super::workspaces::find_or_create;
+use super::{Store, StoreError, WorkspaceId};
+use crate::model::{UnixSeconds, UserName, WorkspaceName};
+
+/// Rows without a purpose that one use clears away, so that no single one takes long.
+const CLEARED_MAX: u32 = 100;
+
+/// A token of a CI job, as a process comes with it.
+#[derive(Clone, Debug)]
+pub struct TokenUse<'a> {
+    /// The issuer.
+    pub issuer: &'a str,
+    /// What of the token, or of its job, is unique there.
+    pub use_id: &'a str,
+    /// SHA-256 of the token.
+    pub token_hash: &'a [u8; 32],
+    /// SHA-256 of what only this process knows.
+    pub process_hash: &'a [u8; 32],
+    /// The workspace that it stands for.
+    pub workspace: &'a WorkspaceName,
+    /// Whose the workspace has to be.
+    pub owner: &'a UserName,
+    /// Whether it is made if there is none.
+    pub create: bool,
+    /// Until when the process may come back.
+    pub until: UnixSeconds,
+    /// From when on the token is worth nothing to anybody, used or not.
+    pub expires_at: UnixSeconds,
+}
+
+/// Whether a token was still to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spent {
+    /// By nobody before.
+    First,
+    /// By this process, which may come back until then.
+    Again(UnixSeconds),
+    /// By another process.
+    ByAnother,
+    /// There is no such workspace, and it is not to be made.
+    NoWorkspace,
+}
+
+/// A token that was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedToken {
+    /// Its issuer.
+    pub issuer: String,
+    /// What of it is unique there.
+    pub use_id: String,
+    /// The workspace that it stood for.
+    pub workspace: WorkspaceName,
+    /// Whose that is now.
+    pub owner: UserName,
+    /// Until when its process may come back.
+    pub until: UnixSeconds,
+}
+
+impl Store {
+    /// Uses a token up, for one process. All of it is one step: of two processes that come at once, one is the first.
+    ///
+    /// # Errors
+    /// [`StoreError::OtherOwner`] when the workspace is somebody else's, else a failed database; nothing is used then.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn use_token(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, StoreError> {
+        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let found = sqlx::query("SELECT process_hash, until FROM agent_token_uses WHERE issuer = ? AND use_id = ?")
+            .bind(token.issuer)
+            .bind(token.use_id)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let workspace = if token.create && found.is_none() {
+            Some(find_or_create(&mut transaction, token.workspace, token.owner, now).await?)
+        } else {
+            let row = sqlx::query("SELECT id, owner FROM workspaces WHERE name = ?")
+                .bind(token.workspace.as_str())
+                .fetch_optional(&mut *transaction)
+                .await?;
+            row.map(|row| match row.try_get::<&str, _>("owner")? == token.owner.as_str() {
+                true => Ok(WorkspaceId(row.try_get("id")?)),
+                false => Err(StoreError::OtherOwner(token.workspace.clone())),
+            })
+            .transpose()?
+        };
+        let Some(workspace) = workspace else { return Ok(Spent::NoWorkspace) };
+        if let Some(row) = found {
+            if row.try_get::<&[u8], _>("process_hash")? != token.process_hash {
+                return Ok(Spent::ByAnother);
+            }
+            return Ok(Spent::Again(UnixSeconds::new(row.try_get("until")?)));
+        }
+        let clear = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
+             (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= ? LIMIT ?)";
+        sqlx::query(clear).bind(now.get()).bind(CLEARED_MAX).execute(&mut *transaction).await?;
+        sqlx::query(
+            "INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
+             forget_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(token.issuer)
+        .bind(token.use_id)
+        .bind(token.token_hash.as_slice())
+        .bind(token.process_hash.as_slice())
+        .bind(workspace.0)
+        .bind(now.get())
+        .bind(token.until.get())
+        .bind(token.until.max(token.expires_at).get())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Spent::First)
+    }
+
+    /// Returns the use of a token that was good when it was used, if its process may still come back with it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn used_token(&self, token_hash: &[u8; 32], now: UnixSeconds) -> Result<Option<UsedToken>, StoreError> {
+        let statement = "SELECT issuer, use_id, name, owner, until FROM agent_token_uses \
+             JOIN workspaces ON workspaces.id = workspace_id WHERE token_hash = ? AND until > ?";
+        let row =
+            sqlx::query(statement).bind(token_hash.as_slice()).bind(now.get()).fetch_optional(&self.readers).await?;
+        let Some(row) = row else { return Ok(None) };
+        let corrupt = |column| StoreError::Corrupt { table: "workspaces", column };
+        Ok(Some(UsedToken {
+            issuer: row.try_get("issuer")?,
+            use_id: row.try_get("use_id")?,
+            workspace: row.try_get::<&str, _>("name")?.parse().map_err(|_| corrupt("name"))?,
+            owner: row.try_get::<&str, _>("owner")?.parse().map_err(|_| corrupt("owner"))?,
+            until: UnixSeconds::new(row.try_get("until")?),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUER: &str = "https://ci.test";
+
+    fn at(seconds: i64) -> UnixSeconds {
+        UnixSeconds::new(seconds)
+    }
+
+    struct Names(WorkspaceName, UserName);
+
+    impl Names {
+        fn new() -> Self {
+            Self("job".parse().unwrap(), "alice".parse().unwrap())
+        }
+
+        fn by<'a>(&'a self, use_id: &'a str, process_hash: &'a [u8; 32]) -> TokenUse<'a> {
+            let (until, expires_at) = (at(100), at(200));
+            let (workspace, owner) = (&self.0, &self.1);
+            let token_hash = &[7; 32];
+            TokenUse {
+                issuer: ISSUER,
+                use_id,
+                token_hash,
+                process_hash,
+                workspace,
+                owner,
+                create: true,
+                until,
+                expires_at,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn token_is_good_for_the_process_that_used_it_first() {
+        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
+        let (one, other) = ([1; 32], [2; 32]);
+        assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), Spent::First);
+        assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), Spent::Again(at(100)));
+        assert_eq!(store.use_token(&names.by("a", &other), at(2)).await.unwrap(), Spent::ByAnother);
+        assert_eq!(store.use_token(&names.by("b", &other), at(2)).await.unwrap(), Spent::First, "another token");
+        let elsewhere = TokenUse { issuer: "https://other.test", ..names.by("a", &other) };
+        assert_eq!(store.use_token(&elsewhere, at(2)).await.unwrap(), Spent::First, "of another issuer");
+        let workspace = store.workspace(&names.0).await.unwrap().unwrap();
+        assert_eq!(workspace.owner, names.1);
+    }
+
+    #[tokio::test]
+    async fn used_token_is_known_again_until_its_process_may_not_come_back() {
+        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
+        assert_eq!(store.used_token(&[7; 32], at(1)).await.unwrap(), None);
+        store.use_token(&names.by("a", &[1; 32]), at(1)).await.unwrap();
+        let used = store.used_token(&[7; 32], at(99)).await.unwrap().unwrap();
+        assert_eq!((used.issuer.as_str(), used.use_id.as_str(), used.until), (ISSUER, "a", at(100)));
+        assert_eq!((used.workspace, used.owner), (names.0.clone(), names.1.clone()));
+        assert_eq!(store.used_token(&[7; 32], at(100)).await.unwrap(), None);
+        assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(199)).await.unwrap(), Spent::ByAnother, "still spent");
+        // What nobody can use any more makes room.
+        assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
+        assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
+    }
+
+    #[tokio::test]
+    async fn token_makes_no_workspace_that_is_not_to_be_made_and_takes_none_of_others() {
+        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
+        let found_only = TokenUse { create: false, ..names.by("a", &[1; 32]) };
+        assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), Spent::NoWorkspace);
+        store.create_agent_token(&names.0, &"bob".parse().unwrap(), at(1)).await.unwrap();
+        for token in [found_only, names.by("a", &[1; 32])] {
+            let refused = store.use_token(&token, at(2)).await;
+            assert!(matches!(refused, Err(StoreError::OtherOwner(_))), "{refused:?}");
+        }
+        assert_eq!(store.used_token(&[7; 32], at(3)).await.unwrap(), None, "nothing was used");
+    }
+}

@@ -1,0 +1,32 @@
+//! The HTTP API, the sign-in of programs, tokens of agents that end, and the audit log, over real sockets in one process.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::wildcard_enum_match_arm,
+    reason = "a failed expectation is how a test fails"
+)]
+
+#[path = "api/agents.rs"]
+mod agents;
+#[path = "api/audit.rs"]
+mod audit;
+#[path = "api/callers.rs"]
+mod callers;
+#[path = "api/cli.rs"]
+mod cli;
+#[path = "api/device.rs"]
+mod device;
+#[path = "api/schema.rs"]
+mod schema;
+#[path = "api/sessions.rs"]
+mod sessions;
+#[path = "api/shares.rs"]
+mod shares;
+#[path = "api/support.rs"]
+mod support;
+#[path = "api/tokens.rs"]
+mod tokens;

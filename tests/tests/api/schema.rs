@@ -1,0 +1,156 @@
+//! Checks answers against the document that describes them: as much of JSON Schema as that document uses.
+
+use serde_json::Value;
+
+use super::support::{As, SAME_ORIGIN, World};
+
+/// Finds where a value is not what a schema says.
+fn check(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let schema = document.pointer(name.trim_start_matches('#')).expect("it is there");
+        return check(value, schema, document, at);
+    }
+    let mut wrong = Vec::new();
+    if let Some(any) = schema["anyOf"].as_array() {
+        let fits = any.iter().any(|schema| check(value, schema, document, at).is_empty());
+        return if fits { wrong } else { vec![format!("{at}: fits none: {value}")] };
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        wrong.push(format!("{at}: {value} is not one of {allowed:?}"));
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let is = |name: &str| match name {
+        "null" => value.is_null(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the document has the type {other}"),
+    };
+    if !types.is_empty() && !types.iter().any(|name| is(name)) {
+        wrong.push(format!("{at}: {value} is not {types:?}"));
+    }
+    if schema["format"] == "date-time"
+        && let Some(text) = value.as_str()
+        && text.parse::<gateway::model::UnixSeconds>().is_err()
+    {
+        wrong.push(format!("{at}: {text} is no time"));
+    }
+    if let Value::Array(items) = value {
+        for (number, item) in items.iter().enumerate() {
+            wrong.extend(check(item, &schema["items"], document, &format!("{at}/{number}")));
+        }
+    }
+    if let (Value::Object(members), Some(known)) = (value, schema["properties"].as_object()) {
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !members.contains_key(name) {
+                wrong.push(format!("{at}: {name} is missing"));
+            }
+        }
+        for (name, member) in members {
+            match known.get(name) {
+                Some(schema) => wrong.extend(check(member, schema, document, &format!("{at}/{name}"))),
+                None => wrong.push(format!("{at}: {name} is not described")),
+            }
+        }
+    }
+    wrong
+}
+
+struct Checker<'a> {
+    world: &'a World,
+    document: Value,
+}
+
+impl Checker<'_> {
+    /// Calls the API and compares the answer with the document.
+    async fn call(&self, method: &str, template: &str, path: &str, who: &As, body: &str) -> Value {
+        let answer = self.world.call(method, path, who, body).await;
+        let operation = &self.document["paths"][template][method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {template} is described");
+        let described = &operation["responses"][answer.status().to_string()];
+        assert!(described.is_object(), "{method} {path}: {} is described", answer.status());
+        if answer.body.is_empty() {
+            assert!(described["content"].is_null(), "{method} {path}: a body is described");
+            return Value::Null;
+        }
+        let media = answer.header("content-type").unwrap();
+        let schema = &described["content"][media]["schema"];
+        assert!(schema.is_object(), "{method} {path}: {media} is described");
+        let value: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(check(&value, schema, &self.document, ""), [""; 0], "{method} {path}");
+        value
+    }
+}
+
+#[tokio::test]
+async fn answers_are_what_the_document_says() {
+    let world = World::start().await;
+    let _agent = world.gateway.agent("mine").await;
+    world.workspace("theirs", "ann").await;
+    let document = world.json("GET", "/openapi.json", &As::Nobody, "", 200).await;
+    let it = Checker { world: &world, document };
+    let dev = world.dev();
+    let browser = As::Cookie(world.browser().await, SAME_ORIGIN);
+    for who in [&dev, &browser, &As::Nobody] {
+        it.call("GET", "/whoami", "/whoami", who, "").await;
+        it.call("GET", "/workspaces", "/workspaces", who, "").await;
+        it.call("GET", "/workspaces", "/workspaces?limit=0&cursor=x&y", who, "").await;
+        it.call("GET", "/workspaces/{name}", "/workspaces/mine", who, "").await;
+        it.call("GET", "/workspaces/{name}", "/workspaces/theirs", who, "").await;
+        let shares = r#"{"shares":[{"port":80,"audience":"user:ann","expires_at":"2100-01-01T00:00:00+01:00"}]}"#;
+        let path = "/workspaces/mine/shares";
+        for body in [shares, r#"{"shares":[{"port":0,"audience":"all"},1],"more":1}"#, "[", "{}"] {
+            it.call("PUT", "/workspaces/{name}/shares", path, who, body).await;
+        }
+        it.call("GET", "/workspaces/{name}/shares", path, who, "").await;
+        for body in [
+            r#"{"kind":"user","expires_in":60,"note":"n"}"#,
+            r#"{"kind":"agent","workspace":"mine"}"#,
+            r#"{"kind":"agent","workspace":"theirs"}"#,
+            r#"{"kind":"agent"}"#,
+        ] {
+            it.call("POST", "/tokens", "/tokens", who, body).await;
+        }
+        it.call("GET", "/tokens", "/tokens", who, "").await;
+        it.call("GET", "/sessions", "/sessions", who, "").await;
+    }
+    let made = it.call("POST", "/tokens", "/tokens", &dev, r#"{"kind":"user"}"#).await;
+    let id = made["id"].as_str().unwrap();
+    for _ in 0..2 {
+        it.call("POST", "/tokens/{id}/rotate", &format!("/tokens/{id}/rotate"), &dev, r#"{"overlap":0}"#).await;
+        it.call("DELETE", "/tokens/{id}", &format!("/tokens/{id}"), &dev, "").await;
+        it.call("DELETE", "/tokens/{id}", "/tokens/t-999", &dev, "").await;
+    }
+    let codes = it.call("POST", "/device", "/device", &As::Nobody, r#"{"machine":"laptop"}"#).await;
+    let poll = format!(r#"{{"device_code":{}}}"#, codes["device_code"]);
+    for _ in 0..2 {
+        it.call("POST", "/device/token", "/device/token", &As::Nobody, &poll).await;
+    }
+    let sessions = it.call("GET", "/sessions", "/sessions", &browser, "").await;
+    let session = format!("/sessions/{}", sessions["sessions"][0]["id"].as_str().unwrap());
+    it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
+    it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
+    it.call("DELETE", "/sessions", "/sessions", &dev, "").await;
+}
+
+#[test]
+fn checker_finds_what_is_wrong() {
+    let document = serde_json::json!({"s": {
+        "type": "object", "required": ["a"], "additionalProperties": false,
+        "properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": ["x"]}, "c": {"type": "array", "items": {"type": "string"}}},
+    }});
+    let schema = serde_json::json!({"$ref": "#/s"});
+    let wrong = |value: Value| check(&value, &schema, &document, "").len();
+    assert_eq!(wrong(serde_json::json!({"a": 1, "b": "x", "c": ["y"]})), 0);
+    assert_eq!(wrong(serde_json::json!({"a": null})), 0);
+    assert_eq!(wrong(serde_json::json!({"b": "y", "c": [1], "d": 1})), 4);
+    assert_eq!(wrong(serde_json::json!([])), 1);
+}
