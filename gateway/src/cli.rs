@@ -6,11 +6,14 @@ mod config;
 mod console;
 pub mod credentials;
 pub mod files;
+mod forward;
 mod local;
 mod login;
 mod place;
+mod ssh;
 mod table;
 mod token;
+mod tunnel;
 mod user;
 mod workspace;
 
@@ -30,7 +33,9 @@ pub use args::{
 };
 pub use config::run_config;
 pub use console::Console;
+pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
+pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
 pub use token::run_token;
 pub use user::run_user;
 pub use workspace::run_workspace;
@@ -76,6 +81,8 @@ Examples:
   gateway token create --workspace my-app       a token for the agent of a workspace
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets somebody in no more
+  gateway forward my-app 5432                   its port 5432 on this machine
+  gateway ssh my-app                            a shell in it
 
 Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
 The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -142,6 +149,12 @@ pub enum Command {
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// Bring ports of a workspace to this machine.
+    Forward(ForwardArgs),
+    /// Log in to a workspace with SSH.
+    Ssh(SshArgs),
+    /// Let plain ssh, scp, rsync and editors find workspaces.
+    SshConfig(SshConfigArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -270,7 +283,10 @@ impl Command {
             | Self::Logout(_)
             | Self::Token(_)
             | Self::Workspace(_)
-            | Self::User(_) => (None, None, None),
+            | Self::User(_)
+            | Self::Forward(_)
+            | Self::Ssh(_)
+            | Self::SshConfig(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

@@ -12,6 +12,7 @@
 //!    5. cookies, headers, forwarded, rewrite   the head as the app gets it: ours taken out, hop-by-hop taken out,
 //!                  clean forwarding fields put in, Host as the port's setting says
 //!    6. websocket  an upgrade, or an extended CONNECT turned into one
+//!       raw TCP, for programs with a token, leaves here: tcp
 //!       the channel, the app, its answer       (the shells)         no  -> port_closed, open_timeout, session_lost, ...
 //!    7. headers, cookies, rewrite              the head as the user gets it
 //!  respond         every failure above becomes one page or one problem document
@@ -43,6 +44,8 @@ pub mod respond;
 pub mod rewrite;
 /// WebSocket upgrades over HTTP/1.1 and HTTP/2, other upgrades, and the origin check they share with unsafe methods.
 pub mod websocket;
+/// The zone, for programs that know the public address only.
+pub mod zone;
 
 // The shells: what has tasks, sockets and clocks.
 
@@ -55,6 +58,7 @@ pub(crate) mod living;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;
+mod tcp;
 mod upgrade;
 /// Connections to apps over channels.
 pub mod upstream;

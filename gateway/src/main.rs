@@ -8,7 +8,8 @@ use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
 use gateway::cli::{
-    Cli, Command, Console, Exit, run_config, run_login, run_logout, run_token, run_user, run_whoami, run_workspace,
+    Cli, Command, Console, Exit, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config, run_token,
+    run_user, run_whoami, run_workspace,
 };
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
@@ -29,7 +30,12 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()).into(),
     };
-    runtime.block_on(run(&cli, &env)).into()
+    let exit = runtime.block_on(run(&cli, &env));
+    if matches!(cli.command, Command::Forward(_)) {
+        // Whoever reads standard input cannot be called back.
+        runtime.shutdown_background();
+    }
+    exit.into()
 }
 
 async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
@@ -42,6 +48,9 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
+        Command::Forward(args) => run_forward(args, env, &mut console).await,
+        Command::Ssh(args) => run_ssh(args, env, &mut console),
+        Command::SshConfig(args) => run_ssh_config(args, env, &mut console),
         Command::Serve(_) => match load(cli, env) {
             Ok(config) => finish(serve(config).await),
             Err(exit) => exit,

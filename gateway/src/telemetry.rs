@@ -19,12 +19,50 @@ struct Code {
     code: &'static str,
 }
 
+/// Label of [`Metrics::tcp_ended`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct End {
+    end: &'static str,
+}
+
+/// How a raw TCP stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpEnd {
+    /// Both directions finished.
+    Finished,
+    /// The app's connection was reset.
+    App,
+    /// The user's connection broke, or the user's program reset it.
+    User,
+    /// The session or its channel is gone.
+    Lost,
+    /// This replica is shutting down.
+    Draining,
+    /// Access ended.
+    Access,
+}
+
+impl TcpEnd {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::App => "app",
+            Self::User => "user",
+            Self::Lost => "lost",
+            Self::Draining => "draining",
+            Self::Access => "access",
+        }
+    }
+}
+
 /// Counters of the edge. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     answered: [Counter; 5],
     failed: Family<Code, Counter>,
     audit_lost: Counter,
+    tcp_opened: Counter,
+    tcp_ended: Family<End, Counter>,
 }
 
 /// Names of the classes of a status code, in order.
@@ -49,12 +87,28 @@ impl Metrics {
         self.audit_lost.clone()
     }
 
+    /// Counts a raw TCP stream that was opened.
+    pub(crate) fn tcp_opened(&self) {
+        self.tcp_opened.inc();
+    }
+
+    /// Counts a raw TCP stream that is over.
+    pub(crate) fn tcp_ended(&self, end: TcpEnd) {
+        self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
             let labelled = registry.sub_registry_with_label(("class".into(), class.into()));
             labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
         }
+        registry.register("gateway_tcp_opened", "Raw TCP streams that were opened", self.tcp_opened.clone());
+        registry.register(
+            "gateway_tcp_ended",
+            "Raw TCP streams that are over, by how they ended",
+            self.tcp_ended.clone(),
+        );
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }

@@ -49,7 +49,7 @@ reasons! {
     PortClosed = PortClosed, "nothing listens on the port";
     /// The agent does not expose the port.
     PortNotAllowed = PortNotAllowed, "the agent does not expose the port";
-    /// The app's connection broke.
+    /// The connection behind the other side broke: the app's, or that of a user of raw TCP.
     AppReset = AppReset, "the app's connection broke";
     /// A named wait ran out.
     TimedOut = TimedOut, "a wait ran out";

@@ -10,7 +10,6 @@ mod decide;
 mod lane;
 mod link;
 mod network;
-mod proxy;
 mod transport;
 
 use std::fmt;
@@ -30,11 +29,13 @@ use tunnel_proto::mux::{ReplicaBudget, SessionError};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
-pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, Stream, TlsError};
+pub use tunnel_link::connect::Stream;
+pub use tunnel_link::proxy::{BadProxy, Proxy};
+
+pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
-pub use self::proxy::{BadProxy, Proxy};
 pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;

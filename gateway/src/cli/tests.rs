@@ -91,7 +91,9 @@ impl Site {
             Command::Whoami(args) => run_whoami(args, &env, console).await,
             Command::Logout(args) => run_logout(args, &env, console).await,
             Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
-            Command::Demo(_) | Command::Serve(_) => panic!("not run here"),
+            Command::Demo(_) | Command::Serve(_) | Command::Forward(_) | Command::Ssh(_) | Command::SshConfig(_) => {
+                panic!("not run here")
+            }
         }
     }
 }
@@ -118,16 +120,19 @@ fn help_has_usage_and_examples() {
     Usage: gateway [OPTIONS] <COMMAND>
 
     Commands:
-      demo       Run gateway, agent and a sample app in one process, with nothing to install
-      serve      Run a gateway
-      config     Check or show the configuration
-      login      Sign in to a gateway, for the commands that speak with it
-      whoami     Tell who is signed in, and where
-      logout     Revoke what the sign-in gave, and forget it
-      token      Make, list, rotate or revoke tokens of agents and users
-      workspace  List workspaces, open them, and share their ports
-      user       List users, and decide who may not come in
-      help       Print this message or the help of the given subcommand(s)
+      demo        Run gateway, agent and a sample app in one process, with nothing to install
+      serve       Run a gateway
+      config      Check or show the configuration
+      login       Sign in to a gateway, for the commands that speak with it
+      whoami      Tell who is signed in, and where
+      logout      Revoke what the sign-in gave, and forget it
+      token       Make, list, rotate or revoke tokens of agents and users
+      workspace   List workspaces, open them, and share their ports
+      user        List users, and decide who may not come in
+      forward     Bring ports of a workspace to this machine
+      ssh         Log in to a workspace with SSH
+      ssh-config  Let plain ssh, scp, rsync and editors find workspaces
+      help        Print this message or the help of the given subcommand(s)
 
     Options:
           --config <FILE>
@@ -149,6 +154,8 @@ fn help_has_usage_and_examples() {
       gateway token create --workspace my-app       a token for the agent of a workspace
       gateway workspace share my-app 3000 --with signed-in
       gateway user disable ann                      lets somebody in no more
+      gateway forward my-app 5432                   its port 5432 on this machine
+      gateway ssh my-app                            a shell in it
 
     Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
     The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
@@ -159,7 +166,8 @@ fn help_has_usage_and_examples() {
 
 #[test]
 fn every_command_has_examples() {
-    for words in [["gateway", "demo"], ["gateway", "serve"], ["gateway", "config"], ["gateway", "token"]] {
+    for command in ["demo", "serve", "config", "token", "forward", "ssh", "ssh-config"] {
+        let words = ["gateway", command];
         let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
         assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");
     }

@@ -339,7 +339,7 @@ fn failure_of_http1(error: &http1::Error) -> Failure {
     }
 }
 
-fn failure_of_channel(error: ChannelError) -> Failure {
+pub(super) fn failure_of_channel(error: ChannelError) -> Failure {
     match error {
         ChannelError::Reset(reason) => failure_of_reason(reason),
         ChannelError::Open(OpenError::ChannelsExhausted) => {
@@ -351,7 +351,7 @@ fn failure_of_channel(error: ChannelError) -> Failure {
     }
 }
 
-fn failure_of_reason(reason: Reason) -> Failure {
+pub(super) fn failure_of_reason(reason: Reason) -> Failure {
     match reason {
         Reason::PortClosed => Failure::PortClosed,
         Reason::PortNotAllowed => Failure::PortNotAllowed,

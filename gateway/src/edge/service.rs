@@ -28,6 +28,7 @@ use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, serv
 use super::living::{LastWatch, Living, UnderWay};
 use super::preflight;
 use super::respond::{self, Failure, Wants};
+use super::tcp;
 use super::websocket::{BadUpgrade, upgrade_asked};
 use crate::api::Api;
 use crate::audit::Audit;
@@ -179,18 +180,22 @@ impl Edge {
             return self.public(Request::from_parts(parts, body), origin).await;
         };
         let now = Instant::now();
-        if path::is_reserved(parts.uri.path()) {
+        let is_tcp = tcp::is_asked(&parts);
+        if !is_tcp && path::is_reserved(parts.uri.path()) {
             let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
             let answer = answer.ok_or(Failure::NoSuchHost)?;
             self.note_sign_in(&answer, origin);
             return Ok(answer.map(ResponseBody::from));
         }
-        if let Some(answer) = self.preflight(&parts, &address) {
+        if !is_tcp && let Some(answer) = self.preflight(&parts, &address) {
             return Ok(answer);
         }
         let session = self.registry.current(&address.name);
         let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
         let offered = Offered::read(&parts.headers, self.site.cookies());
+        if is_tcp {
+            tcp::require_token(&offered)?;
+        }
         let grant = self.authorise(&parts, &offered, &address, wanted, now).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
@@ -207,7 +212,7 @@ impl Edge {
         let ended = watch.clone();
         tokio::select! {
             biased;
-            answer = self.to_app(request, Asked { grant, session, port, address, watch }) => answer.map_err(Refusal::from),
+            answer = self.to_app(request, Asked { grant, session, port, address, watch, is_tcp }) => answer.map_err(Refusal::from),
             () = ended.wait() => Err(ended.why().into()),
         }
     }
@@ -330,7 +335,7 @@ impl Edge {
     }
 
     async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, address, watch } = asked;
+        let Asked { grant, session, port, address, watch, is_tcp } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -340,10 +345,13 @@ impl Edge {
         }
         let slot = session.requests.clone().try_acquire_owned();
         let slot = slot.map_err(|_| Failure::Overloaded { limit: "limits.requests_per_workspace" })?;
+        let route = Route { grant, session, address, watch, slot };
+        if is_tcp {
+            return self.forwarder.tcp(request, route, &self.drain, &self.metrics).await;
+        }
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
-        let route = Route { grant, session, address, watch, slot };
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
             Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
@@ -363,4 +371,6 @@ struct Asked {
     port: Port,
     address: Arc<Address>,
     watch: UnderWay,
+    /// Raw TCP, and not HTTP.
+    is_tcp: bool,
 }

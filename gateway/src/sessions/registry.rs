@@ -13,7 +13,7 @@ use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
 use tunnel_proto::id::{Generation, SessionId};
-use tunnel_proto::mux::Stats;
+use tunnel_proto::mux::{OpenError, Stats};
 use tunnel_proto::reason::Reason;
 
 use super::lanes::Lanes;
@@ -113,6 +113,14 @@ impl LiveSession {
     #[must_use]
     pub fn channel(&self, port: Port) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
         self.lanes.pick(&self.tunnel).channel(port.get())
+    }
+
+    /// Opens a channel to a port at once, for apps that speak first, on the lane whose turn it is. See [`Session::open`].
+    ///
+    /// # Errors
+    /// [`OpenError`] when a bound is reached or the session is over.
+    pub fn open(&self, port: Port) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
+        self.lanes.pick(&self.tunnel).open(port.get())
     }
 
     /// Returns the counters of all its lanes together; the round trip is the first one's.

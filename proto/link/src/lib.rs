@@ -6,13 +6,18 @@
 //! * [`grpc`]: the tunnel's RPC on hyper's HTTP/2, both ends
 //! * [`websocket`]: the same inside a WebSocket, for networks that HTTP/2 cannot pass
 //! * [`switch`]: from a request over HTTP/1.1 to a bare stream
+//! * [`raw`]: one TCP connection of a user inside a WebSocket
+//! * [`connect`], [`proxy`]: to a gateway's socket, also through a proxy
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
 
 pub mod backoff;
 pub mod channel_io;
+pub mod connect;
 pub mod drain;
 pub mod grpc;
 pub mod pace;
+pub mod proxy;
+pub mod raw;
 pub mod session;
 #[cfg(test)]
 mod shuttle;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tracing::debug;
+use tunnel_link::channel_io::ChannelError;
 use tunnel_link::session::{Incoming, Link, LinkEnd, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::hello::{Resume, Welcome};
@@ -125,9 +126,35 @@ async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
             debug!(port, %reason, "channel refused");
             incoming.refuse(reason);
         }
-        Ok(socket) => match splice(incoming.accept(), socket).await {
+        Ok(mut socket) => match splice(incoming.accept(), &mut socket).await {
             Ok(copied) => debug!(port, inward = copied.inward, outward = copied.outward, "channel ended"),
-            Err(error) => debug!(port, %error, "channel broke"),
+            Err(error) => {
+                debug!(port, %error, "channel broke");
+                if ChannelError::find(&error).is_some_and(is_break) {
+                    N::reset(socket);
+                }
+            }
         },
+    }
+}
+
+/// Returns whether an app has to see a channel's end as a broken connection: the other one broke, or was cut. Users who go
+/// away, and processes that do, close connections as always.
+fn is_break(error: ChannelError) -> bool {
+    match error {
+        ChannelError::Reset(Reason::AppReset | Reason::Revoked | Reason::SessionLost) => true,
+        ChannelError::Reset(
+            Reason::Unknown
+            | Reason::Cancelled
+            | Reason::PortClosed
+            | Reason::PortNotAllowed
+            | Reason::TimedOut
+            | Reason::Overloaded
+            | Reason::Protocol
+            | Reason::Displaced
+            | Reason::Shutdown,
+        )
+        | ChannelError::Open(_)
+        | ChannelError::Finished => false,
     }
 }

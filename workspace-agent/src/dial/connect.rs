@@ -4,29 +4,22 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::uri::{Authority, Scheme, Uri};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
 use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::proxy::{self, BadProxy, Proxy};
 use tunnel_link::socket;
 
 use super::DialFailure;
 use super::credential::ClientFiles;
 use super::decide::with_sources;
-use super::proxy::{self, BadProxy, Proxy};
-
-/// How long resolving and connecting may take together.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the TLS handshake may take.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A gateway's listener for agents.
 #[derive(Clone)]
@@ -213,12 +206,13 @@ impl Gateway {
     /// Cancel safety: safe; a half-made connection is closed.
     pub(super) async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
         let Some((proxy, config)) = &self.proxy else {
-            let connecting = tokio::time::timeout(CONNECT_TIMEOUT, tcp(&self.host, self.port));
-            let connected = connecting.await.map_err(|_elapsed| DialFailure::ConnectTimedOut)?;
-            let stream = connected.map_err(DialFailure::Connect)?;
+            let stream = tcp(&self.host, self.port, socket::tune_link).await.map_err(|error| {
+                let is_late = error.kind() == io::ErrorKind::TimedOut;
+                if is_late { DialFailure::ConnectTimedOut } else { DialFailure::Connect(error) }
+            })?;
             return self.secured(stream, offer).await;
         };
-        let connected = proxy.connect(&self.host, self.port, config.as_ref()).await;
+        let connected = proxy.connect(&self.host, self.port, config.as_ref(), socket::tune_link).await;
         let stream =
             connected.map_err(|error| DialFailure::Proxy { proxy: proxy.to_string(), cause: with_sources(&error) })?;
         self.secured(stream, offer).await
@@ -233,13 +227,6 @@ impl Gateway {
         }
         secure(stream, config, name, offer).await
     }
-}
-
-/// Resolves and connects, with the options of a link.
-pub(super) async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
-    socket::tune_link(&stream)?;
-    Ok(stream)
 }
 
 async fn secure<S: Stream + Queue + 'static>(
@@ -294,11 +281,6 @@ impl Queue for TcpStream {
 impl Queue for Box<dyn Stream> {
     fn limit(&self, _bytes: usize) {}
 }
-
-/// A connected stream, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();

@@ -36,6 +36,11 @@ pub trait Network: Send + Sync + 'static {
     /// # Errors
     /// The reason that the other side is told.
     fn port(&self, port: u16) -> impl Future<Output = Result<Self::Socket, Reason>> + Send;
+
+    /// Breaks a connection to a local port, so that its app does not take it for one that ended.
+    fn reset(socket: Self::Socket) {
+        drop(socket);
+    }
 }
 
 /// The machine that this process runs on.
@@ -64,5 +69,10 @@ impl Network for Machine {
 
     async fn port(&self, port: u16) -> Result<TcpStream, Reason> {
         ports::connect(&self.ports, port).await
+    }
+
+    fn reset(socket: TcpStream) {
+        // A socket that is gone needs no reset.
+        socket.set_zero_linger().ok();
     }
 }

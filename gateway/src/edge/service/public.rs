@@ -19,6 +19,7 @@ use crate::edge::body::ResponseBody;
 use crate::edge::host::{BadHost, authority_of};
 use crate::edge::living::Asker;
 use crate::edge::respond::Failure;
+use crate::edge::zone;
 use crate::ui::{self, Pages};
 
 /// Who asks for a port, for the audit log.
@@ -58,6 +59,9 @@ impl Edge {
         }
         let (parts, body) = request.into_parts();
         let now = Instant::now();
+        if let Some(answer) = zone::answer(&parts, self.rules.zone()) {
+            return Ok(answer?.map(ResponseBody::from));
+        }
         if let Some(response) = self.sign_in_page(&parts, body, origin).await {
             self.note_sign_in(&response, origin);
             return Ok(response.map(ResponseBody::from));

@@ -20,19 +20,18 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_socks::TargetAddr;
 use tokio_socks::tcp::Socks5Stream;
-use tunnel_link::switch::{Answer, ask};
 
-pub(super) use self::choose::choose;
-pub use self::choose::{BadProxy, Proxy};
+pub use self::choose::{BadProxy, Proxy, choose};
 use self::choose::{Kind, Names};
-use super::connect::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, Stream, tcp};
+use crate::connect::{HANDSHAKE_TIMEOUT, Stream, Tune, tcp};
+use crate::switch::{Answer, ask};
 
 /// How long a proxy may take to reach the gateway.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why a proxy did not lead to the gateway. The texts say which step failed, and what can be done.
 #[derive(Debug, Error)]
-pub(super) enum ProxyError {
+pub enum ProxyError {
     /// The proxy itself is not reached.
     #[error("cannot be reached")]
     Connect(#[source] io::Error),
@@ -96,21 +95,28 @@ pub(super) enum ProxyError {
 
 impl Proxy {
     /// Returns whether the proxy is spoken to over TLS.
-    pub(super) fn needs_tls(&self) -> bool {
+    #[must_use]
+    pub fn needs_tls(&self) -> bool {
         matches!(self.kind, Kind::Http { tls: true, .. })
     }
 
-    /// Connects to a gateway through it.
+    /// Connects to a gateway through it; `tune` sets the options of the socket towards the proxy.
+    ///
+    /// # Errors
+    /// [`ProxyError`] says which step failed, and what can be done.
     ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub(super) async fn connect(
+    pub async fn connect(
         &self,
         host: &str,
         port: u16,
         tls: Option<&Arc<ClientConfig>>,
+        tune: Tune,
     ) -> Result<Box<dyn Stream>, ProxyError> {
-        let stream = timeout(CONNECT_TIMEOUT, tcp(&self.host, self.port));
-        let stream = stream.await.map_err(|_elapsed| ProxyError::TimedOut)?.map_err(ProxyError::Connect)?;
+        let stream = tcp(&self.host, self.port, tune).await.map_err(|error| {
+            let is_late = error.kind() == io::ErrorKind::TimedOut;
+            if is_late { ProxyError::TimedOut } else { ProxyError::Connect(error) }
+        })?;
         let stream: Box<dyn Stream> = match tls.filter(|_| self.needs_tls()) {
             None => Box::new(stream),
             Some(config) => Box::new(self.secure(stream, config).await?),
@@ -237,7 +243,7 @@ fn connect_request(target: &str, authorization: Option<&HeaderValue>) -> Result<
     *request.uri_mut() = Uri::from(authority);
     let headers = request.headers_mut();
     headers.insert(HOST, HeaderValue::try_from(target)?);
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("workspace-gateway/", env!("CARGO_PKG_VERSION"))));
     if let Some(authorization) = authorization {
         headers.insert(PROXY_AUTHORIZATION, authorization.clone());
     }

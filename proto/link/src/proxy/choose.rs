@@ -58,10 +58,7 @@ pub enum BadProxy {
 ///
 /// # Errors
 /// [`BadProxy`] names the variable. A proxy that cannot be used is never left out silently.
-pub(crate) fn choose(
-    gateway: &Uri,
-    environment: impl Fn(&'static str) -> Option<String>,
-) -> Result<Option<Proxy>, BadProxy> {
+pub fn choose(gateway: &Uri, environment: impl Fn(&'static str) -> Option<String>) -> Result<Option<Proxy>, BadProxy> {
     let find = |names: &[&'static str]| {
         names.iter().find_map(|name| {
             environment(name).map(|value| (*name, value.trim().to_owned())).filter(|(_, value)| !value.is_empty())

@@ -54,7 +54,7 @@ async fn through(url: &str, target: (&str, u16), steps: &'static [Step]) -> Resu
         let (mut reader, mut writer) = stream.split();
         tokio::io::copy(&mut reader, &mut writer).await.ok();
     });
-    let connected = proxy.connect(target.0, target.1, None).await;
+    let connected = proxy.connect(target.0, target.1, None, crate::socket::tune).await;
     server.detach_all();
     connected
 }
@@ -76,7 +76,8 @@ async fn check_fails(url: &str, steps: &'static [Step], text: &str) {
 }
 
 fn with_all(error: &ProxyError) -> String {
-    crate::dial::decide::with_sources(error)
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 const GATEWAY: (&str, u16) = ("gateway.example.com", 443);
@@ -176,7 +177,9 @@ async fn proxy_that_is_not_there_is_named() {
     let gateway = "https://gateway.example.com".parse().expect("a URL");
     let proxy = choose(&gateway, |name| (name == "ALL_PROXY").then(|| "http://127.0.0.1:1".to_owned()));
     let proxy = proxy.expect("usable").expect("a proxy");
-    let Err(error) = proxy.connect("gateway.example.com", 443, None).await else { panic!("nothing listens") };
+    let Err(error) = proxy.connect("gateway.example.com", 443, None, crate::socket::tune).await else {
+        panic!("nothing listens")
+    };
     assert!(matches!(error, ProxyError::Connect(_)), "{error}");
 }
 

@@ -1,0 +1,35 @@
+//! From a host and a port to a connected socket: what everybody who dials a gateway has in common.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// How long resolving and connecting may take together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the TLS handshake may take.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sets the options of a socket that has just connected: [`socket::tune`](crate::socket::tune), or
+/// [`socket::tune_link`](crate::socket::tune_link) for an agent's link.
+pub type Tune = fn(&TcpStream) -> io::Result<()>;
+
+/// A connected stream, with or without TLS.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Resolves and connects, trying every address of a name.
+///
+/// # Errors
+/// The system's, of the last address that was tried; [`io::ErrorKind::TimedOut`] after [`CONNECT_TIMEOUT`].
+///
+/// Cancel safety: safe; a half-made connection is closed.
+pub async fn tcp(host: &str, port: u16, tune: Tune) -> io::Result<TcpStream> {
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)));
+    let stream = connecting.await.map_err(|_elapsed| io::ErrorKind::TimedOut)??;
+    tune(&stream)?;
+    Ok(stream)
+}
