@@ -72,7 +72,8 @@ pub(super) fn parts(
         redirect_uri: site.public(oidc::CALLBACK_PATH),
         signed_out_uri: site.public(oidc::SIGNED_OUT_PATH),
     };
-    info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, "users sign in with an identity provider");
+    let required_group = oidc.required_group.as_ref().map(|group| group.as_str());
+    info!(issuer = %oidc.issuer, redirect_uri = client.redirect_uri, required_group, "users sign in with an identity provider");
     let sign_in = SignIn::with_provider(site.clone(), sessions.clone(), client.clone(), is_workspace_host);
     Ok(SignInParts { sign_in, provider: Some(provider(oidc, client)?) })
 }

@@ -183,11 +183,11 @@ async fn session_ends_at_its_absolute_age_however_much_it_is_used() {
         config.auth.session_max = std::time::Duration::from_secs(2);
     })
     .await;
-    let mut browser = site.signed_in().await;
     let since = std::time::Instant::now();
+    let mut browser = site.signed_in().await;
     while is_signed_in(&site, &mut browser).await {
-        assert!(since.elapsed() < std::time::Duration::from_secs(4), "it lives on");
+        assert!(since.elapsed() < e2e::PATIENCE, "it lives on");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    assert!(since.elapsed() > std::time::Duration::from_secs(1), "it ended early");
+    assert!(since.elapsed() >= std::time::Duration::from_secs(2), "it ended early");
 }
