@@ -1,6 +1,6 @@
 //! Bytes that arrive as they were sent, both ways, over both versions of HTTP.
 
-use e2e::raw::RawApp;
+use e2e::raw::{Raw, RawApp};
 
 use super::support::{User, World};
 
@@ -33,6 +33,12 @@ async fn every_byte_goes_both_ways_as_it_is() {
     let copied = user.ended().await.expect("a good end");
     assert_eq!(copied.inward, copied.outward);
     world.gateway.assert_empty().await;
+    let mut operator = Raw::connect(world.gateway.addresses.admin.expect("an address")).await;
+    operator.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let metrics = operator.message().await.expect("an answer").text();
+    for line in ["gateway_tcp_opened_total 1", "gateway_tcp_ended_total{end=\"finished\"} 1"] {
+        assert!(metrics.lines().any(|there| there == line), "{line}: {metrics}");
+    }
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ where
             if sent.is_ready() || received.is_ready() {
                 continue;
             }
-            match self.pulse.poll(context, self.outward.unflushed || self.inward.waits_for_local()) {
+            match self.pulse.poll(context, !self.inward.waits_for_local(), self.outward.unflushed) {
                 Poll::Pending => break,
                 Poll::Ready(Beat::Ping) => self.outward.is_ping_due = true,
                 Poll::Ready(Beat::Dead) => return Poll::Ready(Err(Broken::Silent)),
@@ -236,8 +236,12 @@ where
                 Ok(())
             }
             Some(Ok(Message::Text(_))) => Err(Broken::Rule("a text that is not `finish`")),
-            // Pings are answered by the library.
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(()),
+            // The library answers it.
+            Some(Ok(Message::Ping(_))) => {
+                self.pulse.pinged();
+                Ok(())
+            }
+            Some(Ok(Message::Pong(_) | Message::Frame(_))) => Ok(()),
             Some(Ok(Message::Close(frame))) => {
                 let (code, reason) = frame.map_or_else(
                     || (u16::from(tungstenite::protocol::frame::coding::CloseCode::Status), String::new()),

@@ -1,9 +1,10 @@
 //! Whether the other end is still there.
 //!
 //! Each end says so at an interval, on its own account. An end that does not read, because what is behind it does not
-//! take bytes, hears nothing, and must not be taken for dead by itself or by the other: so the silence of an interval
-//! counts only if this end could read and write all the time, and an end that cannot read goes on saying that it is
-//! there.
+//! take bytes, hears nothing, and must not be taken for dead by itself or by the other. So it goes on saying that it is
+//! there, and for it the silence of an interval counts only if it could read all the time. A program of others that
+//! only answers pings cannot answer those that do not get through to it: while such a one does not take what is written,
+//! its silence counts for nothing either.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,6 +24,8 @@ pub(super) struct Pulse {
     /// For some of the time since the last ping nothing could have come, or nothing could be said.
     hindered: bool,
     silences: u32,
+    /// The other end pings by itself.
+    is_lively: bool,
 }
 
 /// What a [`Pulse`] has to say.
@@ -37,7 +40,7 @@ pub(super) enum Beat {
 impl Pulse {
     pub(super) fn new(interval: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(interval));
-        Self { interval, timer, heard: true, hindered: false, silences: 0 }
+        Self { interval, timer, heard: true, hindered: false, silences: 0, is_lively: false }
     }
 
     /// Something came.
@@ -45,8 +48,15 @@ impl Pulse {
         self.heard = true;
     }
 
-    /// Waits for the next thing to do. `hindered`: this end waits for something else than the other end's next message.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>, hindered: bool) -> Poll<Beat> {
+    /// The other end said by itself that it is there, and will again.
+    pub(super) fn pinged(&mut self) {
+        self.is_lively = true;
+    }
+
+    /// Waits for the next thing to do. `is_reading`: this end waits for the other one's next message; `is_writing`: it
+    /// also waits for the other one to take something.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, is_reading: bool, is_writing: bool) -> Poll<Beat> {
+        let hindered = !is_reading || (is_writing && !self.is_lively);
         self.hindered |= hindered;
         if self.timer.as_mut().poll(context).is_pending() {
             return Poll::Pending;
@@ -67,7 +77,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(30);
 
     async fn beat(pulse: &mut Pulse, hindered: bool) -> Beat {
-        poll_fn(|context| pulse.poll(context, hindered)).await
+        poll_fn(|context| pulse.poll(context, !hindered, false)).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -99,5 +109,20 @@ mod tests {
         assert_eq!(beat(&mut pulse, false).await, Beat::Ping, "it was hindered when the interval began");
         assert_eq!(beat(&mut pulse, false).await, Beat::Ping);
         assert_eq!(beat(&mut pulse, false).await, Beat::Dead);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_that_takes_nothing_is_dead_when_it_stops_to_ping_by_itself() {
+        let mut pulse = Pulse::new(INTERVAL);
+        let writing = async |pulse: &mut Pulse| poll_fn(|context| pulse.poll(context, true, true)).await;
+        for _ in 0..10 {
+            assert_eq!(writing(&mut pulse).await, Beat::Ping, "it may never have pinged");
+        }
+        pulse.pinged();
+        pulse.heard();
+        for _ in 0..2 {
+            assert_eq!(writing(&mut pulse).await, Beat::Ping);
+        }
+        assert_eq!(writing(&mut pulse).await, Beat::Dead);
     }
 }

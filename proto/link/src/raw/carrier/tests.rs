@@ -238,6 +238,24 @@ async fn end_behind_a_dead_connection_is_given_up() {
     drop(silent);
 }
 
+// Nobody reads, so no ping gets through and no answer comes back.
+#[tokio::test(start_paused = true)]
+async fn dead_end_is_given_up_also_while_it_is_written_to() {
+    let ([mut client, mut server], [_user, mut app]) = pair().await;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { server.run().await });
+    let alive = timeout(2 * PING_INTERVAL, client.run()).await;
+    assert!(alive.is_err(), "{alive:?}");
+    // From here on it holds the connection and does nothing.
+    let mut writing = JoinSet::new();
+    writing.spawn(async move { app.write_all(&pattern(300_000)).await });
+    let start = Instant::now();
+    let ended = tasks.join_next().await.expect("a task").expect("no panic");
+    assert!(matches!(ended, Err(Broken::Silent)), "{ended:?}");
+    assert!(start.elapsed() <= 4 * PING_INTERVAL, "{:?}", start.elapsed());
+    drop(client);
+}
+
 #[tokio::test(start_paused = true)]
 async fn goodbye_waits_no_longer_than_it_may() {
     let ([client, server], _streams) = pair().await;
