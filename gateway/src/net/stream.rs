@@ -62,7 +62,7 @@ impl Stream {
     }
 
     /// Bounds the unsent bytes in the kernel's queue, for a link.
-    pub fn limit_queue(&self, bytes: usize) {
+    pub fn limit_queue(&self, bytes: usize) -> Option<usize> {
         match self {
             Self::Plain(stream) => socket::limit_queue(stream, bytes),
             Self::Tls(stream) => socket::limit_queue(stream.get_ref().0, bytes),

@@ -29,6 +29,15 @@ const QUEUE_TIME: Duration = Duration::from_millis(1);
 const QUEUE_BYTES_MIN: usize = 2 * 1024;
 pub(crate) const QUEUE_BYTES_MAX: usize = 128 * 1024;
 
+/// What a chunk has beside its payload: heads of HTTP/2, gRPC and the frame, and a TLS record's.
+const CHUNK_OVERHEAD: usize = 64;
+
+/// From so many segments on, a last one that is not full makes no difference.
+const SEGMENTS_MANY: usize = 16;
+
+/// Larger segments than those of Ethernet are not filled: two would make others wait too long.
+const SEGMENT_BYTES_MAX: usize = 1500;
+
 /// A stream that takes this much without being full has no bound that matters.
 const EASY_BYTES: usize = 4 * QUEUE_BYTES_MAX;
 
@@ -108,19 +117,23 @@ pub struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
     rate: Rate,
-    limit_queue: fn(&S, usize),
+    limit_queue: LimitQueue<S>,
     queue_bytes: usize,
+    segment_bytes: Option<usize>,
 }
 
+/// Bounds the unsent bytes in a stream's kernel queue, if it has one. Returns the largest segment that the stream is sent
+/// in, in bytes, if that is known.
+pub type LimitQueue<S> = fn(&S, usize) -> Option<usize>;
+
 impl<S> Paced<S> {
-    /// Wraps a stream; `limit_queue` bounds the unsent bytes in its kernel queue, if it has one.
+    /// Wraps a stream.
     #[must_use]
-    pub fn new(stream: S, limit_queue: fn(&S, usize)) -> (Self, Arc<Pace>) {
+    pub fn new(stream: S, limit_queue: LimitQueue<S>) -> (Self, Arc<Pace>) {
         let pace = Arc::new(Pace::new(true));
-        limit_queue(&stream, QUEUE_BYTES_MAX);
-        let paced =
-            Self { stream, pace: pace.clone(), rate: Rate::default(), limit_queue, queue_bytes: QUEUE_BYTES_MAX };
-        (paced, pace)
+        let segment_bytes = limit_queue(&stream, QUEUE_BYTES_MAX);
+        let (rate, queue_bytes) = (Rate::default(), QUEUE_BYTES_MAX);
+        (Self { stream, pace: pace.clone(), rate, limit_queue, queue_bytes, segment_bytes }, pace)
     }
 
     fn blocked(&mut self) {
@@ -138,15 +151,27 @@ impl<S> Paced<S> {
     }
 
     fn apply(&mut self) {
-        let frame_max = self.rate.bytes_in(FRAME_TIME).clamp(INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE);
+        let frame_max = in_whole_segments(self.rate.bytes_in(FRAME_TIME), self.segment_bytes);
+        let frame_max = frame_max.clamp(INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE);
         self.pace.frame_max.store(frame_max, Ordering::Relaxed);
         let queue = self.rate.bytes_in(QUEUE_TIME).clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
         // The kernel is told of halves and doubles only, or of the end of all limits.
         let differs = queue > 2 * self.queue_bytes || 2 * queue < self.queue_bytes;
         if differs || (queue == QUEUE_BYTES_MAX && self.queue_bytes != queue) {
             self.queue_bytes = queue;
-            (self.limit_queue)(&self.stream, queue);
+            self.segment_bytes = (self.limit_queue)(&self.stream, queue);
         }
+    }
+}
+
+/// Makes a payload so large that its chunk fills the segments that it is sent in, two at least. On a link that loses packets
+/// TCP may send so many segments and not so many bytes, and then what is missing in each is missing in the rate.
+fn in_whole_segments(payload: usize, segment: Option<usize>) -> usize {
+    match segment {
+        Some(segment @ CHUNK_OVERHEAD..=SEGMENT_BYTES_MAX) if payload / segment < SEGMENTS_MANY => {
+            (payload / segment).max(2) * segment - CHUNK_OVERHEAD
+        }
+        Some(_) | None => payload,
     }
 }
 
@@ -306,6 +331,22 @@ mod tests {
         assert!((2_400..2_600).contains(&frame), "{frame}");
         saturated(&mut rate, 125_000_000, later);
         assert!(rate.bytes_in(FRAME_TIME) > PAYLOAD_BYTES_ALONE);
+    }
+
+    #[test]
+    fn small_frames_fill_their_segments() {
+        for (payload, segment, expected) in [
+            (0, Some(1448), 2 * 1448 - CHUNK_OVERHEAD),
+            (2_500, Some(1448), 2 * 1448 - CHUNK_OVERHEAD),
+            (5_000, Some(1448), 3 * 1448 - CHUNK_OVERHEAD),
+            (16 * 1448, Some(1448), 16 * 1448),
+            (usize::MAX, Some(1448), usize::MAX),
+            (2_500, Some(65_483), 2_500),
+            (2_500, Some(0), 2_500),
+            (2_500, None, 2_500),
+        ] {
+            assert_eq!(in_whole_segments(payload, segment), expected, "{payload} {segment:?}");
+        }
     }
 
     #[test]

@@ -38,15 +38,18 @@ pub fn tune_link(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Bounds the unsent bytes that the kernel holds for a link: above it the socket is not writable (stack notes, 2.3).
-pub fn limit_queue(stream: &TcpStream, bytes: usize) {
+/// Returns the largest segment that it sends, in bytes.
+pub fn limit_queue(stream: &TcpStream, bytes: usize) -> Option<usize> {
+    let socket = SockRef::from(stream);
     #[cfg(target_os = "linux")]
     {
         // A socket that is gone says so at the next read or write.
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        SockRef::from(stream).set_tcp_notsent_lowat(bytes).ok();
+        socket.set_tcp_notsent_lowat(bytes).ok();
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (stream, bytes);
+    let _ = bytes;
+    usize::try_from(socket.tcp_mss().ok()?).ok()
 }
 
 /// Makes the kernel notice that a machine at the other end is gone without a word: a lid that was closed, a NAT entry that

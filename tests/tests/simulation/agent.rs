@@ -44,7 +44,7 @@ impl Network for Simulated {
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((self.via, PORT))).await {
             Err(_elapsed) => Err(DialFailure::ConnectTimedOut),
             Ok(Err(error)) => Err(DialFailure::Connect(error)),
-            Ok(Ok(stream)) => Ok(Connected::new(stream, |_stream, _bytes| {})),
+            Ok(Ok(stream)) => Ok(Connected::new(stream, |_stream, _bytes| None)),
         }
     }
 

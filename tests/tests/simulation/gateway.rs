@@ -101,7 +101,7 @@ pub(crate) fn lease() -> Lease {
 
 impl Gateway {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let (stream, pace) = Paced::new(stream, |_stream, _bytes| {});
+        let (stream, pace) = Paced::new(stream, |_stream, _bytes| None);
         let service = service_fn(|request| {
             let (gateway, pace) = (self.clone(), pace.clone());
             async move { Ok::<_, Infallible>(gateway.answer(request, peer, pace).await) }

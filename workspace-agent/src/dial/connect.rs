@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
-use tunnel_link::pace::{Pace, Paced};
+use tunnel_link::pace::{LimitQueue, Pace, Paced};
 use tunnel_link::proxy::{self, BadProxy, Proxy};
 use tunnel_link::socket;
 
@@ -53,7 +53,7 @@ pub struct Connected {
 
 impl Connected {
     /// Wraps a stream whose kernel queue `limit_queue` bounds, if it has one that can be bounded.
-    pub fn new<S: Stream + 'static>(stream: S, limit_queue: fn(&S, usize)) -> Self {
+    pub fn new<S: Stream + 'static>(stream: S, limit_queue: LimitQueue<S>) -> Self {
         let (stream, pace) = Paced::new(stream, limit_queue);
         Self { stream: Box::new(stream), pace, is_http1: false }
     }
@@ -268,18 +268,20 @@ impl fmt::Debug for Gateway {
 
 /// A stream whose queue of unsent bytes in the kernel may have a bound.
 trait Queue {
-    fn limit(&self, bytes: usize);
+    fn limit(&self, bytes: usize) -> Option<usize>;
 }
 
 impl Queue for TcpStream {
-    fn limit(&self, bytes: usize) {
-        socket::limit_queue(self, bytes);
+    fn limit(&self, bytes: usize) -> Option<usize> {
+        socket::limit_queue(self, bytes)
     }
 }
 
 /// What a proxy leads to keeps the bound that every link begins with.
 impl Queue for Box<dyn Stream> {
-    fn limit(&self, _bytes: usize) {}
+    fn limit(&self, _bytes: usize) -> Option<usize> {
+        None
+    }
 }
 
 fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {

@@ -116,7 +116,7 @@ impl Network for OneLink {
     async fn dial(&self, _offer: Offer) -> Result<Connected, DialFailure> {
         let link = self.link.lock().expect("nobody panicked").take();
         match link {
-            Some(stream) => Ok(Connected::new(stream, |_stream, _bytes| {})),
+            Some(stream) => Ok(Connected::new(stream, |_stream, _bytes| None)),
             None => pending().await,
         }
     }

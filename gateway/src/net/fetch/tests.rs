@@ -109,3 +109,46 @@ fn file_without_authorities_is_refused_by_name() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Serves one answer over TLS with a made-up certificate for `localhost`, to as many as come.
+async fn tls_server(folder: &Path) -> (Endpoint, JoinSet<()>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = format!("https://localhost:{}/", listener.local_addr().unwrap().port()).parse().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // Who does not trust the certificate hangs up in the middle.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut head = [0; 4096];
+            drop(stream.read(&mut head).await);
+            drop(stream.write_all(&ok("{}")).await);
+            drop(stream.shutdown().await);
+        }
+    });
+    (at, tasks)
+}
+
+#[tokio::test]
+async fn server_counts_if_an_authority_that_was_named_vouches_for_it() {
+    let folder = std::env::temp_dir().join(format!("gateway-fetch-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (at, _tasks) = tls_server(&folder).await;
+    let file = folder.join("ca.pem");
+    for (trust, is_trusted) in
+        [(Trust::System, false), (Trust::SystemAnd(file.clone()), true), (Trust::Only(file.clone()), true)]
+    {
+        let answer = Fetch::new(&trust).unwrap().get(&at, Credentials::Nothing).await;
+        assert_eq!(answer.is_ok(), is_trusted, "{trust:?}: {answer:?}");
+    }
+    let by_address: Endpoint = at.as_str().replace("localhost", "127.0.0.1").parse().unwrap();
+    let answer = Fetch::new(&Trust::Only(file)).unwrap().get(&by_address, Credentials::Nothing).await;
+    assert!(answer.unwrap_err().to_string().contains("certificate"), "it is for another name");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -63,8 +63,8 @@ impl Begun {
 
 impl Begun {
     /// Bounds the unsent bytes in the kernel's queue.
-    pub(super) fn limit_queue(&self, bytes: usize) {
-        self.stream.limit_queue(bytes);
+    pub(super) fn limit_queue(&self, bytes: usize) -> Option<usize> {
+        self.stream.limit_queue(bytes)
     }
 }
 

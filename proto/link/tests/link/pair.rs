@@ -207,7 +207,7 @@ pub(crate) fn serve_rpc<F>(
 ) where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let (stream, pace) = Paced::new(stream, |_, _| {});
+    let (stream, pace) = Paced::new(stream, |_, _| None);
     let service = service_fn(move |request: Request<RequestBody>| {
         assert!(is_tunnel_request(&request));
         assert_eq!(request.headers().get("authorization").unwrap(), "Bearer a-token");
@@ -225,7 +225,7 @@ pub(crate) fn serve_rpc<F>(
 /// The agent's end, up to the welcome.
 pub(crate) async fn dialed(tasks: &mut JoinSet<()>, stream: impl Stream + 'static) -> Result<Dialed, ConnectError> {
     let authority = "gateway.example:8081".parse().expect("authority");
-    let (stream, pace) = Paced::new(stream, |_, _| {});
+    let (stream, pace) = Paced::new(stream, |_, _| None);
     let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello());
     let (connection, answer) = soon(dialing).await?;
     tasks.spawn(async move {

@@ -211,7 +211,7 @@ async fn carry(agent: &Session, stream: Fuse) {
     let resume = Resume { session: SessionId::new(1), secret: Bytes::new(), received: agent.received() };
     let authority = "gateway.example:8081".parse().expect("authority");
     let hello = Hello { resume: Some(resume), ..hello() };
-    let (stream, pace) = Paced::new(stream, |_stream, _bytes| {});
+    let (stream, pace) = Paced::new(stream, |_stream, _bytes| None);
     let dialing = dial(stream, pace, authority, http::uri::Scheme::HTTP, Some("a-token"), hello);
     let Ok(Ok((connection, answer))) = tokio::time::timeout(2 * PATIENCE, dialing).await else { return };
     let mut connection = pin!(connection);
