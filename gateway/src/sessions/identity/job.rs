@@ -52,8 +52,8 @@ impl Job {
     }
 }
 
-/// Returns a claim as text. Only texts, whole numbers and truth values have one, and exactly one: lists, objects and
-/// `null` equal nothing.
+/// Returns a claim as text. Only texts without control characters, whole numbers and truth values have one, and exactly
+/// one: lists, objects and `null` equal nothing.
 fn claim(claims: &Claims, name: &str) -> Option<String> {
     let own = match name {
         "iss" => claims.issuer.clone(),
@@ -67,7 +67,8 @@ fn claim(claims: &Claims, name: &str) -> Option<String> {
             Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
         },
     };
-    own.filter(|text| !text.is_empty() && text.len() <= CLAIM_BYTES_MAX)
+    // A line break in a name would be a line of its own in a log.
+    own.filter(|text| !text.is_empty() && text.len() <= CLAIM_BYTES_MAX && !text.chars().any(char::is_control))
 }
 
 /// Makes a value fit for the name of a workspace, so that two values never become one: those that are labels stay as they
@@ -207,6 +208,8 @@ mod tests {
         assert_eq!(of(&job(), &[]).as_deref(), Ok("jti=7:token-1"));
         assert_eq!(of(&job(), &["project_id", "job_id"]).as_deref(), Ok("project_id=2:22 job_id=3:301"));
         assert_eq!(of(&job(), &["project_id", "environment"]), Err(Refusal::NoUse));
+        let broken = Claims { id: Some("a\nINFO forged".to_owned()), ..job() };
+        assert_eq!(of(&broken, &["jti"]), Err(Refusal::NoUse));
         let without_id = Claims { id: None, ..job() };
         assert_eq!(of(&without_id, &[]).as_deref(), Ok("job_id=3:301"));
         let mut bare = without_id;
