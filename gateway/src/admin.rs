@@ -18,12 +18,14 @@ use tunnel_proto::mux::ReplicaBudget;
 
 use crate::edge::upstream::Upstreams;
 use crate::net::listen::Connection;
+use crate::net::tls::Tls;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::telemetry::{Metrics, gauge, panics};
 
 /// What the operator's pages show.
 #[derive(Debug)]
 pub(crate) struct Admin {
+    pub(crate) certificates: Vec<Arc<Tls>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) budget: Arc<ReplicaBudget>,
@@ -85,6 +87,11 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     ];
     for (name, help, number) in numbers {
         gauge(&mut registry, name, help).set(number);
+    }
+    if let Some(first) = admin.certificates.iter().map(|tls| tls.not_after()).min() {
+        let help = "When the first of the certificates ends to be good, in seconds since 1970";
+        let number = u64::try_from(first.get()).unwrap_or_default();
+        gauge(&mut registry, "gateway_certificate_not_after_seconds", help).set(number);
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {

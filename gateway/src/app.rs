@@ -36,6 +36,7 @@ use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::model::Scheme;
+use crate::net::acme::{AcmeError, Renewal};
 use crate::net::fetch::FetchSetupError;
 use crate::net::listen::{BindError, First, Kind, Listener, ListenerOptions, Placing};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
@@ -69,6 +70,9 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There is no certificate.
+    #[error("there is no certificate to serve users with: {0}")]
+    Acme(#[from] AcmeError),
     /// The store cannot be used.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
@@ -121,6 +125,7 @@ pub struct App {
     certificates: Vec<Arc<Tls>>,
     audit: Audit,
     audit_writer: Writer,
+    renewal: Option<Renewal>,
 }
 
 #[derive(Debug)]
@@ -147,6 +152,10 @@ impl App {
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind(mut config: Config) -> Result<Self, StartError> {
+        let renewal = config.tls.acme.clone().map(Renewal::new);
+        if let Some(renewal) = &renewal {
+            renewal.ensure().await?;
+        }
         let public_tls = load_tls(config.tls.public.as_ref(), ALPN_USERS)?;
         let agents_tls = load_tls(config.tls.agents.as_ref(), ALPN_AGENTS)?;
         let listeners = Listeners::bind(&config, public_tls.clone(), agents_tls.clone())?;
@@ -174,14 +183,15 @@ impl App {
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
+            certificates: certificates.clone(),
             registry: registry.clone(),
             upstreams: upstreams.clone(),
             budget,
             metrics,
             drain: drain.clone(),
         });
-        let certificates = public_tls.into_iter().chain(agents_tls).collect();
         Ok(Self {
             config,
             edge,
@@ -197,6 +207,7 @@ impl App {
             certificates,
             audit,
             audit_writer,
+            renewal,
         })
     }
 
@@ -262,6 +273,9 @@ impl App {
         background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
+        }
+        if let Some(renewal) = self.renewal {
+            background.spawn(renewal.run(self.drain.draining().clone()));
         }
         let (public, drain, stopped) = (self.listeners.public, self.drain.clone(), self.drain.draining().clone());
         background.spawn(public.run(drain, stopped, for_users, move |connection| server.serve(connection)));

@@ -4,6 +4,7 @@
 //! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
+mod acme;
 mod agents;
 mod auth;
 mod check;
@@ -80,6 +81,25 @@ pub struct Tls {
     pub public: Option<TlsFiles>,
     /// For `listen.agents`.
     pub agents: Option<TlsFiles>,
+    /// Certificates for `public` that the gateway gets for itself.
+    pub acme: Option<Acme>,
+}
+
+/// How the gateway gets its own certificates (RFC 8555), with the challenge `dns-01`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// The authority's directory.
+    pub directory: String,
+    /// Whom the authority writes to.
+    pub email: Option<String>,
+    /// The names of the certificate; by default the public host and all of the zone.
+    pub names: Vec<String>,
+    /// A program that sets and removes DNS records.
+    pub dns_hook: PathBuf,
+    /// Where account and certificate are kept.
+    pub folder: PathBuf,
+    /// Whom to trust to be the authority, if not the system's authorities.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// PEM files of one TLS listener. Relative paths start at the working directory.
@@ -89,6 +109,8 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The private key.
     pub key: PathBuf,
+    /// A folder with more: each `NAME.crt` or `NAME.pem` with its `NAME.key`, used for the names in it.
+    pub certs_dir: Option<PathBuf>,
     /// Authorities whose client certificates count; only for agents.
     pub client_ca: Option<ClientCa>,
 }

@@ -1,6 +1,7 @@
-//! Listeners and connections: bind, accept, TLS; the dialing of the command line; and `fetch`, the client for servers that the
-//! operator names, which is all the HTTP there is here.
+//! Listeners and connections: bind, accept, TLS; the dialing of the command line; and, speaking HTTP as clients only, `fetch`
+//! for servers that the operator names and `acme` for certificates.
 
+pub mod acme;
 pub mod certificate;
 pub mod dial;
 pub mod fetch;

@@ -4,7 +4,7 @@
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything but Kubernetes
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc pebble
 #   tests/real/install.sh kubernetes     etcd and a kube-apiserver: needs Go, and builds for a quarter of an hour
 set -euo pipefail
 
@@ -12,6 +12,7 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 CACHE=$REAL/.cache
 CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
 GRPCIO_VERSION=1.85.1
+PEBBLE_VERSION=v2.10.1
 KUBERNETES_VERSION=1.34.2
 mkdir -p "$CACHE/log"
 
@@ -94,6 +95,17 @@ step_grpc() {
   printf '%s\n' "$GRPCIO_VERSION" >"$venv/.ready"
 }
 
+# Pebble, the ACME server that authorities test clients with, and its DNS server.
+step_pebble() {
+  local dir=$CACHE/pebble-$PEBBLE_VERSION
+  [ -e "$dir/.ready" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.24 or newer is needed"
+  say "pebble $PEBBLE_VERSION"
+  quiet pebble env GOBIN="$dir" go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$PEBBLE_VERSION" \
+    "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@$PEBBLE_VERSION"
+  touch "$dir/.ready"
+}
+
 # etcd from Debian, and kube-apiserver from its Go module. The module's own parts are replaced by folders that it does not
 # contain, so it cannot be installed as it is: a module around it says which published ones they are.
 step_kubernetes() {
@@ -124,15 +136,16 @@ step_kubernetes() {
 }
 
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc pebble)
 for step in "${steps[@]}"; do
   case $step in
     debian) step_debian ;;
     node) step_node ;;
     code-server) step_code_server ;;
     grpc) step_grpc ;;
+    pebble) step_pebble ;;
     kubernetes) step_kubernetes ;;
-    *) die "no such step: $step (steps: debian node code-server grpc kubernetes)" ;;
+    *) die "no such step: $step (steps: debian node code-server grpc pebble kubernetes)" ;;
   esac
 done
 say "ready"

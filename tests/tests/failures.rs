@@ -500,7 +500,8 @@ async fn connection_for_another_host_is_misdirected() {
     std::fs::create_dir_all(&folder).unwrap();
     let made =
         rcgen::generate_simple_self_signed(["4000-one.localhost".to_owned(), "4000-two.localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None };
+    let files =
+        TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), certs_dir: None, client_ca: None };
     std::fs::write(&files.cert, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     let gateway = TestGateway::start_with(|config| config.tls.public = Some(files)).await;

@@ -75,7 +75,7 @@ pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: O
         fields.required("device_code", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".to_owned()))
     })?;
     let device = Opaque::parse(&code).ok_or(Refused::ExpiredToken)?.digest();
-    // The place in the log comes first: a yes is told once, and must not be lost for want of it.
+    // The place in the log comes first: nothing is made without one.
     let slot = api.audit.slot().await?;
     let (user, asking) = match api.devices.poll(&device, Instant::now()) {
         Polled::Approved { user, asking } => (user, asking),
@@ -90,7 +90,9 @@ pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: O
     let now = wall_clock();
     let note = Note::of(&format!("gateway login on {}", asking.machine));
     let terms = Terms { note, expires_at: Some(now.later(TOKEN_LIFE)) };
-    let made = match api.store.create_own_user_token(&user, &terms, now).await? {
+    let created = api.store.create_own_user_token(&user, &terms, now).await;
+    api.devices.settle(&device, matches!(created, Ok(Created::Made(_))));
+    let made = match created? {
         Created::Made(made) => made,
         Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),
         Created::NoSuchWorkspace => return Err(Refused::NotFound.into()),

@@ -178,7 +178,7 @@ pub enum Polled {
     Denied,
     /// The code is unknown, used, or too old: which of these is nobody's business.
     Expired,
-    /// The user said yes. Told once.
+    /// The user said yes. Told once: [`Devices::settle`] has to follow.
     Approved {
         /// Who.
         user: UserName,
@@ -213,6 +213,8 @@ struct Request {
 enum Answer {
     None,
     Yes(UserName),
+    /// Whoever polls is being told so: see [`Devices::settle`].
+    Told(UserName),
     No,
 }
 
@@ -261,7 +263,8 @@ impl Devices {
         Some(request.asking.clone())
     }
 
-    /// Answers a poll. A yes or a no is told once and then forgotten.
+    /// Answers a poll. A no is told once and then forgotten; a yes waits for [`Devices::settle`], and meanwhile nobody else is
+    /// told.
     pub fn poll(&self, device: &Digest, now: Instant) -> Polled {
         let mut state = self.state.lock();
         let Some(user_code) = state.by_device_code.get(device).copied() else { return Polled::Expired };
@@ -278,15 +281,27 @@ impl Devices {
         }
         let (answer, asking) = (request.answer.clone(), request.asking.clone());
         match answer {
-            Answer::None => Polled::Pending,
+            Answer::None | Answer::Told(_) => Polled::Pending,
             Answer::No => {
                 state.forget(&user_code);
                 Polled::Denied
             }
             Answer::Yes(user) => {
-                state.forget(&user_code);
+                request.answer = Answer::Told(user.clone());
                 Polled::Approved { user, asking }
             }
+        }
+    }
+
+    /// Ends a request whose yes was told and followed, or lets it be told again because it could not be.
+    pub fn settle(&self, device: &Digest, is_followed: bool) {
+        let mut state = self.state.lock();
+        let Some(user_code) = state.by_device_code.get(device).copied() else { return };
+        let Some(request) = state.by_user_code.get_mut(&user_code) else { return };
+        match &request.answer {
+            Answer::Told(_) if is_followed => state.forget(&user_code),
+            Answer::Told(user) => request.answer = Answer::Yes(user.clone()),
+            Answer::None | Answer::Yes(_) | Answer::No => {}
         }
     }
 }

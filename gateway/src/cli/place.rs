@@ -79,3 +79,61 @@ pub(super) fn complain(error: &(dyn std::error::Error + 'static), console: &mut 
     console.complain_of(error);
     Exit::Failed
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::credentials::{CREDENTIALS_VARIABLE, Kept};
+    use crate::cli::{Command, WorkspaceArgs, WorkspaceCommand};
+
+    /// Chooses for a command line and variables, with or without somebody who has signed in.
+    fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Place {
+        let folder = std::env::temp_dir().join(format!("gateway-place-{}", std::process::id()));
+        let file = folder.join("credentials.json");
+        let mut env: BTreeMap<String, String> =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        env.insert(CREDENTIALS_VARIABLE.to_owned(), file.display().to_string());
+        if has_signed_in {
+            let token = crate::auth::token::Token::generate(crate::auth::token::TokenKind::User).unwrap();
+            let (token_id, user) = ("t-1".to_owned(), "ann".to_owned());
+            let kept = Kept { token, token_id, user, expires_at: None, ca_file: None };
+            let gateway = "https://gw.example".parse().unwrap();
+            Credentials::update(&file, |credentials| credentials.keep(&gateway, kept)).unwrap();
+        }
+        // What clap would take from the process's own variables.
+        let config = env.get(CONFIG_VARIABLE).map(|path| ["--config".to_owned(), path.clone()]);
+        let own = words.split_whitespace().map(str::to_owned);
+        let config = config.filter(|_| !words.contains("--config")).into_iter().flatten();
+        let all =
+            ["gateway".to_owned(), "workspace".to_owned(), "list".to_owned()].into_iter().chain(own).chain(config);
+        let cli = Cli::try_parse_from(all).unwrap();
+        let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::List(list) }) = &cli.command else {
+            panic!("{cli:?}")
+        };
+        let chosen = choose(&cli, &list.remote, &env).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap_or_default();
+        chosen
+    }
+
+    #[test]
+    fn what_is_said_most_plainly_decides_where_the_work_is_done() {
+        let url = ("GATEWAY_URL", "https://gw.example");
+        let config = ("GATEWAY_CONFIG", "elsewhere.toml");
+        for (words, variables, has_signed_in, expected) in [
+            ("", &[][..], false, Place::Here),
+            ("", &[], true, Place::Gateway),
+            ("--config here.toml", &[], true, Place::Here),
+            ("--config here.toml", &[url], true, Place::Here),
+            ("--config here.toml", &[url, config], true, Place::Here),
+            ("--gateway https://gw.example", &[config], false, Place::Gateway),
+            ("--token-file t --config here.toml", &[], false, Place::Gateway),
+            ("", &[url], false, Place::Gateway),
+            ("", &[url, config], false, Place::Gateway),
+            ("", &[config], true, Place::Here),
+        ] {
+            assert_eq!(chosen(words, variables, has_signed_in), expected, "{words} {variables:?} {has_signed_in}");
+        }
+    }
+}

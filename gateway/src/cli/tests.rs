@@ -406,3 +406,44 @@ async fn new_workspace_needs_an_owner_where_a_provider_signs_users_in() {
     assert_eq!(site.run(&[&create[..], &["--owner", "ann"]].concat(), false).await.exit, Exit::Success);
     assert_eq!(site.run(&create, false).await.exit, Exit::Success, "it has one now");
 }
+
+#[tokio::test]
+async fn local_changes_are_in_the_audit_log_and_without_it_nothing_is_changed() {
+    let site = Site::new("audit", "");
+    let log = site.0.join("audit.log");
+    let config = format!("store.url = '{}'\naudit.path = '{}'\n", site.store_url(), log.display());
+    std::fs::write(site.0.join("gateway.toml"), &config).unwrap();
+    let token = site.run(&["token", "create", "--workspace", "app", "--note", "pod"], false).await.out;
+    for words in [
+        "workspace share app 80 --with public --for 8h",
+        "workspace share app 80 --with public --revoke",
+        "token rotate t-1 --overlap 1h",
+        "token revoke t-1",
+        "user disable dev",
+    ] {
+        let done = site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+        assert_eq!(done.exit, Exit::Success, "{words}: {}", done.err);
+    }
+    for words in ["token list", "workspace list", "workspace show app", "workspace open app 80", "user list"] {
+        assert_eq!(site.run(&words.split(' ').collect::<Vec<_>>(), false).await.exit, Exit::Success, "{words}");
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    let records: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<&str> = records.iter().map(|record| record["event"].as_str().unwrap()).collect();
+    let expected =
+        ["token_created", "shares_changed", "shares_changed", "token_rotated", "token_revoked", "user_changed"];
+    assert_eq!(events, expected, "what only looks leaves no trace");
+    assert!(
+        records.iter().all(|record| record["by"]["operator"].is_u64() && record["time"] == "2027-01-15T08:00:00.000Z")
+    );
+    assert!(!text.contains(&token.trim()[..30]), "{text}");
+
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    for words in ["token create --user ann", "token revoke t-2", "workspace share app 80 --with public"] {
+        let done = site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+        assert_eq!((done.exit, done.err.contains("audit.path")), (Exit::Failed, true), "{words}: {}", done.err);
+    }
+    let list = site.run(&["token", "list"], false).await.out;
+    assert!(list.lines().count() == 3 && list.lines().nth(2).unwrap().contains(" live "), "{list}");
+}

@@ -9,6 +9,7 @@ use tunnel_proto::limit::{
     CHANNELS_MAX, LANES_MAX, RESUME_GRACE, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 
+use super::acme;
 use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
@@ -105,10 +106,14 @@ const LOG_LEVEL: Kind<Level> = Kind {
 pub(super) fn read(reader: &mut Reader) -> Config {
     let zone = reader.take("zone", default_zone(), &ZONE);
     let listen = read_listen(reader);
-    let tls = read_tls(reader);
+    let mut tls = read_tls(reader);
     let scheme = if tls.public.is_some() { Scheme::Https } else { Scheme::Http };
     let public_url = PublicUrl::on_localhost(scheme, listen.public.port());
     let public_url = reader.take("public_url", public_url, &PUBLIC_URL);
+    tls.acme = acme::read(reader, &public_url, &zone);
+    if let (Some(acme), None) = (&tls.acme, &tls.public) {
+        tls.public = Some(acme::files(acme));
+    }
     let agents = agents::read(reader, &zone, &public_url);
     Config {
         zone,
@@ -145,40 +150,41 @@ fn read_listen(reader: &mut Reader) -> Listen {
 }
 
 fn read_tls(reader: &mut Reader) -> Tls {
+    const PUBLIC: [&str; 3] = ["tls.public.cert", "tls.public.key", "tls.public.certs_dir"];
+    const AGENTS: [&str; 3] = ["tls.agents.cert", "tls.agents.key", "tls.agents.certs_dir"];
     Tls {
-        public: read_tls_files(reader, "tls.public.cert", "tls.public.key", None),
-        agents: read_tls_files(reader, "tls.agents.cert", "tls.agents.key", Some("tls.agents.client_ca")),
+        public: read_tls_files(reader, PUBLIC, None),
+        agents: read_tls_files(reader, AGENTS, Some("tls.agents.client_ca")),
+        acme: None,
     }
 }
 
 fn read_tls_files(
     reader: &mut Reader,
-    cert_key: &'static str,
-    key_key: &'static str,
+    [cert_key, key_key, dir_key]: [&'static str; 3],
     client_ca_key: Option<&'static str>,
 ) -> Option<TlsFiles> {
     let cert = reader.take_optional(cert_key, &FILE_PATH);
     let key = reader.take_optional(key_key, &FILE_PATH);
+    let certs_dir = reader.take_optional(dir_key, &FILE_PATH);
     let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
     }
-    match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Some(TlsFiles { cert, key, client_ca: client_ca.map(|(_, ca)| ca) }),
-        (Some(_), None, _) => {
-            reader.object(cert_key, format!("needs {key_key} beside it"));
-            None
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            return Some(TlsFiles { cert, key, certs_dir, client_ca: client_ca.map(|(_, ca)| ca) });
         }
-        (None, Some(_), _) => {
-            reader.object(key_key, format!("needs {cert_key} beside it"));
-            None
+        (Some(_), None) => reader.object(cert_key, format!("needs {key_key} beside it")),
+        (None, Some(_)) => reader.object(key_key, format!("needs {cert_key} beside it")),
+        (None, None) => {
+            let alone = client_ca.map(|(name, _)| name).or(certs_dir.map(|_| dir_key));
+            if let Some(name) = alone {
+                reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
+            }
         }
-        (None, None, Some((name, _))) => {
-            reader.object(name, format!("needs {cert_key} and {key_key} beside it"));
-            None
-        }
-        (None, None, None) => None,
     }
+    None
 }
 
 fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {

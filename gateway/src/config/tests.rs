@@ -46,12 +46,12 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.listen.public.to_string(), "127.0.0.1:8080");
     assert_eq!(config.listen.admin.map(|address| address.port()), Some(8082));
     assert_eq!(config.store.url.to_string(), "sqlite://gateway.db");
-    assert_eq!(config.tls, Tls { public: None, agents: None });
+    assert_eq!(config.tls, Tls { public: None, agents: None, acme: None });
     assert_eq!(config.limits.header_bytes, 65_536);
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 55);
+    assert_eq!(Config::default().effective().len(), 64);
 }
 
 #[test]
@@ -190,7 +190,10 @@ fn long_value_is_shortened_and_stays_on_one_line() {
 fn tls_files_make_the_default_url_https() {
     let config = load("tls", "[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n", &[]).unwrap();
     assert_eq!(config.public_url.to_string(), "https://localhost:8080");
-    assert_eq!(config.tls.public, Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into(), client_ca: None }));
+    assert_eq!(
+        config.tls.public,
+        Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into(), certs_dir: None, client_ca: None })
+    );
 }
 
 #[test]

@@ -155,7 +155,7 @@ pub(super) const ADDRESS_OR_OFF: Kind<Option<SocketAddr>> = Kind {
 };
 
 pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
-    accepted: "the path of a PEM file",
+    accepted: "the path of a file or folder",
     parse: |text| match text {
         "" => Err("the path is missing".to_owned()),
         text if text.contains('\0') => Err("the path contains NUL".to_owned()),

@@ -1,5 +1,7 @@
 //! TLS from files, reloaded when they change. A broken new file never replaces a working old one.
 
+pub(crate) mod certificates;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,18 +9,18 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::certificates::{Certificates, files_in, read_chain};
 use super::certificate::Certificate;
 use crate::config::{ClientCa, TlsFiles};
+use crate::model::UnixSeconds;
 
-/// How often the files are looked at. Three `stat` calls each.
+/// How often the files are looked at. A `stat` call for each.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Protocols offered to users, best first.
@@ -52,6 +54,38 @@ pub enum TlsError {
         /// Why.
         error: rustls::Error,
     },
+    /// Names or validity of a certificate cannot be read.
+    #[error("{path} holds something that is no X.509 certificate")]
+    Facts {
+        /// The certificate file.
+        path: PathBuf,
+    },
+    /// Two certificates are for the same name, so which to use cannot be told.
+    #[error("{path} and {other} are both for {name}")]
+    Twice {
+        /// The name, without `*.`.
+        name: String,
+        /// The one file.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// The folder of certificates cannot be read.
+    #[error("the folder {path} cannot be read: {source}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder holds more certificates than anybody has.
+    #[error("the folder {path} holds more than {most} certificates")]
+    TooMany {
+        /// The folder.
+        path: PathBuf,
+        /// How many there may be.
+        most: usize,
+    },
     /// The certificates of `client_ca` cannot be used as roots.
     #[error("{path} cannot be used to check client certificates: {error}")]
     ClientCa {
@@ -76,7 +110,13 @@ pub enum TlsError {
 pub struct Tls {
     files: TlsFiles,
     alpn: &'static [&'static [u8]],
-    current: ArcSwap<ServerConfig>,
+    current: ArcSwap<Settings>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    config: Arc<ServerConfig>,
+    not_after: UnixSeconds,
 }
 
 impl Tls {
@@ -85,14 +125,20 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
     pub fn load(files: TlsFiles, alpn: &'static [&'static [u8]]) -> Result<Arc<Self>, TlsError> {
-        let config = server_config(&files, alpn)?;
-        Ok(Arc::new(Self { files, alpn, current: ArcSwap::from_pointee(config) }))
+        let current = ArcSwap::from_pointee(settings(&files, alpn)?);
+        Ok(Arc::new(Self { files, alpn, current }))
     }
 
     /// Returns the settings of now. Connections keep those that they began with.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
-        self.current.load_full()
+        self.current.load().config.clone()
+    }
+
+    /// Returns when the first of the certificates ends to be good.
+    #[must_use]
+    pub fn not_after(&self) -> UnixSeconds {
+        self.current.load().not_after
     }
 
     /// Looks at the files now and then and takes over what changed, until `stop`.
@@ -107,9 +153,9 @@ impl Tls {
             if stamp == seen {
                 continue;
             }
-            match server_config(&self.files, self.alpn) {
-                Ok(config) => {
-                    self.current.store(Arc::new(config));
+            match settings(&self.files, self.alpn) {
+                Ok(settings) => {
+                    self.current.store(Arc::new(settings));
                     info!(cert = %self.files.cert.display(), "certificates reloaded");
                 }
                 // Certificate and key may be replaced one after the other; the next look finds both.
@@ -119,22 +165,23 @@ impl Tls {
         }
     }
 
-    fn stamp(&self) -> Vec<Option<SystemTime>> {
+    fn stamp(&self) -> Vec<(PathBuf, Option<SystemTime>)> {
         let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
         let client_ca = self.files.client_ca.as_ref().map(|ca| &ca.file);
+        let more = self.files.certs_dir.as_deref().map(files_in).unwrap_or_default();
         [Some(&self.files.cert), Some(&self.files.key), client_ca]
             .into_iter()
             .flatten()
-            .map(|path| modified(path))
+            .cloned()
+            .chain(more)
+            .map(|path| (path.clone(), modified(&path)))
             .collect()
     }
 }
 
-fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let chain = certificates(&files.cert)?;
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::Pem { path: files.key.clone(), error })?;
+    let certificates = Certificates::read(files, &provider)?;
     let pair = |error| TlsError::Pair { path: files.cert.clone(), error };
     let builder =
         ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(pair)?;
@@ -142,9 +189,10 @@ fn server_config(files: &TlsFiles, alpn: &[&[u8]]) -> Result<ServerConfig, TlsEr
         None => builder.with_no_client_auth(),
         Some(ca) => builder.with_client_cert_verifier(client_verifier(ca, provider)?),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    let not_after = certificates.not_after();
+    let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
+    Ok(Settings { config: Arc::new(config), not_after })
 }
 
 fn client_verifier(
@@ -152,7 +200,7 @@ fn client_verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
     let path = &ca.file;
-    let authorities = certificates(path)?;
+    let authorities = read_chain(path)?;
     // A root is believed whatever it says of itself: a leaf that somebody took for one would let its holder sign others.
     if !authorities.iter().all(|one| Certificate::read(one).is_ok_and(|one| one.is_authority)) {
         return Err(TlsError::NotAuthority { path: path.clone() });
@@ -162,15 +210,6 @@ fn client_verifier(
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if ca.required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|error| TlsError::ClientCa { path: path.clone(), error })
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |error| TlsError::Pem { path: path.to_owned(), error };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
-    if chain.is_empty() {
-        return Err(TlsError::Empty { path: path.to_owned() });
-    }
-    Ok(chain)
 }
 
 impl From<TlsError> for io::Error {
@@ -185,7 +224,8 @@ mod tests {
 
     fn write(folder: &Path, name: &str) -> TlsFiles {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
-        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None };
+        let files =
+            TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), certs_dir: None, client_ca: None };
         std::fs::write(&files.cert, made.cert.pem()).expect("written");
         std::fs::write(&files.key, made.signing_key.serialize_pem()).expect("written");
         files
@@ -201,17 +241,17 @@ mod tests {
         let mut watch = tokio::task::JoinSet::new();
         watch.spawn(tls.clone().watch(stop.clone()));
         tokio::task::yield_now().await;
-        let first = Arc::as_ptr(&tls.current.load_full());
+        let first = Arc::as_ptr(&tls.current());
 
         std::fs::write(&files.cert, "not a certificate").expect("written");
         touch(&files.cert, 60);
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
-        assert_eq!(Arc::as_ptr(&tls.current.load_full()), first, "a broken file replaced a good one");
+        assert_eq!(Arc::as_ptr(&tls.current()), first, "a broken file replaced a good one");
 
         write(&folder, "two.test");
         touch(&files.cert, 120);
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
-        assert_ne!(Arc::as_ptr(&tls.current.load_full()), first, "a good file was not taken over");
+        assert_ne!(Arc::as_ptr(&tls.current()), first, "a good file was not taken over");
         stop.cancel();
         while watch.join_next().await.is_some() {}
         std::fs::remove_dir_all(&folder).expect("removed");

@@ -102,7 +102,8 @@ async fn tls_gateway(
     let folder = std::env::temp_dir().join(format!("gateway-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None };
+    let files =
+        TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem"), certs_dir: None, client_ca: None };
     std::fs::write(&files.cert, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     let gateway = TestGateway::start_with(|config| {

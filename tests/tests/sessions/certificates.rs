@@ -98,7 +98,7 @@ impl Site {
         std::fs::write(file("server.pem"), made.cert.pem()).unwrap();
         std::fs::write(file("server.key"), made.signing_key.serialize_pem()).unwrap();
         let client_ca = Some(ClientCa { file: file("ca.pem"), required });
-        let tls = TlsFiles { cert: file("server.pem"), key: file("server.key"), client_ca };
+        let tls = TlsFiles { cert: file("server.pem"), key: file("server.key"), certs_dir: None, client_ca };
         let gateway = TestGateway::start_with(|config| config.tls.agents = Some(tls)).await;
         for workspace in ["one", "two"] {
             gateway.agent_token(workspace).await;
@@ -239,7 +239,7 @@ async fn leaf_is_no_authority_even_if_an_operator_says_so() {
     std::fs::write(&file, &leaf.chain).unwrap();
     std::fs::write(folder.path().join("key.pem"), leaf.key.serialize_pem()).unwrap();
     let client_ca = Some(ClientCa { file: file.clone(), required: false });
-    let tls = TlsFiles { cert: file, key: folder.path().join("key.pem"), client_ca };
+    let tls = TlsFiles { cert: file, key: folder.path().join("key.pem"), certs_dir: None, client_ca };
     let mut config = gateway::config::Config::default();
     config.listen.public = ([127, 0, 0, 1], 0).into();
     config.listen.agents = ([127, 0, 0, 1], 0).into();

@@ -39,8 +39,15 @@ fn yes_is_told_once_and_only_to_who_has_the_device_code() {
     assert!(it.devices.decide(it.codes.user, &ann(), true, it.now).is_some());
     let other = Opaque::random().unwrap();
     assert_eq!(it.devices.poll(&other.digest(), it.now), Polled::Expired);
-    assert_eq!(it.poll(5), Polled::Approved { user: ann(), asking: asking([192, 0, 2, 1]) });
-    assert_eq!(it.poll(10), Polled::Expired);
+    let yes = Polled::Approved { user: ann(), asking: asking([192, 0, 2, 1]) };
+    assert_eq!(it.poll(5), yes);
+    assert_eq!(it.poll(10), Polled::Pending, "it is being told");
+    it.devices.settle(&it.codes.device.digest(), false);
+    assert_eq!(it.poll(15), yes, "no token could be made");
+    it.devices.settle(&it.codes.device.digest(), true);
+    assert_eq!(it.poll(20), Polled::Expired);
+    it.devices.settle(&it.codes.device.digest(), false);
+    assert_eq!(it.poll(25), Polled::Expired);
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! Certificates that the gateway gets for itself (RFC 8555) with the challenge `dns-01`: the only one that proves a whole
+//! zone. The records are set by a program of the operator's, see [`hook`].
+//!
+//! What comes out are files, and [`Tls`](super::tls::Tls) takes over changed files anyway.
+
+mod hook;
+mod kept;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AccountBuilder, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder, Order, OrderStatus,
+    RetryPolicy,
+};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::hook::{HookError, Published};
+use self::kept::{Kept, KeptError};
+use crate::config::Acme;
+use crate::model::UnixSeconds;
+use crate::store::wall_clock;
+
+/// How often it is looked at least whether a certificate is due.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// After a failure. Authorities count failures, so it doubles up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_secs(15 * 60);
+/// Longest wait after a failure.
+const RETRY_MAX: Duration = Duration::from_secs(12 * 60 * 60);
+/// How long the authority may take to look at the records, and to sign.
+const AUTHORITY_PATIENCE: Duration = Duration::from_secs(5 * 60);
+
+/// Why there is no new certificate. Each text says what to look at.
+#[derive(Debug, Error)]
+pub enum AcmeError {
+    /// The authority refused, or cannot be reached.
+    #[error("the authority {directory} {step}: {source}")]
+    Authority {
+        /// Which.
+        directory: String,
+        /// What was asked of it.
+        step: &'static str,
+        /// What it says.
+        source: instant_acme::Error,
+    },
+    /// The authority does not offer `dns-01` for a name.
+    #[error("the authority does not take DNS records as proof for {0}")]
+    NoChallenge(String),
+    /// The authority did not find the records, or does not like the name.
+    #[error("the authority did not accept the proof for {names}{why}; is the record that {} set visible?", hook.display())]
+    NotProven {
+        /// For which names.
+        names: String,
+        /// What it says, after a colon.
+        why: String,
+        /// What set the records.
+        hook: PathBuf,
+    },
+    /// The program that sets records failed.
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+}
+
+/// Keeps one certificate good.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    config: Acme,
+    kept: Kept,
+}
+
+impl Renewal {
+    pub(crate) fn new(config: Acme) -> Self {
+        let kept = Kept::new(config.folder.clone());
+        Self { config, kept }
+    }
+
+    /// Gets a certificate if there is none that can be used. It takes as long as the authority does.
+    ///
+    /// # Errors
+    /// [`AcmeError`].
+    pub(crate) async fn ensure(&self) -> Result<(), AcmeError> {
+        let now = wall_clock();
+        match self.kept.facts() {
+            Some(facts) if facts.not_after > now && kept::covers(&facts.names, &self.config.names) => Ok(()),
+            Some(_) | None => self.renew().await,
+        }
+    }
+
+    /// Renews in time, until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut retry = RETRY_MIN;
+        let mut wait = self.look_interval();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = self.look_interval();
+            if !self.is_due(wall_clock()) {
+                continue;
+            }
+            match self.renew().await {
+                Ok(()) => retry = RETRY_MIN,
+                Err(error) => {
+                    warn!(%error, retry_seconds = retry.as_secs(), "the certificate was not renewed");
+                    wait = retry;
+                    retry = (retry * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    fn look_interval(&self) -> Duration {
+        self.kept.facts().map_or(LOOK_INTERVAL, |facts| kept::look_interval(&facts).min(LOOK_INTERVAL))
+    }
+
+    fn is_due(&self, now: UnixSeconds) -> bool {
+        let facts = self.kept.facts();
+        facts.is_none_or(|facts| kept::is_due(&facts, now) || !kept::covers(&facts.names, &self.config.names))
+    }
+
+    async fn renew(&self) -> Result<(), AcmeError> {
+        let names = self.config.names.join(", ");
+        info!(%names, authority = %self.config.directory, "asking for a certificate");
+        let account = self.account().await?;
+        let names: Vec<Identifier> = self.config.names.iter().cloned().map(Identifier::Dns).collect();
+        let order = account.new_order(&NewOrder::new(&names)).await;
+        let mut order = order.map_err(self.authority("takes no order"))?;
+        let mut published = Published::new(&self.config.dns_hook);
+        let proven = self.prove(&mut order, &mut published).await;
+        // Also after a failure: no record is left behind.
+        published.remove().await;
+        proven?;
+        let key = order.finalize().await.map_err(self.authority("takes no request to sign"))?;
+        let chain = order.poll_certificate(&patience()).await.map_err(self.authority("gives no certificate"))?;
+        self.kept.keep(&chain, &key)?;
+        let until = self.kept.facts().map_or_else(String::new, |facts| facts.not_after.to_string());
+        info!(names = %self.config.names.join(", "), %until, "there is a new certificate");
+        Ok(())
+    }
+
+    async fn prove(&self, order: &mut Order, published: &mut Published<'_>) -> Result<(), AcmeError> {
+        let mut authorizations = order.authorizations();
+        while let Some(next) = authorizations.next().await {
+            let mut authorization = next.map_err(self.authority("does not say what to prove"))?;
+            if authorization.status == AuthorizationStatus::Valid {
+                continue;
+            }
+            let name = authorization.identifier().to_string();
+            let challenge = authorization.challenge(ChallengeType::Dns01);
+            let mut challenge = challenge.ok_or_else(|| AcmeError::NoChallenge(name.clone()))?;
+            let record = format!("_acme-challenge.{}", name.trim_start_matches("*."));
+            published.add(record, challenge.key_authorization().dns_value()).await?;
+            challenge.set_ready().await.map_err(self.authority("does not look at the records"))?;
+        }
+        let status = order.poll_ready(&patience()).await;
+        match status.map_err(self.authority("does not say whether the proof is good"))? {
+            OrderStatus::Ready | OrderStatus::Valid | OrderStatus::Processing => Ok(()),
+            OrderStatus::Pending | OrderStatus::Invalid => Err(self.not_proven(order).await),
+        }
+    }
+
+    /// Finds out what the authority dislikes.
+    async fn not_proven(&self, order: &mut Order) -> AcmeError {
+        let mut said = Vec::new();
+        let mut authorizations = order.authorizations();
+        while let Some(Ok(mut authorization)) = authorizations.next().await {
+            if let Ok(state) = authorization.refresh().await {
+                said.extend(state.challenges.iter().filter_map(|challenge| challenge.error.clone()?.detail));
+            }
+        }
+        let why = said.into_iter().next().map(|why| format!(": {why}")).unwrap_or_default();
+        AcmeError::NotProven { names: self.config.names.join(", "), why, hook: self.config.dns_hook.clone() }
+    }
+
+    async fn account(&self) -> Result<Account, AcmeError> {
+        let refused = self.authority("does not know us");
+        if let Some(credentials) = self.kept.account(&self.config.directory)? {
+            return self.builder()?.from_credentials(credentials).await.map_err(refused);
+        }
+        let contact = self.config.email.as_ref().map(|email| format!("mailto:{email}"));
+        let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+        let wanted = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
+        let made = self.builder()?.create(&wanted, self.config.directory.clone(), None);
+        let (account, credentials) = made.await.map_err(self.authority("opens no account"))?;
+        self.kept.keep_account(&self.config.directory, &credentials)?;
+        Ok(account)
+    }
+
+    fn builder(&self) -> Result<AccountBuilder, AcmeError> {
+        let made = match &self.config.ca_file {
+            Some(path) => Account::builder_with_root(path),
+            None => Account::builder(),
+        };
+        made.map_err(self.authority("cannot be asked"))
+    }
+
+    fn authority(&self, step: &'static str) -> impl Fn(instant_acme::Error) -> AcmeError {
+        let directory = self.config.directory.clone();
+        move |source| AcmeError::Authority { directory: directory.clone(), step, source }
+    }
+}
+
+fn patience() -> RetryPolicy {
+    RetryPolicy::new().timeout(AUTHORITY_PATIENCE)
+}

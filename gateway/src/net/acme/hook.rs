@@ -1,0 +1,155 @@
+//! The operator's program that sets and removes DNS records: `HOOK present NAME VALUE` and `HOOK cleanup NAME VALUE`.
+//!
+//! It adds a `TXT` record to `NAME`, beside others that are there (a name and its wildcard are proven with two values at
+//! once), and returns when everybody can see it. What it needs to know, such as the password of a DNS provider, it takes
+//! from its environment; the gateway's own variables are not handed on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::process::Command;
+use tracing::warn;
+
+/// How long one call may take. Providers need minutes to show a new record everywhere.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// So much of what a failed program said is told.
+const SAID_CHARS: usize = 300;
+
+/// The program did not do it.
+#[derive(Debug, Error)]
+pub enum HookError {
+    /// It cannot be run.
+    #[error("{} cannot be run: {source}", path.display())]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It says so.
+    #[error("{} {verb} {record} failed ({status}){said}", path.display())]
+    Failed {
+        /// The program.
+        path: PathBuf,
+        /// What it was asked to do.
+        verb: &'static str,
+        /// To which record.
+        record: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// The end of its standard error, after a colon.
+        said: String,
+    },
+    /// It did not end.
+    #[error("{} {verb} {record} did not end within {} s", path.display(), PATIENCE.as_secs())]
+    Slow {
+        /// The program.
+        path: PathBuf,
+        /// What it was asked to do.
+        verb: &'static str,
+        /// To which record.
+        record: String,
+    },
+}
+
+/// The records that were set and have to be removed.
+#[derive(Debug)]
+pub(super) struct Published<'a> {
+    hook: &'a Path,
+    records: Vec<(String, String)>,
+}
+
+impl<'a> Published<'a> {
+    pub(super) fn new(hook: &'a Path) -> Self {
+        Self { hook, records: Vec::new() }
+    }
+
+    /// Sets one more.
+    pub(super) async fn add(&mut self, name: String, value: String) -> Result<(), HookError> {
+        // Noted first: a program that fails halfway may have set it.
+        self.records.push((name.clone(), value.clone()));
+        call(self.hook, "present", &name, &value).await
+    }
+
+    /// Removes all. A record that stays does no harm, so nothing fails for it.
+    pub(super) async fn remove(self) {
+        for (name, value) in &self.records {
+            if let Err(error) = call(self.hook, "cleanup", name, value).await {
+                warn!(%error, "a DNS record was not removed");
+            }
+        }
+    }
+}
+
+async fn call(hook: &Path, verb: &'static str, name: &str, value: &str) -> Result<(), HookError> {
+    let (path, record) = (hook.to_owned(), name.to_owned());
+    let mut command = Command::new(hook);
+    command.args([verb, name, value]).stdin(Stdio::null()).kill_on_drop(true);
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GATEWAY_")) {
+        command.env_remove(variable);
+    }
+    let output = match tokio::time::timeout(PATIENCE, command.output()).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(source)) => return Err(HookError::Start { path, source }),
+        Err(_elapsed) => return Err(HookError::Slow { path, verb, record }),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(HookError::Failed { path, verb, record, status: output.status, said: last_words(&output) })
+}
+
+fn last_words(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let line = text.trim_end().lines().next_back().unwrap_or_default();
+    let line: String = line.chars().take(SAID_CHARS).map(printable).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn program(folder: &Path, text: &str) -> PathBuf {
+        let path = folder.join("hook");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn every_record_that_was_set_is_removed_also_after_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let text = format!("echo $* >> {}; case $3 in bad) echo no such zone >&2; exit 3;; esac", log.display());
+        let hook = program(folder.path(), &text);
+        let mut published = Published::new(&hook);
+        published.add("_acme-challenge.a.example".to_owned(), "one".to_owned()).await.unwrap();
+        let refused = published.add("_acme-challenge.a.example".to_owned(), "bad".to_owned()).await.unwrap_err();
+        let told = refused.to_string();
+        assert!(
+            told.contains("present _acme-challenge.a.example failed") && told.ends_with(": no such zone"),
+            "{told}"
+        );
+        published.remove().await;
+        let lines = std::fs::read_to_string(log).unwrap();
+        let expected = ["present _acme-challenge.a.example one", "present _acme-challenge.a.example bad"];
+        let expected = expected.iter().map(|line| (*line).to_owned());
+        let cleanup = expected.clone().map(|line| line.replace("present", "cleanup"));
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expected.chain(cleanup).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn program_that_is_not_there_is_named() {
+        let mut published = Published::new(Path::new("/no/such/hook"));
+        let told = published.add("a".to_owned(), "b".to_owned()).await.unwrap_err().to_string();
+        assert!(told.starts_with("/no/such/hook cannot be run: "), "{told}");
+    }
+}
