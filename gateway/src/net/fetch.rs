@@ -29,6 +29,10 @@ pub const TIME_MAX: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes. Key sets and tokens take a few KiB.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// What is asked for. A cluster's API server has its keys as a key set (RFC 7517, section 8.5.2) and as nothing else, and
+/// answers 406 to who wants plain JSON.
+const JSON: &str = "application/json, application/jwk-set+json;q=0.9";
+
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 2;
 
@@ -293,7 +297,7 @@ impl Fetch {
         credentials: Credentials<'_>,
     ) -> Result<Answer, FetchError> {
         let server = to.origin();
-        let request = request.header(ACCEPT, "application/json");
+        let request = request.header(ACCEPT, JSON);
         let request = match credentials {
             Credentials::Nothing => request,
             Credentials::Bearer(token) => request.bearer_auth(token.reveal()),

@@ -127,10 +127,11 @@ check "the pod's agent is unharmed" attached "$WORKSPACE"
 
 began=$(now_ms)
 delete_pod "$WORKSPACE"
-if ends_within 10 pod; then
+# An API server remembers for 10 s that a token was good.
+if ends_within 20 pod; then
   took=$(($(now_ms) - began))
   same "a deleted pod ends its agent with status 1" 1 "$STATUS"
-  check "within 5 s ($took ms)" test "$took" -lt 5000
+  check "within 15 s ($took ms), of which the API server's memory is 10" test "$took" -lt 15000
   check "and says why" says pod 'does not vouch'
 else
   fail "the agent of a deleted pod is still there"
@@ -143,8 +144,9 @@ pod_agent again pod.token
 check "the new pod's agent is in with its own token" until_ok 20 attached "$WORKSPACE"
 
 # The cluster goes away: who is in stays in, who is not waits.
+token fresh.token ws agent "$AUDIENCE" "$WORKSPACE" "$UID_OF_POD"
 signal STOP apiserver
-pod_agent waiting pod.token
+pod_agent waiting fresh.token
 check "without an API server, a new agent is told to wait" until_ok 20 says waiting 'credential_unchecked|credential_checks_busy'
 stop waiting
 check "and the one that is in stays in" attached "$WORKSPACE"
@@ -166,7 +168,7 @@ pod_agent both pod.token
 check "the pod's agent is in by both" until_ok 20 attached "$WORKSPACE"
 turned_away forged3 forged.token credential_signature "a forged token, before anybody is asked,"
 delete_pod "$WORKSPACE"
-check "and out with its pod" ends_within 10 both
+check "and out with its pod" ends_within 20 both
 
 check "no token is in a log of ours" sh -c "! cat '$OUT'/*.token | grep -E '.{40}' | cut -c 1-300 | grep -rFf - '$OUT'/gateway.log '$OUT'/pod.log '$OUT'/again.log '$OUT'/both.log"
 check "neither program panicked" sh -c "! grep -n panicked '$OUT'/*.log"

@@ -135,6 +135,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().path().to_owned();
+    let accepted = request.headers().get("accept").map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
     let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let body = request.into_body().collect().await?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -146,6 +147,8 @@ async fn answer(
     let (discovery, keys) = &*documents;
     let found = match path.as_str() {
         "/.well-known/openid-configuration" => Some(discovery.clone()),
+        // As a cluster's API server has it, which answers 406 to who wants plain JSON.
+        "/keys" if !accepted.contains("application/jwk-set+json") => None,
         "/keys" => Some(answers.keys.unwrap_or_else(|| keys.clone())),
         "/apis/authentication.k8s.io/v1/tokenreviews" => answers.review,
         _ => None,
