@@ -204,7 +204,10 @@ fn no_channel_is_opened_without_a_grant_whatever_the_request_is() {
             client.head().await
         });
         let status = answer.as_ref().map_or(0, Message::status);
-        prop_assert!(status != 200 && status != 100 && status != 101 && status < 500, "{}{:?}", request, answer);
+        // So many strangers at once may reach a limit, which is a refusal too.
+        let is_limited = answer.as_ref().and_then(|answer| answer.header("gateway-error")) == Some("overloaded");
+        let is_refused = status != 200 && status != 100 && status != 101 && (status < 500 || is_limited);
+        prop_assert!(is_refused, "{}{:?}", request, answer);
         prop_assert_eq!((world.channels_opened(), app.seen.connections()), (0, 0), "{}", request);
         Ok(())
     });
