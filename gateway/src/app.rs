@@ -48,7 +48,7 @@ use crate::sessions::leases;
 use crate::sessions::recheck::recheck;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
-use crate::store::{Store, StoreError, wall_clock_ms};
+use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
@@ -154,7 +154,7 @@ impl App {
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind(mut config: Config) -> Result<Self, StartError> {
-        let renewal = config.tls.acme.clone().map(Renewal::new);
+        let renewal = config.tls.acme.clone().map(|acme| Renewal::new(acme, wall_clock));
         if let Some(renewal) = &renewal {
             renewal.ensure().await?;
         }

@@ -21,7 +21,6 @@ use self::hook::{HookError, Published};
 use self::kept::{Kept, KeptError};
 use crate::config::Acme;
 use crate::model::UnixSeconds;
-use crate::store::wall_clock;
 
 /// How often it is looked at least whether a certificate is due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -71,12 +70,14 @@ pub enum AcmeError {
 pub(crate) struct Renewal {
     config: Acme,
     kept: Kept,
+    clock: fn() -> UnixSeconds,
 }
 
 impl Renewal {
-    pub(crate) fn new(config: Acme) -> Self {
+    /// Makes one that reads the time from `clock`.
+    pub(crate) fn new(config: Acme, clock: fn() -> UnixSeconds) -> Self {
         let kept = Kept::new(config.folder.clone());
-        Self { config, kept }
+        Self { config, kept, clock }
     }
 
     /// Gets a certificate if there is none that can be used. It takes as long as the authority does.
@@ -84,7 +85,7 @@ impl Renewal {
     /// # Errors
     /// [`AcmeError`].
     pub(crate) async fn ensure(&self) -> Result<(), AcmeError> {
-        let now = wall_clock();
+        let now = (self.clock)();
         match self.kept.facts() {
             Some(facts) if facts.not_after > now && kept::covers(&facts.names, &self.config.names) => Ok(()),
             Some(_) | None => self.renew().await,
@@ -101,7 +102,7 @@ impl Renewal {
                 () = tokio::time::sleep(wait) => {}
             }
             wait = self.look_interval();
-            if !self.is_due(wall_clock()) {
+            if !self.is_due((self.clock)()) {
                 continue;
             }
             match self.renew().await {
