@@ -4,6 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::sqlite::BEGIN_WRITE;
+use super::workspaces::find_own;
 use super::{Store, StoreError, WorkspaceId};
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
@@ -67,13 +68,9 @@ impl Store {
         now: UnixSeconds,
     ) -> Result<Replaced, StoreError> {
         let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
-        let row = sqlx::query("SELECT id FROM workspaces WHERE name = ? AND owner = ?")
-            .bind(workspace.as_str())
-            .bind(owner.as_str())
-            .fetch_optional(&mut *transaction)
-            .await?;
-        let Some(row) = row else { return Ok(Replaced::NoSuchWorkspace) };
-        let id = WorkspaceId(row.try_get("id")?);
+        let Some(id) = find_own(&mut transaction, workspace, owner).await? else {
+            return Ok(Replaced::NoSuchWorkspace);
+        };
         let rows = sqlx::query(SHARES_OF).bind(id.0).fetch_all(&mut *transaction).await?;
         let stored: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         let before: Vec<Share> = stored.iter().filter(|share| share.is_live(now)).cloned().collect();

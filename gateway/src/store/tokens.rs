@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::sqlite::BEGIN_WRITE;
-use super::workspaces::find_or_create;
+use super::workspaces::{find_or_create, find_own};
 use super::{Created, NewToken, Store, StoreError, Terms, TokenId, TokenRecord, TokenSubject, WorkspaceId};
 use crate::auth::token::{Token, TokenKind};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
@@ -79,13 +79,9 @@ impl Store {
     ) -> Result<Created, StoreError> {
         let token = Token::generate(TokenKind::Agent)?;
         let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
-        let row = sqlx::query("SELECT id FROM workspaces WHERE name = ? AND owner = ?")
-            .bind(workspace.as_str())
-            .bind(owner.as_str())
-            .fetch_optional(&mut *transaction)
-            .await?;
-        let Some(row) = row else { return Ok(Created::NoSuchWorkspace) };
-        let workspace_id = WorkspaceId(row.try_get("id")?);
+        let Some(workspace_id) = find_own(&mut transaction, workspace, owner).await? else {
+            return Ok(Created::NoSuchWorkspace);
+        };
         let statement = "SELECT count(*) AS live FROM tokens WHERE workspace_id = ? AND revoked_at IS NULL \
              AND (expires_at IS NULL OR expires_at > ?)";
         let live = sqlx::query(statement).bind(workspace_id.0).bind(now.get()).fetch_one(&mut *transaction).await?;

@@ -99,6 +99,17 @@ impl Store {
     }
 }
 
+/// Returns the id of the workspace if there is one of that name and it is `owner`'s.
+pub(super) async fn find_own(
+    connection: &mut SqliteConnection,
+    name: &WorkspaceName,
+    owner: &UserName,
+) -> Result<Option<WorkspaceId>, StoreError> {
+    let statement = "SELECT id FROM workspaces WHERE name = ? AND owner = ?";
+    let row = sqlx::query(statement).bind(name.as_str()).bind(owner.as_str()).fetch_optional(connection).await?;
+    row.map(|row| Ok(WorkspaceId(row.try_get("id")?))).transpose()
+}
+
 /// Returns the id of the workspace, which becomes an `external` one of `owner` if there is none.
 ///
 /// # Errors
