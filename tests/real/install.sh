@@ -113,6 +113,10 @@ step_kubernetes() {
   want=$(cat "$REAL"/kubernetes/{main.go,go.mod,go.sum} | sha256sum)
   [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
   command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
+  # Whoever comes second waits for the first.
+  exec 9>"$CACHE/kubernetes.lock"
+  flock 9
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
   say "kubernetes $version (compiles for some minutes)"
   rm -rf "$dir"
   mkdir -p "$dir"

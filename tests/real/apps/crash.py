@@ -123,7 +123,7 @@ def wrong():
     found = []
     for name, wanted in acknowledged.items():
         row = shown.get(name)
-        actual = (row or {}).get("actual_state")
+        actual = (row or {}).get("actual")
         if actual != wanted and not (row is None and wanted == "Terminated"):
             found.append(f"{name} is {actual}, not {wanted}")
     return found

@@ -22,7 +22,7 @@ cluster.watch("/apis/apps/v1/deployments", lambda kind, object: changed.put((tim
 applied, told, missing = [], [], 0
 for number in range(options.changes):
     name = options.workspaces[number % len(options.workspaces)]
-    wanted = "Stopped" if gateway.show(name)["desired_state"] == "Running" else "Running"
+    wanted = "Stopped" if gateway.state(name)["desired"] == "Running" else "Running"
     replicas = 0 if wanted == "Stopped" else 1
     began = time.monotonic()
     gateway.desire(name, wanted)
@@ -36,10 +36,10 @@ for number in range(options.changes):
     except (queue.Empty, ValueError):
         missing += 1
         continue
-    if until(20, lambda: gateway.show(name)["actual_state"] == wanted, 0.01):
+    if until(20, lambda: gateway.state(name)["actual"] == wanted, 0.01):
         told.append(time.monotonic() - began)
 check(f"{options.changes} changes of intent reach the cluster", not missing, f"{missing} did not within 20 s")
-check(f"and are reported back", len(told) == len(applied), f"{len(applied) - len(told)} were not within 20 s")
+check("and are reported back", len(told) == len(applied), f"{len(applied) - len(told)} were not within 20 s")
 note(f"from intent to applied, {len(applied)} changes: {spread(applied)}")
 note(f"from intent to its state reported, {len(told)} changes: {spread(told)}")
 slowest = percentile(applied, 0.99) * 1000

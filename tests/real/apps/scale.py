@@ -48,7 +48,7 @@ def session():
 
 
 def count(state):
-    return sum(1 for name, row in gateway.all().items() if name.startswith("many-") and row.get("actual_state") == state)
+    return sum(1 for name, row in gateway.all().items() if name.startswith("many-") and row.get("actual") == state)
 
 
 def each(action, workers=8):
@@ -69,7 +69,7 @@ def make():
     note(f"{options.count} workspaces asked for in {time.monotonic() - began:.1f} s")
     check(f"{options.count} workspaces are taken", not refused, "; ".join(refused[:2]))
     done = until(options.limit, lambda: count("Running") == options.count, 2)
-    check(f"all of them run", done, f"{count('Running')} do")
+    check("all of them run", done, f"{count('Running')} do")
     note(f"{options.count} workspaces made and running after {time.monotonic() - began:.1f} s")
     tell_memory("with all of them running")
 

@@ -78,15 +78,15 @@ class Gateway:
     def desire(self, name, state):
         return self.call("PATCH", f"/workspaces/{name}", {"desired_state": state})
 
-    def show(self, name):
-        return self.call("GET", f"/workspaces/{name}")
+    def state(self, name):
+        return self.call("GET", f"/workspaces/{name}")["state"]
 
     def all(self):
-        """Every workspace of the user by name, page by page."""
+        """The state of every workspace of the user by name, page by page."""
         found, cursor = {}, ""
         while cursor is not None:
             page = self.call("GET", f"/workspaces?limit=100{'&cursor=' + cursor if cursor else ''}")
-            found.update({row["name"]: row for row in page["workspaces"]})
+            found.update({row["name"]: row["state"] or {} for row in page["workspaces"]})
             cursor = page["next_cursor"]
         return found
 

@@ -102,8 +102,8 @@ print(json.dumps({"name": os.environ["NAME"], "executor": "kubernetes", "agent":
 desire() { ask PATCH "/workspaces/$1" "{\"desired_state\": \"$2\"}"; }
 
 # state NAME : its actual state. reason NAME : why it is so.
-state() { ask GET "/workspaces/$1" | value actual_state; }
-reason() { ask GET "/workspaces/$1" | value reason; }
+state() { ask GET "/workspaces/$1" | value state.actual; }
+reason() { ask GET "/workspaces/$1" | value state.reason; }
 is() { [ "$(state "$1")" = "$2" ]; }
 
 # state_within SECONDS NAME STATE : until it is so.
@@ -141,7 +141,7 @@ pods_are() { [ "$(pods_of "$1" "$2")" = "$3" ]; }
 secrets_of() { kc -n "$1" get secret "$2-env" "$2-file" -o jsonpath='{range .items[*]}{.metadata.uid} {.data}{"\n"}{end}'; }
 # restarted NAMESPACE NAME POD : it runs in another pod, and that is what is wanted.
 restarted() {
-  [ "$(pods_of "$1" "$2")" != "$3" ] && [ "$(ask GET "/workspaces/$2" | value actual_state desired_state | paste -sd ' ')" = 'Running Running' ]
+  [ "$(pods_of "$1" "$2")" != "$3" ] && [ "$(ask GET "/workspaces/$2" | value state.actual state.desired | paste -sd ' ')" = 'Running Running' ]
 }
 # settled NAMESPACE NAME : what the agent wrote of a workspace, with versions; without what controllers write in it.
 settled() {
