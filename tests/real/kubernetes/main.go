@@ -50,6 +50,8 @@ func main() {
 // runKwok reads kwok's flags in two rounds, as its own main does: `--config` and the verbosity first, because the
 // defaults of all others come from the file.
 func runKwok() error {
+	// Flags that the other parts have for the whole process: one of them, `version`, is not what kwok takes it for.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	global := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	global.ParseErrorsAllowlist.UnknownFlags = true
 	global.Usage = func() {}

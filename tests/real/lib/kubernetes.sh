@@ -8,8 +8,7 @@
 #
 # What is set: API (port), API_URL, CLUSTER_CA (file), ADMIN_TOKEN, KUBECONFIG_ADMIN (file). Everything of it is in $OUT/kube.
 #
-# A pod runs as soon as it has a node. Three images behave otherwise: `example.net/missing:1` cannot be pulled,
-# `example.net/crashing:1` ends at once each time, and `example.net/slow:1` takes three seconds to be ready.
+# How pods behave is in tests/real/kubernetes/stages.yaml: they run as soon as they have a node, with a few images that do not.
 
 PARTS=$CACHE/kubernetes
 ISSUER=https://kubernetes.default.svc.cluster.local
@@ -43,12 +42,13 @@ start_etcd() {
   wait_port etcd "$ETCD"
 }
 
-# start_apiserver : starts it (again), on the same port, with the same certificate and the same objects.
+# start_apiserver : starts it (again), on the same port, with the same certificate and the same objects. Nodes begin without the
+# taint that a controller, which is not here, takes away when they are ready.
 start_apiserver() {
   spawn apiserver "$PARTS/kube-apiserver" --etcd-servers "http://127.0.0.1:$ETCD" --bind-address 127.0.0.1 --secure-port "$API" \
     --cert-dir "$KUBE/apiserver" --service-cluster-ip-range 10.0.0.0/16 --service-account-issuer "$ISSUER" \
     --service-account-key-file "$KUBE/sa.pub" --service-account-signing-key-file "$KUBE/sa.key" --authorization-mode RBAC \
-    --token-auth-file "$KUBE/tokens.csv"
+    --token-auth-file "$KUBE/tokens.csv" --disable-admission-plugins TaintNodesByCondition
   wait_port apiserver "$API" 60
   until_ok 60 api -f /readyz >/dev/null || give_up "the API server does not become ready: $(tail -n 1 "$OUT/apiserver.log")"
 }
@@ -81,10 +81,9 @@ volumeBindingMode: Immediate
 YAML
 }
 
-# start_nodes : one node, on which pods behave as their images say.
+# start_nodes : one node.
 start_nodes() {
-  stages >"$KUBE/stages.yaml"
-  spawn kwok "$PARTS/kwok" --kubeconfig "$KUBECONFIG_ADMIN" --config "$KUBE/stages.yaml" --manage-all-nodes --cidr 10.64.0.1/10 \
+  spawn kwok "$PARTS/kwok" --kubeconfig "$KUBECONFIG_ADMIN" --config "$REAL/kubernetes/stages.yaml" --manage-all-nodes --cidr 10.64.0.1/10 \
     --node-lease-duration-seconds 40
   kc apply -f - >/dev/null <<'YAML' || give_up "no node: $(tail -n 1 "$OUT/shell.log")"
 apiVersion: v1
@@ -92,70 +91,6 @@ kind: Node
 metadata: {name: node-1, labels: {kubernetes.io/os: linux, kubernetes.io/hostname: node-1}}
 YAML
   until_ok 60 kc wait --for condition=Ready node/node-1 --timeout 10s || give_up "the node does not become ready: $(tail -n 1 "$OUT/kwok.log")"
-}
-
-# What kwok does with pods, by the image of a pod's first container. Nodes are as kwok has them by default.
-stages() {
-  # stage NAME DELAY_MS IMAGE-OPERATOR IMAGES STATUS
-  stage() {
-    cat <<YAML
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: $1}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
-    - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
-    - {key: .status.phase, operator: In, values: [Pending]}
-    - {key: '.spec.containers.[0].image', operator: $3, values: [$4]}
-    - {key: '.status.containerStatuses.[].state.waiting.reason', operator: NotIn, values: [ImagePullBackOff]}
-  delay: {durationMilliseconds: $2}
-  next:
-    statusTemplate: |
-$5
-YAML
-  }
-  # conditions STATUS
-  conditions() {
-    printf '      conditions:\n'
-    printf "      - {type: %s, status: \"$1\", lastTransitionTime: {{ Now | Quote }}}\n" Ready ContainersReady
-    printf '      - {type: Initialized, status: "True", lastTransitionTime: {{ Now | Quote }}}\n'
-  }
-  # containers READY STATE RESTARTS
-  containers() {
-    printf '      containerStatuses:\n      {{ range .spec.containers }}\n'
-    printf '      - {image: {{ .image | Quote }}, imageID: "", name: {{ .name | Quote }}, ready: %s, restartCount: %s, state: %s}\n' "$1" "$3" "$2"
-    printf '      {{ end }}\n      startTime: {{ Now | Quote }}\n'
-  }
-  local runs waits crashes running='{running: {startedAt: {{ Now | Quote }}}}'
-  runs="$(conditions True)
-$(containers true "$running" 0)
-      phase: Running"
-  waits="$(conditions False)
-$(containers false '{waiting: {reason: ImagePullBackOff, message: "Back-off pulling image {{ .image }}"}}' 0)
-      phase: Pending"
-  crashes="$(conditions False)
-$(containers false '{waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting failed container"}}' 3)
-      phase: Running"
-  local odd='"example.net/missing:1", "example.net/crashing:1", "example.net/slow:1"'
-  stage pod-ready 0 NotIn "$odd" "$runs"
-  stage pod-slow 3000 In '"example.net/slow:1"' "$runs"
-  stage pod-missing 0 In '"example.net/missing:1"' "$waits"
-  stage pod-crashing 0 In '"example.net/crashing:1"' "$crashes"
-  cat <<'YAML'
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: pod-delete}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
-    - {key: .metadata.deletionTimestamp, operator: Exists}
-  next: {delete: true}
-YAML
 }
 
 # --- asking it --------------------------------------------------------------------------------------------------------
