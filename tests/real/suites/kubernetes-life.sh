@@ -12,7 +12,7 @@ start_cluster
 # --- the manifests ----------------------------------------------------------------------------------------------------
 # accepted MODE : the API server takes all of it, and has nothing to warn of where pods must be restricted.
 accepted() { kc apply --dry-run=server --warnings-as-errors -f "$ROOT/deploy/rbac/$1.yaml" -f "$ROOT/deploy/cluster-agent.yaml"; }
-for namespace in workspace-gateway "$SHARED_NAMESPACE"; do kc create namespace "$namespace" >/dev/null; done
+for namespace in workspace-gateway "$SHARED_NAMESPACE"; do kc create namespace "$namespace" --save-config >/dev/null; done
 kc label namespace workspace-gateway pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted >/dev/null
 for mode in unique shared; do
   check "the API server takes the manifests for $mode namespaces" accepted "$mode"
@@ -20,8 +20,8 @@ for mode in unique shared; do
 done
 kc delete namespace workspace-gateway --wait=false >/dev/null
 
-# may MODE NAMESPACE VERB RESOURCE : the agent of that mode has this right.
-may() { kc_as "$1" auth can-i "$3" "$4" -n "$2" -q; }
+# may MODE NAMESPACE VERB RESOURCE… : the agent of that mode has this right.
+may() { kc_as "$1" auth can-i -n "$2" -q "${@:3}"; }
 # none MODE NAMESPACE RIGHT… : it has none of these.
 none() {
   local right
@@ -32,7 +32,7 @@ none() {
 }
 for mode in unique shared; do
   check "$mode: the agent may neither run something in pods, nor hand out rights, nor use those of others" none "$mode" "$SHARED_NAMESPACE" \
-    'create pods' 'create pods/exec' 'delete pods' 'create roles.rbac.authorization.k8s.io' 'create serviceaccounts/token' \
+    'create pods' 'create pods --subresource=exec' 'delete pods' 'create roles.rbac.authorization.k8s.io' 'create serviceaccounts --subresource=token' \
     'create rolebindings.rbac.authorization.k8s.io' 'impersonate users' 'get nodes' 'create clusterroles.rbac.authorization.k8s.io' '* *'
 done
 check "shared: the agent has no right outside the shared namespace" none shared foreign 'get configmaps' 'get secrets' \
