@@ -39,15 +39,15 @@ lay() {
   sed "s|http://gateway.example.com:8081|http://127.0.0.1:$AGENTS|" "$ROOT/gateway/tests/frozen/v$VERSION/$1.json" >"$CONFIG"
   rm -rf "$POD"
   mkdir -p "$POD"/{projects,tools,files}
-  python3 "$APPS/pod.py" lay "$CONFIG" "$POD"
+  python3 "$APPS/kubelet.py" lay "$CONFIG" "$POD"
   local name
-  mapfile -d '' -t name < <(python3 "$APPS/pod.py" words "$CONFIG" gw-tools workspace)
+  mapfile -d '' -t name < <(python3 "$APPS/kubelet.py" words "$CONFIG" gw-tools workspace)
   cp "$(workspace_token "${name[0]}")" "$POD/files/agent-token"
   chmod 440 "$POD/files/agent-token"
 }
 
 # words CONTAINER WHAT : into WORDS.
-words() { mapfile -d '' -t WORDS < <(python3 "$APPS/pod.py" words "$CONFIG" "$1" "$2"); }
+words() { mapfile -d '' -t WORDS < <(python3 "$APPS/kubelet.py" words "$CONFIG" "$1" "$2"); }
 
 # environment CONTAINER : into ENVIRONMENT. The home is as for a user that the image does not know.
 environment() {
