@@ -168,7 +168,7 @@ fn of_container(object: &str, container: &ContainerStatus) -> Option<Detail> {
     }
     let now = terminated(&container.state).filter(|state| state.exit_code != 0);
     // It runs again: worth saying only why memory ran out, which will happen once more.
-    let last = last.filter(|last| is_out_of_memory(last));
+    let last = last.filter(is_out_of_memory);
     now.or(last).map(|ended_with| ended(object, name, &ended_with, "Error", restarts))
 }
 

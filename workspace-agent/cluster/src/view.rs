@@ -159,6 +159,12 @@ impl View {
         Some(workspace)
     }
 
+    /// Only these events are there. Returns of whom others went.
+    pub(crate) fn only_events(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
+        let gone: Vec<_> = self.events.keys().filter(|place| !there.contains(*place)).cloned().collect();
+        gone.iter().filter_map(|place| self.event_gone(place)).collect()
+    }
+
     /// Finds the workspace that a warning is about: its pod's, or the one whose name the object's begins with.
     fn about(&self, namespace: &str, warning: &Warning) -> Option<String> {
         if warning.kind == "Pod"

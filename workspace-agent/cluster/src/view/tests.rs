@@ -92,6 +92,8 @@ fn events_are_of_the_workspace_whose_object_they_are_about() {
     let place = ("ns".to_owned(), "e1".to_owned());
     assert_eq!(view.event_gone(&place).as_deref(), Some("a"));
     assert_eq!(view.event_gone(&place), None);
+    let there = BTreeSet::from([("ns".to_owned(), "e2".to_owned()), ("ns".to_owned(), "e3".to_owned())]);
+    assert_eq!(view.only_events(&there), ["a"], "one went while nobody looked");
 }
 
 #[test]
