@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack.
+# Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
+# Autobahn testsuite.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything but Kubernetes
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc pebble
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble
 #   tests/real/install.sh kubernetes     etcd and a kube-apiserver: needs Go, and builds for a quarter of an hour
 set -euo pipefail
 
@@ -95,6 +96,19 @@ step_grpc() {
   printf '%s\n' "$GRPCIO_VERSION" >"$venv/.ready"
 }
 
+# The Autobahn testsuite of WebSocket cases, which needs Python 2.7. It is found by its name, among the versions of pyenv, or by
+# PYTHON2. The packages go into a folder of their own.
+step_autobahn() {
+  local dir=$CACHE/autobahn python
+  [ -e "$dir/.ready" ] && [ -x "$(cat "$dir/.ready")" ] && return
+  python=${PYTHON2:-$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/2.7.*/bin/python2.7" | tail -n 1 || command -v python2.7 || true)}
+  [ -x "$python" ] || die "python2.7 is missing: install it (pyenv install 2.7.18), or name it with PYTHON2"
+  say "autobahn testsuite"
+  rm -rf "$dir"
+  quiet autobahn "$python" -m pip install --disable-pip-version-check --no-deps --target "$dir" -r "$REAL/autobahn.txt"
+  printf '%s\n' "$python" >"$dir/.ready"
+}
+
 # Pebble, the ACME server that authorities test clients with, and its DNS server.
 step_pebble() {
   local dir=$CACHE/pebble-$PEBBLE_VERSION
@@ -136,16 +150,17 @@ step_kubernetes() {
 }
 
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc pebble)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble)
 for step in "${steps[@]}"; do
   case $step in
     debian) step_debian ;;
     node) step_node ;;
     code-server) step_code_server ;;
     grpc) step_grpc ;;
+    autobahn) step_autobahn ;;
     pebble) step_pebble ;;
     kubernetes) step_kubernetes ;;
-    *) die "no such step: $step (steps: debian node code-server grpc pebble kubernetes)" ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes)" ;;
   esac
 done
 say "ready"

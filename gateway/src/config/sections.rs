@@ -148,6 +148,7 @@ fn read_listen(reader: &mut Reader) -> Listen {
         agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
         admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
         trusted_proxies: reader.take("listen.trusted_proxies", Vec::new(), &NETWORKS),
+        websocket_http2: reader.take("listen.websocket_http2", true, &YES_OR_NO),
     }
 }
 
