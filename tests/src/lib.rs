@@ -12,10 +12,10 @@
 )]
 
 pub mod browser;
-pub mod cluster;
 pub mod provider;
 pub mod raw;
 pub mod relay;
+pub mod reports;
 pub mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet};

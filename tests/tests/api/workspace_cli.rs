@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use clap::Parser as _;
-use e2e::cluster::observe;
+use e2e::reports::observe;
 use gateway::cli::{Cli, Command, Console, Exit, run_workspace};
 use gateway::model::{ActualState, DesiredState};
 use gateway::store::wall_clock;
