@@ -1,4 +1,7 @@
-//! The truth about workspaces that somebody runs for their owner: what they are made from, what they are to be.
+//! Workspaces that an executor runs for their owners: from a devfile to frozen Kubernetes objects, and what of them is
+//! sent when (design, section 6).
 
 pub mod blockers;
+pub mod changes;
+pub mod observed;
 pub mod service;

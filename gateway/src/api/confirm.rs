@@ -12,12 +12,13 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::page::{browser, escape, is_form, only, plain};
+use super::page::{browser, is_form, only, plain};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, body};
 use crate::audit::{Event, Text};
 use crate::auth::device::{Asking, UserCode, network};
 use crate::auth::principal::Principal;
+use crate::markup::escape;
 
 /// Where the page is on the public host.
 pub(crate) const DEVICE_PATH: &str = "/.gateway/device";

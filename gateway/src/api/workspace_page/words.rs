@@ -1,6 +1,6 @@
 //! What the page says, as a function of what the workspace is.
 
-use crate::api::page::escape;
+use crate::markup::escape;
 use crate::model::{ActualState, DesiredState};
 use crate::store::Managed;
 use crate::workspaces::blockers;
