@@ -3,5 +3,9 @@
 
 pub mod blockers;
 pub mod changes;
+pub mod cluster_config;
+pub mod devfile;
+pub mod document;
 pub mod observed;
 pub mod service;
+pub mod syntax;
