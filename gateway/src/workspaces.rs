@@ -6,6 +6,7 @@ pub mod changes;
 pub mod cluster_config;
 pub mod devfile;
 pub mod document;
+pub mod frozen;
 pub mod observed;
 pub mod service;
 pub mod syntax;
