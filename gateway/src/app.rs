@@ -35,6 +35,9 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::executors::cluster_configs::ClusterConfigs;
+use crate::executors::kubernetes::Driver;
+use crate::executors::timers::Timers;
 use crate::limits::Shares;
 use crate::model::Scheme;
 use crate::net::acme::{AcmeError, Renewal};
@@ -50,6 +53,7 @@ use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
+use crate::workspaces::changes::Changes;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
@@ -128,6 +132,7 @@ pub struct App {
     audit: Audit,
     audit_writer: Writer,
     renewal: Option<Renewal>,
+    driver: Driver,
 }
 
 #[derive(Debug)]
@@ -187,6 +192,13 @@ impl App {
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let driver = Driver {
+            registry: registry.clone(),
+            store: store.clone(),
+            changes: Changes::default(),
+            configs: ClusterConfigs::new(config.agents_dir.clone()),
+            metrics: metrics.clone(),
+        };
         let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
             certificates: certificates.clone(),
@@ -214,6 +226,7 @@ impl App {
             audit,
             audit_writer,
             renewal,
+            driver,
         })
     }
 
@@ -240,6 +253,12 @@ impl App {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// Returns where changes of workspaces are told.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.driver.changes
     }
 
     /// Returns the configuration with what binding settled.
@@ -276,6 +295,7 @@ impl App {
         background.spawn(self.shares.clone().keep());
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
+        execute(self.driver, &background, &self.closed);
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
@@ -342,6 +362,14 @@ impl App {
         };
         (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
     }
+}
+
+/// Starts those who carry out what workspaces are to be.
+fn execute(driver: Driver, background: &Drain, closed: &CancellationToken) {
+    background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
+    let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
+    background.spawn(timers.run(closed.clone()));
+    background.spawn(driver.run(closed.clone()));
 }
 
 /// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door

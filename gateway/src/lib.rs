@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod edge;
+pub mod executors;
 pub mod limits;
 pub mod model;
 pub mod net;
