@@ -261,6 +261,12 @@ impl App {
         &self.driver.changes
     }
 
+    /// Returns how clusters are configured.
+    #[must_use]
+    pub fn cluster_configs(&self) -> &Arc<ClusterConfigs> {
+        &self.driver.configs
+    }
+
     /// Returns the configuration with what binding settled.
     #[must_use]
     pub fn config(&self) -> &Config {
