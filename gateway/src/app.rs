@@ -132,7 +132,7 @@ pub struct App {
     audit: Audit,
     audit_writer: Writer,
     renewal: Option<Renewal>,
-    driver: Driver,
+    driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
@@ -192,13 +192,7 @@ impl App {
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
-        let driver = Driver {
-            registry: registry.clone(),
-            store: store.clone(),
-            changes: Changes::default(),
-            configs: ClusterConfigs::new(config.agents_dir.clone()),
-            metrics: metrics.clone(),
-        };
+        let driver = driver(&config, &registry, &store, &metrics);
         let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
             certificates: certificates.clone(),
@@ -370,8 +364,18 @@ impl App {
     }
 }
 
+fn driver(config: &Config, registry: &Arc<Registry>, store: &Store, metrics: &Metrics) -> Arc<Driver> {
+    Arc::new(Driver {
+        registry: registry.clone(),
+        store: store.clone(),
+        changes: Changes::default(),
+        configs: ClusterConfigs::new(config.agents_dir.clone()),
+        metrics: metrics.clone(),
+    })
+}
+
 /// Starts those who carry out what workspaces are to be.
-fn execute(driver: Driver, background: &Drain, closed: &CancellationToken) {
+fn execute(driver: Arc<Driver>, background: &Drain, closed: &CancellationToken) {
     background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
     let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
     background.spawn(timers.run(closed.clone()));

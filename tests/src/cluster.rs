@@ -121,7 +121,7 @@ impl ClusterAgent {
         }
         let read = async {
             loop {
-                if let Some(message) = self.decoder.next().expect("a message") {
+                if let Some(message) = self.decoder.next_message().expect("a message") {
                     return Some(message);
                 }
                 let bytes = poll_fn(|context| self.io.poll_bytes(context)).await.ok()??;

@@ -92,7 +92,7 @@ pub(super) async fn show(
     let principal = caller.user()?;
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
-    let agent = api.registry.current(&workspace.name).map(|session| agent(&api, &session, seen, may_reach));
+    let agent = api.registry.current(&workspace.name).map(|session| agent(&api, &workspace.name, &session, seen, may_reach));
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     let detail = Detail { row: row(&api, &workspace, seen), port_url, agent, shared_with_you };
@@ -134,8 +134,14 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen) -> Row {
     }
 }
 
-fn agent(api: &Shared, session: &LiveSession, seen: Seen, may_reach: impl Fn(Port) -> bool) -> AgentRow {
-    let address = |port| api.site.workspace(&api.rules.format(&session.workspace, Some(port)), "/");
+fn agent(
+    api: &Shared,
+    name: &WorkspaceName,
+    session: &LiveSession,
+    seen: Seen,
+    may_reach: impl Fn(Port) -> bool,
+) -> AgentRow {
+    let address = |port| api.site.workspace(&api.rules.format(name, Some(port)), "/");
     let named = session.ports().iter().filter_map(|port| Port::new(port.number));
     AgentRow {
         connected_seconds: session.since.elapsed().as_secs(),

@@ -27,7 +27,7 @@ use crate::telemetry::Metrics;
 use crate::workspaces::changes::Changes;
 
 /// What a driver works with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Driver {
     /// Which clusters' agents are here.
     pub registry: Arc<Registry>,
@@ -53,7 +53,7 @@ impl Driver {
     ///
     /// Invariants: of one cluster, a session's driver begins when that of the one before has ended. So nothing that a
     /// displaced agent said is stored after something that the newer one said.
-    pub async fn run(self, stop: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut arrivals = self.registry.arrivals();
         let mut drivers: JoinSet<()> = JoinSet::new();
         let (mut running, mut driven) = (HashMap::<Id, ClusterName>::new(), HashMap::<ClusterName, Driven>::new());

@@ -136,10 +136,11 @@ impl<'a> Conversation<'a> {
     pub(super) async fn run(&mut self) -> Result<(), End> {
         loop {
             while self.wire.is_free() {
-                match self.plan.next(now()) {
-                    Step::Wait => break,
-                    step => self.take(step).await?,
+                let step = self.plan.next(now());
+                if step == Step::Wait {
+                    break;
                 }
+                self.take(step).await?;
             }
             let deadline = self.plan.deadline();
             tokio::select! {

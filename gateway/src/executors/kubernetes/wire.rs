@@ -83,7 +83,7 @@ impl Wire {
             }
         }
         loop {
-            if let Some(message) = self.decoder.next()? {
+            if let Some(message) = self.decoder.next_message()? {
                 return Poll::Ready(Ok(Turn::Message(message)));
             }
             match self.io.poll_bytes(context) {

@@ -418,11 +418,12 @@ proptest! {
         for _ in 0..20 {
             world.now += seconds(5);
             loop {
-                match world.plan.next(world.now) {
-                    Step::Wait => break,
-                    Step::Look => world.plan.unsettled(&[], world.now),
-                    step => prop_assert!(false, "{:?} of what is settled", step),
+                let step = world.plan.next(world.now);
+                prop_assert!(matches!(step, Step::Wait | Step::Look), "{:?} of what is settled", step);
+                if step == Step::Wait {
+                    break;
                 }
+                world.plan.unsettled(&[], world.now);
             }
         }
     }
