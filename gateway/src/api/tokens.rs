@@ -61,6 +61,8 @@ impl TokenRow {
         let (user, workspace) = match &token.subject {
             TokenSubject::Agent { workspace, .. } => (None, Some(workspace.to_string())),
             TokenSubject::User { user } => (Some(user.to_string()), None),
+            // Of the operator: in nobody's list.
+            TokenSubject::Cluster { .. } => (None, None),
         };
         let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
         Self {
