@@ -212,7 +212,7 @@ struct World {
     named: BTreeSet<u64>,
     reports: u64,
     noted: u64,
-    /// The agent does not take what it is told.
+    /// The agent does not take what it is told besides rounds.
     is_deaf: bool,
 }
 
@@ -375,7 +375,8 @@ impl World {
         if matches!(why, Why::Round(_)) {
             assert!(self.named.insert(number), "named twice in a round");
         }
-        if self.is_deaf {
+        // What a round says is lost with its conversation only: an agent that could not take all of it asks for another.
+        if self.is_deaf && !matches!(why, Why::Round(_)) {
             return;
         }
         if row.is_over {
