@@ -79,7 +79,7 @@ fn filled(object: &Object, desired: DesiredState, variables: &[Variable]) -> Val
 fn fill(secret: &mut Value, variables: &[Variable], kind: VariableKind) {
     let of_kind = variables.iter().filter(|variable| variable.kind == kind);
     let data: Map<String, Value> =
-        of_kind.map(|variable| (variable.name.clone(), STANDARD.encode(variable.value.expose()).into())).collect();
+        of_kind.map(|variable| (variable.name.clone(), STANDARD.encode(variable.value.reveal()).into())).collect();
     if let Some(secret) = secret.as_object_mut() {
         secret.insert("data".to_owned(), data.into());
     }

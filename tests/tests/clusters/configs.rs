@@ -21,7 +21,8 @@ fn write(dir: &Path, cluster: &str, text: &str) {
 
 fn config(shared: &str, hours: u32) -> String {
     format!(
-        "enabled: true\ntools_image: registry.test/tools:1\nmax_active_hours: {hours}\nshared_namespace: {shared}\n"
+        "workspaces:\n  enabled: true\n  tools_image: registry.test/tools:1\n  max_active_hours_before_stop: {hours}\n  \
+         shared_namespace: {shared}\n"
     )
 }
 
@@ -52,7 +53,7 @@ async fn namespace_mode_comes_from_the_file_and_changes_with_it() {
     assert_eq!(agent.begin().await.namespaces, NamespaceMode::Shared("dev".into()));
     agent.round().await;
     // Of a file with a mistake nothing is taken over: the next good one is what is told.
-    write(folder.path(), "prod", "enabled: true\nshared_namespace: NOT A NAME\n");
+    write(folder.path(), "prod", "workspaces:\n  enabled: true\n  shared_namespace: NOT A NAME\n");
     until("the file is refused", || !stage.gateway.configs.refusals().is_empty()).await;
     write(folder.path(), "prod", &config("other", 36));
     assert_eq!(terms(&mut agent).await, NamespaceMode::Shared("other".into()));

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use super::*;
 use crate::executors::testing::config;
 
-const GOOD: &str = "enabled: true\ntools_image: registry.test/tools:1\nmax_active_hours: 12\n";
+const GOOD: &str =
+    "workspaces:\n  enabled: true\n  tools_image: registry.test/tools:1\n  max_active_hours_before_stop: 12\n";
 
 /// A folder, a store, and what is remembered between looks.
 struct Stage {
@@ -76,7 +77,7 @@ async fn file_with_a_mistake_changes_nothing_and_says_why_until_it_is_mended() {
     stage.write("prod", GOOD);
     stage.write("other", GOOD);
     stage.look().await;
-    stage.write("prod", "enabled: true\nmax_active_hours: 0\nno_such_key: 1\n");
+    stage.write("prod", "workspaces:\n  enabled: perhaps\n  max_active_hours_before_stop: 0\n");
     stage.write("other", &GOOD.replace("12", "13"));
     stage.look().await;
     assert_eq!(stage.version("prod").await.unwrap().1.max_active_hours, 12);
