@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod provider;
 pub mod raw;
 pub mod relay;
+pub mod reports;
 pub mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -163,3 +163,6 @@ fn name(object: &Value) -> String {
     let metadata = object.get("metadata");
     format!("{} {}", text(object.get("kind")), text(metadata.and_then(|metadata| metadata.get("name"))))
 }
+
+#[cfg(test)]
+mod tests;

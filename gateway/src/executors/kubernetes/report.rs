@@ -1,13 +1,13 @@
 //! What a cluster agent sees, stored.
 
-use serde_json::json;
 use tracing::debug;
-use tunnel_proto::reconcile::{Report, Termination};
+use tunnel_proto::reconcile::Report;
 
 use super::conversation::{Conversation, End, Unread, now as clock};
 use crate::model::{Lifecycle, UnixSeconds, WorkspaceName};
 use crate::store::{KubernetesState, Managed, Observation, wall_clock};
 use crate::telemetry::ReportEnd;
+use crate::workspaces::blockers;
 use crate::workspaces::changes::Change;
 use crate::workspaces::observed::observe;
 
@@ -91,7 +91,7 @@ fn seen(report: &Report, managed: &Managed, now: UnixSeconds) -> Option<Seen> {
     let observation = Observation {
         applied_generation: observed.applied,
         deployment_version: report.deployment.as_ref().map(|deployment| deployment.resource_version.clone()),
-        termination: report.termination.as_ref().map(blockers),
+        termination: report.termination.as_ref().map(|termination| blockers::to_json(&termination.blockers)),
         reported_at: Some(now),
     };
     let is_news = next != *life || is_other(&observation, &managed.kubernetes);
@@ -105,21 +105,4 @@ fn seen(report: &Report, managed: &Managed, now: UnixSeconds) -> Option<Seen> {
 
 fn is_other(observation: &Observation, stored: &KubernetesState) -> bool {
     observation.applied_generation != stored.applied_generation || observation.termination != stored.termination
-}
-
-/// Writes down what is still there, for people.
-fn blockers(termination: &Termination) -> String {
-    let rows: Vec<_> = termination
-        .blockers
-        .iter()
-        .map(|blocker| {
-            json!({
-                "object": blocker.object,
-                "finalizers": blocker.finalizers,
-                "since": blocker.since,
-                "message": blocker.message,
-            })
-        })
-        .collect();
-    json!(rows).to_string()
 }

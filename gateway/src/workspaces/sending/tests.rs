@@ -121,7 +121,13 @@ fn naive_partial_message_that_had_secrets_pruned_is_refused() {
     // What the reference once sent: the secrets inventory without the secrets that it owns.
     let frozen = frozen();
     let mut naive = config_for(&frozen, Cycle::Partial, &life(DesiredState::Running), &[]);
-    naive.extend(frozen.objects().iter().filter(|object| object.role == Role::SecretsInventory).map(|object| object.value.clone()));
+    naive.extend(
+        frozen
+            .objects()
+            .iter()
+            .filter(|object| object.role == Role::SecretsInventory)
+            .map(|object| object.value.clone()),
+    );
     let broken = check_law(&naive, &frozen, DesiredState::Running);
     assert!(
         matches!(&broken, Err(LawBroken::Incomplete { inventory, .. }) if inventory == "app-secrets-inventory"),
