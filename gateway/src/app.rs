@@ -166,7 +166,7 @@ impl App {
             let bound = listeners.public.local_addr().map_err(StartError::Address)?;
             config.public_url = config.public_url.with_port(bound.port());
         }
-        let store = Store::open(&config.store.url.to_string()).await?;
+        let store = Store::open_with(&config.store).await?;
         let drain = Drain::default();
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
@@ -265,7 +265,7 @@ impl App {
     /// Like [`App::run`], with connections served by `workers`.
     pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
         let (for_users, for_agents) = self.placing(workers);
-        let server = Server::new(self.edge.clone(), &self.config.limits, &self.config.timeouts, &self.config.tunnel);
+        let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
         writing.spawn(self.audit_writer.run(written.clone()));
         self.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));

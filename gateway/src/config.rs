@@ -12,6 +12,7 @@ mod problem;
 mod reader;
 mod sections;
 mod source;
+mod store;
 mod value;
 
 use std::borrow::Cow;
@@ -28,7 +29,8 @@ pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadOrigin, BadStoreUrl, Network, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use store::StoreConfig;
+pub use value::{BadOrigin, BadStoreUrl, Network, PostgresUrl, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -75,6 +77,8 @@ pub struct Listen {
     /// Load balancers in front of users and agents that say for whom they connect (PROXY protocol, version 1 or 2). From
     /// these every connection has to; from all others it is never read.
     pub trusted_proxies: Vec<Network>,
+    /// Users may open WebSockets on streams of HTTP/2 (RFC 8441). Without, browsers open a connection for each.
+    pub websocket_http2: bool,
 }
 
 /// Certificates per listener; `None` means plain text.
@@ -125,13 +129,6 @@ pub struct ClientCa {
     pub file: PathBuf,
     /// Who shows no certificate gets no connection.
     pub required: bool,
-}
-
-/// The database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// Which database (`store.url`).
-    pub url: StoreUrl,
 }
 
 /// Log output.

@@ -12,6 +12,7 @@ pub mod config;
 pub mod demo;
 pub mod edge;
 pub mod limits;
+mod markup;
 pub mod model;
 pub mod net;
 pub mod sessions;

@@ -23,6 +23,7 @@ use crate::audit::{Event, Text};
 use crate::auth::device::{Asking, UserCode, network};
 use crate::auth::principal::{Principal, Via};
 use crate::edge::headers::GATEWAY_ERROR;
+use crate::markup::escape;
 
 /// Where the page is on the public host.
 pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
@@ -226,21 +227,6 @@ fn html(status: StatusCode, code: Option<&'static str>, title: &str, text: &str)
         headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
     }
     response
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
