@@ -56,6 +56,8 @@ pub struct Config {
     pub log: Log,
     /// The audit log (`audit.*`).
     pub audit: AuditLog,
+    /// Where the configurations of cluster agents are (`agents_dir`).
+    pub agents_dir: Option<PathBuf>,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).
@@ -77,6 +79,8 @@ pub struct Listen {
     /// Load balancers in front of users and agents that say for whom they connect (PROXY protocol, version 1 or 2). From
     /// these every connection has to; from all others it is never read.
     pub trusted_proxies: Vec<Network>,
+    /// Users may open WebSockets on streams of HTTP/2 (RFC 8441). Without, browsers open a connection for each.
+    pub websocket_http2: bool,
 }
 
 /// Certificates per listener; `None` means plain text.

@@ -21,6 +21,8 @@ mod expect;
 mod gone;
 #[path = "edge/http2_app.rs"]
 mod http2_app;
+#[path = "edge/last_word.rs"]
+mod last_word;
 #[path = "edge/living.rs"]
 mod living;
 #[path = "edge/oidc.rs"]

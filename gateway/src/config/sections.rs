@@ -130,6 +130,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
+        agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),
@@ -144,6 +145,7 @@ fn read_listen(reader: &mut Reader) -> Listen {
         agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
         admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
         trusted_proxies: reader.take("listen.trusted_proxies", Vec::new(), &NETWORKS),
+        websocket_http2: reader.take("listen.websocket_http2", true, &YES_OR_NO),
     }
 }
 

@@ -19,7 +19,7 @@ use super::raw_head::flight::Flight;
 use super::raw_head::guarded::{Guarded, Held};
 use super::raw_head::{Refusal, Watcher};
 use super::service::{Edge, Origin};
-use crate::config::{Limits, Timeouts, Tunnel};
+use crate::config::Config;
 use crate::limits::Limit;
 use crate::net::listen::Connection;
 use crate::net::stream::Stream;
@@ -73,7 +73,8 @@ fn buffer_bytes(header_bytes: usize) -> usize {
 impl Server {
     /// Makes the server from the limits.
     #[must_use]
-    pub fn new(edge: Arc<Edge>, limits: &Limits, timeouts: &Timeouts, tunnel: &Tunnel) -> Self {
+    pub fn new(edge: Arc<Edge>, config: &Config) -> Self {
+        let Config { limits, timeouts, tunnel, .. } = config;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         let header_bytes = buffer_bytes(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX));
         {
@@ -86,7 +87,6 @@ impl Server {
         builder
             .http2()
             .timer(TokioTimer::new())
-            .enable_connect_protocol()
             .max_concurrent_streams(limits.http2_streams)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
@@ -97,6 +97,10 @@ impl Server {
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
             .keep_alive_interval(tunnel.keepalive_interval)
             .keep_alive_timeout(tunnel.keepalive_timeout);
+        if config.listen.websocket_http2 {
+            // Without, the library refuses extended CONNECT too (RFC 8441, section 3).
+            builder.http2().enable_connect_protocol();
+        }
         let (header_timeout, resets_per_second) = (timeouts.request_header, limits.http2_resets_per_second);
         Self { edge, builder, header_bytes, header_timeout, resets_per_second }
     }

@@ -30,7 +30,7 @@ use crate::auth::request::Offered;
 use crate::telemetry::{Metrics, TcpEnd};
 
 /// How long before the end of a drain a stream is closed, so that both of its ends hear why before everything is cut.
-const DRAIN_MARGIN: Duration = Duration::from_millis(300);
+pub(super) const DRAIN_MARGIN: Duration = Duration::from_millis(300);
 
 const SUBPROTOCOL: HeaderName = SEC_WEBSOCKET_PROTOCOL;
 

@@ -1,23 +1,19 @@
 //! Connections that become something else: WebSocket over HTTP/1.1 and over HTTP/2, and other upgrades.
 
-use std::time::Duration;
+mod stream;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-use futures_util::TryFutureExt;
 use http::header::{HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
-use tracing::debug;
 use tunnel_link::drain::Drain;
-use tunnel_link::splice::splice_idle;
 
 use super::body::{RequestBody, ResponseBody};
 use super::forward::{Forwarder, Route};
 use super::headers::{AppHttp, AppRequest};
 use super::respond::Failure;
-use super::upstream::http1::Connection;
+use super::tcp::DRAIN_MARGIN;
+use super::websocket::frames::Frames;
 use super::websocket::{self, Upgrade};
 
 impl Forwarder {
@@ -68,35 +64,28 @@ impl Forwarder {
         if !accepts {
             return Err(Failure::AppClosed);
         }
+        // Extensions that say how frames are framed would be another protocol.
+        let frames = (key.is_some() && websocket::keeps_framing(&head.headers)).then(Frames::default);
         let switched = head.headers.get(UPGRADE).cloned().unwrap_or(protocol);
         self.finish(&mut head, (!over_http2).then_some(&switched), &route, mode);
         if over_http2 {
             head.status = StatusCode::SWITCHING_PROTOCOLS;
             websocket::answer_for_connect(&mut head);
         }
-        let idle = self.timeouts.stream_idle;
-        let app = lease.connection;
+        let (app, idle) = (lease.connection, self.timeouts.stream_idle);
+        let draining = streams.draining().clone();
+        let grace = self.timeouts.drain.saturating_sub(DRAIN_MARGIN);
         streams.spawn(async move {
             // All of it: grant and slot live as long as the bytes.
             let route = route;
-            tokio::select! {
-                biased;
-                joined = join(user, app, idle) => match joined {
-                    Ok(()) => debug!("stream ended"),
-                    Err(error) => debug!(%error, "stream broke"),
-                },
-                () = route.watch.wait() => debug!("stream cut: access ended"),
-            }
+            let drained = async {
+                draining.cancelled().await;
+                tokio::time::sleep(grace).await;
+            };
+            stream::carry(user, app, frames, idle, &route.watch, drained).await;
         });
         Ok(Response::from_parts(head, ResponseBody::from(bytes::Bytes::new())))
     }
-}
-
-/// Joins the user's connection with the app's channel until both directions have ended.
-async fn join(user: OnUpgrade, app: Box<Connection>, idle: Duration) -> anyhow::Result<()> {
-    let (user, app) = tokio::try_join!(user.map_err(anyhow::Error::from), app.into_stream().map_err(Into::into))?;
-    splice_idle(app, TokioIo::new(user), Some(idle)).await?;
-    Ok(())
 }
 
 fn nonce() -> Result<[u8; 16], Failure> {

@@ -3,11 +3,14 @@
 //! Towards the app every WebSocket is an HTTP/1.1 upgrade. Bytes flow raw only after the app answered 101; any other
 //! answer is forwarded as an answer.
 
+pub mod frames;
+
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, response};
@@ -146,6 +149,13 @@ pub fn check_accept(headers: &HeaderMap, key: &[u8]) -> bool {
         && has_token(headers, &CONNECTION, "upgrade");
     switched
         && single(headers, &SEC_WEBSOCKET_ACCEPT).is_some_and(|found| found.as_bytes() == accept_value(key).as_bytes())
+}
+
+/// Says whether what follows a 101 are the frames of RFC 6455: no extension was agreed on but compression of messages, which
+/// leaves frames as they are (RFC 7692, section 4).
+#[must_use]
+pub fn keeps_framing(headers: &HeaderMap) -> bool {
+    tokens(headers, &SEC_WEBSOCKET_EXTENSIONS).all(|extension| extension.starts_with(b"permessage-"))
 }
 
 fn is_key(key: &HeaderValue) -> bool {

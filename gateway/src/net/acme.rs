@@ -5,6 +5,7 @@
 
 mod hook;
 mod kept;
+mod nonce;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tracing::{info, warn};
 
 use self::hook::{HookError, Published};
 use self::kept::{Kept, KeptError};
+use self::nonce::{Nonces, again};
 use crate::config::Acme;
 use crate::model::UnixSeconds;
 
@@ -128,24 +130,33 @@ impl Renewal {
     async fn renew(&self) -> Result<(), AcmeError> {
         let names = self.config.names.join(", ");
         info!(%names, authority = %self.config.directory, "asking for a certificate");
-        let account = self.account().await?;
+        let mut nonces = Nonces::default();
+        let account = self.account(&mut nonces).await?;
         let names: Vec<Identifier> = self.config.names.iter().cloned().map(Identifier::Dns).collect();
-        let order = account.new_order(&NewOrder::new(&names)).await;
+        let order = again!(nonces, account.new_order(&NewOrder::new(&names)));
         let mut order = order.map_err(self.authority("takes no order"))?;
         let mut published = Published::new(&self.config.dns_hook);
-        let proven = self.prove(&mut order, &mut published).await;
+        let proven = self.prove(&mut order, &mut published, &mut nonces).await;
         // Also after a failure: no record is left behind.
         published.remove().await;
         proven?;
-        let key = order.finalize().await.map_err(self.authority("takes no request to sign"))?;
-        let chain = order.poll_certificate(&patience()).await.map_err(self.authority("gives no certificate"))?;
+        let key = again!(nonces, order.finalize()).map_err(self.authority("takes no request to sign"))?;
+        let chain = again!(nonces, order.poll_certificate(&patience()));
+        let chain = chain.map_err(self.authority("gives no certificate"))?;
         self.kept.keep(&chain, &key)?;
         let until = self.kept.facts().map_or_else(String::new, |facts| facts.not_after.to_string());
         info!(names = %self.config.names.join(", "), %until, "there is a new certificate");
         Ok(())
     }
 
-    async fn prove(&self, order: &mut Order, published: &mut Published<'_>) -> Result<(), AcmeError> {
+    async fn prove(
+        &self,
+        order: &mut Order,
+        published: &mut Published<'_>,
+        nonces: &mut Nonces,
+    ) -> Result<(), AcmeError> {
+        // What was fetched once is kept by the order: below, nothing is asked of the authority for it.
+        again!(nonces, fetch(order)).map_err(self.authority("does not say what to prove"))?;
         let mut authorizations = order.authorizations();
         while let Some(next) = authorizations.next().await {
             let mut authorization = next.map_err(self.authority("does not say what to prove"))?;
@@ -157,9 +168,9 @@ impl Renewal {
             let mut challenge = challenge.ok_or_else(|| AcmeError::NoChallenge(name.clone()))?;
             let record = format!("_acme-challenge.{}", name.trim_start_matches("*."));
             published.add(record, challenge.key_authorization().dns_value()).await?;
-            challenge.set_ready().await.map_err(self.authority("does not look at the records"))?;
+            again!(nonces, challenge.set_ready()).map_err(self.authority("does not look at the records"))?;
         }
-        let status = order.poll_ready(&patience()).await;
+        let status = again!(nonces, order.poll_ready(&patience()));
         match status.map_err(self.authority("does not say whether the proof is good"))? {
             OrderStatus::Ready | OrderStatus::Valid | OrderStatus::Processing => Ok(()),
             OrderStatus::Pending | OrderStatus::Invalid => Err(self.not_proven(order).await),
@@ -179,7 +190,7 @@ impl Renewal {
         AcmeError::NotProven { names: self.config.names.join(", "), why, hook: self.config.dns_hook.clone() }
     }
 
-    async fn account(&self) -> Result<Account, AcmeError> {
+    async fn account(&self, nonces: &mut Nonces) -> Result<Account, AcmeError> {
         let refused = self.authority("does not know us");
         if let Some(credentials) = self.kept.account(&self.config.directory)? {
             return self.builder()?.from_credentials(credentials).await.map_err(refused);
@@ -187,8 +198,8 @@ impl Renewal {
         let contact = self.config.email.as_ref().map(|email| format!("mailto:{email}"));
         let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
         let wanted = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
-        let made = self.builder()?.create(&wanted, self.config.directory.clone(), None);
-        let (account, credentials) = made.await.map_err(self.authority("opens no account"))?;
+        let made = again!(nonces, self.builder()?.create(&wanted, self.config.directory.clone(), None));
+        let (account, credentials) = made.map_err(self.authority("opens no account"))?;
         self.kept.keep_account(&self.config.directory, &credentials)?;
         Ok(account)
     }
@@ -205,6 +216,15 @@ impl Renewal {
         let directory = self.config.directory.clone();
         move |source| AcmeError::Authority { directory: directory.clone(), step, source }
     }
+}
+
+/// Asks for all that has to be proven and was not asked for yet.
+async fn fetch(order: &mut Order) -> Result<(), instant_acme::Error> {
+    let mut authorizations = order.authorizations();
+    while let Some(next) = authorizations.next().await {
+        next?;
+    }
+    Ok(())
 }
 
 fn patience() -> RetryPolicy {

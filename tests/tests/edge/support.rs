@@ -212,7 +212,12 @@ impl Http2 {
 
     /// Waits for the peer's first settings.
     pub(crate) async fn until_extended_connect(&self) {
-        until("extended CONNECT is announced", || self.send.is_extended_connect_protocol_enabled()).await;
+        until("extended CONNECT is announced", || self.announces_extended_connect()).await;
+    }
+
+    /// Returns whether the peer's settings so far announce extended CONNECT.
+    pub(crate) fn announces_extended_connect(&self) -> bool {
+        self.send.is_extended_connect_protocol_enabled()
     }
 
     pub(crate) fn start(&mut self, request: Request<()>) -> (ResponseFuture, SendStream<Bytes>) {

@@ -11,7 +11,7 @@ use super::support::{World, app, ok, soon, within_a_second};
 pub(crate) const HANDSHAKE: &str = "connection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\
                                     sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 /// The answer to the key of [`HANDSHAKE`] (RFC 6455, section 1.3).
-const ACCEPTED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+pub(crate) const ACCEPTED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                         sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// Sends each message back until it is closed.

@@ -6,7 +6,7 @@ use http::Request;
 
 use super::support::{Http2, World, app, app_saying, ok, some, soon, whole, within_a_second};
 
-fn connect(world: &World, port: u16, protocol: &'static str) -> Request<()> {
+pub(crate) fn connect(world: &World, port: u16, protocol: &'static str) -> Request<()> {
     let mut request = world.http2_request(port, "CONNECT", "/chat?x=1");
     request.headers_mut().insert("sec-websocket-version", "13".parse().unwrap());
     request.headers_mut().insert("sec-websocket-protocol", "a, b".parse().unwrap());
@@ -14,14 +14,14 @@ fn connect(world: &World, port: u16, protocol: &'static str) -> Request<()> {
     request
 }
 
-async fn user(world: &World) -> Http2 {
+pub(crate) async fn user(world: &World) -> Http2 {
     let http2 = world.http2().await;
     http2.until_extended_connect().await;
     http2
 }
 
 /// Answers the handshake as a server would, with the value for the key it was given.
-async fn accept(raw: &mut Raw, more: &str) {
+pub(crate) async fn accept(raw: &mut Raw, more: &str) {
     let head = raw.head().await.unwrap();
     assert_eq!(head.start, "GET /chat?x=1 HTTP/1.1", "{head:?}");
     for (name, value) in [
@@ -191,4 +191,34 @@ async fn many_websockets_and_requests_share_one_connection() {
     assert_eq!(answer.text(), "page");
     drop((http2, open));
     world.gateway.assert_quiet().await;
+}
+
+// Row 31: where they do harm all the same, they can be switched off. Browsers then open a connection for each.
+#[tokio::test]
+async fn websockets_over_http2_can_be_switched_off() {
+    let world = World::configured(|config| config.listen.websocket_http2 = false, Vec::new()).await;
+    let pages = app(|_, _, _| ok("page")).await;
+    let mut http2 = world.http2().await;
+    // With the answer, the gateway's settings have come too.
+    let answer = http2.ask(world.http2_request(pages.port, "GET", "/")).await;
+    assert_eq!(answer.text(), "page");
+    assert!(!http2.announces_extended_connect());
+    for path in ["/chat", tunnel_link::raw::PATH] {
+        let mut request = world.http2_request(pages.port, "CONNECT", path);
+        request.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        let (response, _send) = http2.start(request);
+        let refused = soon(response).await.expect_err("a reset");
+        assert_eq!(refused.reason(), Some(h2::Reason::PROTOCOL_ERROR), "{path}: {refused}");
+    }
+    // One stream is refused, and not the connection.
+    assert_eq!(http2.ask(world.http2_request(pages.port, "GET", "/")).await.text(), "page");
+    assert_eq!(pages.seen.connections(), 1, "nothing but pages was asked for");
+    let mut client = world.client().await;
+    let echo = RawApp::start(|mut raw| async move {
+        raw.head().await.unwrap();
+        raw.send(super::upgrade::ACCEPTED).await;
+    })
+    .await;
+    client.send(world.head(echo.port, "GET /", super::upgrade::HANDSHAKE)).await;
+    assert_eq!(client.head().await.unwrap().status(), 101, "WebSockets over HTTP/1.1 are as before");
 }

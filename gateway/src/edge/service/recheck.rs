@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
+use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
 use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
+use crate::auth::request::At;
+use crate::edge::followers::Followed;
 use crate::edge::living::Watch;
 use crate::edge::respond::Failure;
 use crate::store::wall_clock;
 
-/// How often. What the store said may be [`REFRESH_AFTER`] old when it is asked again, so both together, and a look-up,
-/// stay below the 5 s within which a revocation has to cut (design, section 5).
+/// How often. What the store said may be [`REFRESH_AFTER`] old when it is asked again, so both together, a look-up, and a
+/// last word to the user stay below the 5 s within which a revocation has to cut (design, section 5).
 ///
 /// [`REFRESH_AFTER`]: crate::auth::cache::REFRESH_AFTER
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const _: () = assert!(
-    RECHECK_INTERVAL.as_millis() + crate::auth::cache::REFRESH_AFTER.as_millis() < 5_000,
+    RECHECK_INTERVAL.as_millis() + crate::auth::cache::REFRESH_AFTER.as_millis() + CUT_TIMEOUT.as_millis() < 5_000,
     "a revocation cuts within five seconds"
 );
 
@@ -50,6 +53,21 @@ impl Edge {
                 if number % TURN == TURN - 1 {
                     tokio::task::yield_now().await;
                 }
+            }
+            for followed in self.followers.due() {
+                self.recheck_follower(&followed).await;
+            }
+        }
+    }
+
+    async fn recheck_follower(&self, followed: &Followed) {
+        match self.principal(followed.offered(), At::Public, Instant::now()).await {
+            Ok(Some(principal)) if principal.user == *followed.user() => {}
+            // As for everything that is open.
+            Err(_unavailable) => {}
+            Ok(Some(_) | None) => {
+                info!(user = %followed.user(), "access ended: cutting a stream of events");
+                followed.end();
             }
         }
     }

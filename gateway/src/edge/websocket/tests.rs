@@ -127,3 +127,14 @@ fn accept_is_the_one_of_the_key() {
     check(&[good[0], good[1], good[2], good[2]], false);
     check(&[good[0], ("upgrade", "websocket, h2c"), good[2]], false);
 }
+
+#[test]
+fn framing_is_known_unless_an_unknown_extension_was_agreed_on() {
+    let with = |values: &[&'static str]| {
+        let values = values.iter().map(|value| (SEC_WEBSOCKET_EXTENSIONS, HeaderValue::from_static(value)));
+        keeps_framing(&values.collect())
+    };
+    assert!(with(&[]) && with(&["permessage-deflate"]) && with(&["permessage-deflate; server_max_window_bits=10"]));
+    assert!(!with(&["x-multiplex"]) && !with(&["permessage-deflate, x-multiplex"]));
+    assert!(!with(&["permessage-deflate", "x-multiplex"]));
+}

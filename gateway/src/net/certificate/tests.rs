@@ -1,7 +1,7 @@
 //! Certificates of another program's making, and bytes of nobody's.
 
 use proptest::prelude::*;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 
 use super::*;
 
@@ -48,17 +48,82 @@ fn authority_is_told_from_a_leaf() {
     assert!(!read(|params| params.is_ca = IsCa::ExplicitNoCa).is_authority);
 }
 
+/// Writes an extension of a certificate by its object identifier.
+fn extension(id: &[u64], value: &[u8]) -> CustomExtension {
+    CustomExtension::from_oid_content(id, value.to_vec())
+}
+
+const ALTERNATIVE_NAMES: &[u64] = &[2, 5, 29, 17];
+const BASIC_CONSTRAINTS: &[u64] = &[2, 5, 29, 19];
+const PURPOSES: &[u64] = &[2, 5, 29, 37];
+
 #[test]
 fn both_spellings_of_time_are_read() {
-    let late = read(|params| params.not_after = rcgen::date_time_ymd(2051, 1, 1));
-    assert_eq!(late.not_after.to_string(), "2051-01-01T00:00:00Z");
-    let at = |tag, text: &str| time((tag, text.as_bytes())).map(|time| time.to_string());
-    assert_eq!(at(Tag::UTC_TIME, "491231235959Z").as_deref(), Some("2049-12-31T23:59:59Z"));
-    assert_eq!(at(Tag::UTC_TIME, "500101000000Z").as_deref(), Some("1950-01-01T00:00:00Z"));
-    assert_eq!(at(Tag::GENERALIZED_TIME, "99991231235959Z").as_deref(), Some("9999-12-31T23:59:59Z"));
-    for text in ["491231235959", "4912312359Z", "491331235959Z", "49123123595Z", "+91231235959Z", "", "Z"] {
-        assert_eq!(at(Tag::UTC_TIME, text), None, "{text:?}");
+    let until = |year, month, day| {
+        let read = read(|params| params.not_after = rcgen::date_time_ymd(year, month, day));
+        read.not_after.to_string()
+    };
+    // The first is written with two digits of its year, the others with four (RFC 5280, section 4.1.2.5).
+    assert_eq!(until(2049, 12, 31), "2049-12-31T00:00:00Z");
+    assert_eq!(until(2050, 1, 1), "2050-01-01T00:00:00Z");
+    assert_eq!(until(2051, 1, 1), "2051-01-01T00:00:00Z");
+    assert_eq!(until(2400, 2, 29), "2400-02-29T00:00:00Z");
+    assert_eq!(until(9999, 12, 31), "9999-12-31T00:00:00Z");
+}
+
+/// Writes the end of the validity of a certificate anew, in as many bytes.
+fn until(text: &[u8]) -> Option<String> {
+    let mut bytes = made(|_| {}).to_vec();
+    let written = b"300203000000Z";
+    let at = bytes.windows(written.len()).position(|window| window == written).expect("the time");
+    bytes[at..at + written.len()].copy_from_slice(text);
+    Certificate::read(&bytes).ok().map(|read| read.not_after.to_string())
+}
+
+#[test]
+fn times_of_no_calendar_are_refused() {
+    assert_eq!(until(b"491231235959Z").as_deref(), Some("2049-12-31T23:59:59Z"));
+    assert_eq!(until(b"500101000000Z").as_deref(), Some("1950-01-01T00:00:00Z"));
+    for text in
+        [b"491331235959Z", b"490230000000Z", b"490100000000Z", b"491231240000Z", b"491231235959X", b"4912312359x9Z"]
+    {
+        assert_eq!(until(text), None, "{}", String::from_utf8_lossy(text));
     }
+}
+
+#[test]
+fn extension_that_is_there_twice_names_nobody() {
+    let twice =
+        made(|params| params.custom_extensions = vec![extension(&[1, 2, 3], &[5, 0]), extension(&[1, 2, 3], &[5, 0])]);
+    assert_eq!(Certificate::read(&twice), Err(BadCertificate("extensions")));
+}
+
+#[test]
+fn extension_that_counts_and_cannot_be_read_is_refused_by_name() {
+    let refused = |id, value| {
+        let bytes = made(|params| {
+            params.subject_alt_names.clear();
+            params.custom_extensions = vec![extension(id, value)];
+        });
+        Certificate::read(&bytes).map_err(|bad| bad.0)
+    };
+    assert_eq!(refused(PURPOSES, &[0x04, 1, 0]), Err("purposes"));
+    assert_eq!(refused(BASIC_CONSTRAINTS, &[0x04, 1, 0]), Err("basic constraints"));
+    assert_eq!(refused(ALTERNATIVE_NAMES, &[0x04, 1, 0]), Err("alternative names"));
+    // Names with a space, and with a byte that is no text.
+    assert_eq!(refused(ALTERNATIVE_NAMES, &[0x30, 5, 0x86, 3, b'a', b' ', b'b']), Err("alternative names"));
+    assert_eq!(refused(ALTERNATIVE_NAMES, &[0x30, 5, 0x86, 3, b'a', 0xff, b'b']), Err("alternative names"));
+    let long = [&[0x30, 0x82, 0x08, 0x05, 0x86, 0x82, 0x08, 0x01][..], &[b'a'; 2049]].concat();
+    assert_eq!(refused(ALTERNATIVE_NAMES, &long), Err("alternative names"));
+    // What does not count is not looked into.
+    assert!(refused(&[1, 2, 3], &[0xff]).is_ok());
+}
+
+#[test]
+fn bytes_behind_a_certificate_are_refused() {
+    let mut bytes = made(|_| {}).to_vec();
+    bytes.push(0);
+    assert_eq!(Certificate::read(&bytes), Err(BadCertificate("outermost sequence")));
 }
 
 #[test]
