@@ -166,7 +166,7 @@ impl App {
             let bound = listeners.public.local_addr().map_err(StartError::Address)?;
             config.public_url = config.public_url.with_port(bound.port());
         }
-        let store = Store::open(&config.store.url.to_string()).await?;
+        let store = Store::open_with(&config.store).await?;
         let drain = Drain::default();
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);

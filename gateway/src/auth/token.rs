@@ -1,6 +1,6 @@
 //! Tokens of agents and of programs: how they look, how a typing slip shows, what of them is stored.
 //!
-//! A token is `gwa_` (agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
+//! A token is `gwa_` (agent), `gwu_` (user) or `gwc_` (cluster), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
 //! 256 random bits, and 6 characters of base64url that hold a checksum: the first 4 bytes of the SHA-256 of all
 //! characters before. The prefix lets secret scanners find a leaked token; the checksum refuses a cut or mistyped one
 //! before the store is asked, and covers the prefix, so one kind cannot be retyped as the other.
@@ -40,15 +40,20 @@ pub enum TokenKind {
     Agent,
     /// A program of one user.
     User,
+    /// The agent of one cluster.
+    Cluster,
 }
 
 impl TokenKind {
+    const ALL: [Self; 3] = [Self::Agent, Self::User, Self::Cluster];
+
     /// Returns the kind as one lower-case word, as stored and printed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
             Self::User => "user",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -56,6 +61,7 @@ impl TokenKind {
         match self {
             Self::Agent => "gwa_",
             Self::User => "gwu_",
+            Self::Cluster => "gwc_",
         }
     }
 }
@@ -78,8 +84,8 @@ pub struct Token {
 /// Why a text is not a token. Carries no part of the text, so that it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadToken {
-    /// It begins with neither `gwa_` nor `gwu_`.
-    #[error("a token begins with gwa_ or gwu_")]
+    /// It begins with none of `gwa_`, `gwu_` and `gwc_`.
+    #[error("a token begins with gwa_, gwu_ or gwc_")]
     Prefix,
     /// It is longer or shorter than [`TOKEN_CHARS`].
     #[error("a token has {TOKEN_CHARS} characters; was it cut?")]
@@ -113,7 +119,7 @@ impl Token {
     /// # Errors
     /// Says what is wrong with the text, without repeating any of it.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
-        let kind = [TokenKind::Agent, TokenKind::User]
+        let kind = TokenKind::ALL
             .into_iter()
             .find(|kind| text.starts_with(kind.prefix()))
             .ok_or(BadToken::Prefix)?;
@@ -196,7 +202,7 @@ mod tests {
     use super::*;
 
     fn kinds() -> impl Strategy<Value = TokenKind> {
-        prop_oneof![Just(TokenKind::Agent), Just(TokenKind::User)]
+        prop_oneof![Just(TokenKind::Agent), Just(TokenKind::User), Just(TokenKind::Cluster)]
     }
 
     #[test]
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn generated_tokens_parse_and_differ() {
-        for kind in [TokenKind::Agent, TokenKind::User] {
+        for kind in TokenKind::ALL {
             let (one, other) = (Token::generate(kind).unwrap(), Token::generate(kind).unwrap());
             let parsed = Token::parse(one.reveal()).unwrap();
             assert_eq!((parsed.kind(), parsed.hash()), (kind, one.hash()));

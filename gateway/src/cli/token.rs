@@ -83,7 +83,7 @@ pub(super) async fn open_store(
         console.complain("store.url is sqlite::memory:, which ends with this command; name a file");
         return Err(Exit::BadConfig);
     }
-    let store = Store::open(&config.store.url.to_string()).await.map_err(|error| fail(console, &error))?;
+    let store = Store::open_with(&config.store).await.map_err(|error| fail(console, &error))?;
     Ok((config, store))
 }
 

@@ -51,7 +51,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 79);
+    assert_eq!(Config::default().effective().len(), 81);
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn file_that_is_not_there_is_a_problem() {
 #[test]
 fn password_in_a_bad_value_is_masked() {
     let told =
-        Config::load(None, &variables(&[("GATEWAY_STORE__URL", "postgres://u:hunter2@h/db")])).unwrap_err().to_string();
-    assert!(told.contains("postgres://********@h/db") && !told.contains("hunter2"), "{told}");
+        Config::load(None, &variables(&[("GATEWAY_STORE__URL", "mysql://u:hunter2@h/db")])).unwrap_err().to_string();
+    assert!(told.contains("mysql://********@h/db") && !told.contains("hunter2"), "{told}");
 }
 
 #[test]

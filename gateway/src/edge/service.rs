@@ -346,7 +346,7 @@ impl Edge {
             let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
             Ok::<Option<UserName>, StoreError>(record.and_then(|record| match record.subject {
                 TokenSubject::User { user } => Some(user),
-                TokenSubject::Agent { .. } => None,
+                TokenSubject::Agent { .. } | TokenSubject::Cluster { .. } => None,
             }))
         };
         let busy = |Unavailable| Failure::Overloaded { limit: "store" };

@@ -195,7 +195,7 @@ impl AgentIdentities {
                 let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
                 Ok(Identity { workspace, lease, once: None })
             }
-            TokenSubject::User { .. } => Err(Refusal::WrongKind),
+            TokenSubject::User { .. } | TokenSubject::Cluster { .. } => Err(Refusal::WrongKind),
         }
     }
 

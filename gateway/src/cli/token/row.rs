@@ -29,6 +29,7 @@ impl Row {
         let (workspace, user) = match &token.subject {
             TokenSubject::Agent { workspace, .. } => (Some(workspace.to_string()), None),
             TokenSubject::User { user } => (None, Some(user.to_string())),
+            TokenSubject::Cluster { .. } => (None, None),
         };
         let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
         Self {
