@@ -29,6 +29,7 @@ use crate::auth::token::NoRandomness;
 use crate::config::{Auth, Config, TlsFiles};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
+use crate::edge::followers::Followers;
 use crate::edge::forward::Forwarder;
 use crate::edge::guard::ShapeLimits;
 use crate::edge::host::{HostRules, HostTarget, host_in};
@@ -50,6 +51,8 @@ use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
+use crate::workspaces::changes::Changes;
+use crate::workspaces::service::{Addresses as SeenFromWorkspaces, Workspaces};
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
@@ -111,6 +114,7 @@ impl From<NoRandomness> for StartError {
 /// A gateway whose listeners are bound.
 #[derive(Debug)]
 pub struct App {
+    changes: Changes,
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
@@ -173,7 +177,9 @@ impl App {
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
-        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), &drain)?;
+        let changes = Changes::default();
+        let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
+        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), (&lifecycles, &drain))?;
         let admission = Admission {
             registry: registry.clone(),
             budget: budget.clone(),
@@ -198,6 +204,7 @@ impl App {
             drain: drain.clone(),
         });
         Ok(Self {
+            changes,
             config,
             edge,
             agents,
@@ -234,6 +241,12 @@ impl App {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Returns where changes of workspaces are told.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Returns the live sessions.
@@ -414,13 +427,19 @@ fn load_tls(files: Option<&TlsFiles>, alpn: &'static [&'static [u8]]) -> Result<
     files.map(|files| Tls::load(files.clone(), alpn)).transpose()
 }
 
+/// Returns where the gateway is for workspaces in a cluster: the public host, on the port for agents.
+fn workspaces_see(config: &Config, listeners: &Listeners) -> Result<SeenFromWorkspaces, StartError> {
+    let agents = listeners.agents.local_addr().map_err(StartError::Address)?;
+    Ok(SeenFromWorkspaces::of(config, agents.port()))
+}
+
 fn edge(
     config: &Config,
     store: &Store,
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    drain: &Drain,
+    (lifecycles, drain): (&Workspaces, &Drain),
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -442,6 +461,8 @@ fn edge(
         identities: identities.clone(),
         workspaces: workspaces.clone(),
         audit: audit.clone(),
+        lifecycles: lifecycles.clone(),
+        drain: drain.clone(),
     });
     let own = site.cookies();
     let forwarder = Forwarder {
@@ -466,8 +487,10 @@ fn edge(
         groups_age_max: age_max,
         provider,
         workspaces,
+        lives: Cache::new(),
         public_ports: PublicPorts::default(),
         living: Living::new(audit.clone()),
+        followers: Followers::default(),
         sign_in,
         shares: shares.clone(),
         api,

@@ -178,6 +178,33 @@ pub enum Event {
         /// What was taken back.
         removed: Items,
     },
+    /// A workspace was made that somebody runs for its owner.
+    WorkspaceCreated {
+        /// By whom.
+        by: Actor,
+        /// Its name.
+        workspace: Text,
+        /// Where it is to run.
+        cluster: Text,
+    },
+    /// Somebody changed what a workspace is to be.
+    WorkspaceRequested {
+        /// Who did.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// `start`, `stop`, `restart` or `terminate`.
+        how: &'static str,
+        /// Counts the changes of intent of this workspace.
+        generation: u64,
+    },
+    /// A workspace of which nothing is left was taken off the lists.
+    WorkspaceForgotten {
+        /// By whom.
+        by: Actor,
+        /// Its name.
+        workspace: Text,
+    },
     /// A user was shut out, or let in again.
     UserChanged {
         /// By whom.

@@ -23,6 +23,10 @@ macro_rules! which {
     };
 }
 
+mod lifecycle;
+
+pub use lifecycle::{ChangeArgs, CreateArgs, TerminateArgs};
+
 const TOKEN_EXAMPLES: &str = which!(
     "\
 Examples:
@@ -37,6 +41,10 @@ Examples:
 const WORKSPACE_EXAMPLES: &str = which!(
     "\
 Examples:
+  gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
+  gateway workspace stop my-app
+  gateway workspace start my-app
+  gateway workspace terminate my-app                          its storage is gone for good
   gateway workspace list
   gateway workspace show my-app
   gateway workspace open my-app 3000                          prints the address, and opens it on a desktop
@@ -155,6 +163,16 @@ pub struct WorkspaceArgs {
 /// What to do with workspaces.
 #[derive(Clone, Debug, Subcommand)]
 pub enum WorkspaceCommand {
+    /// Make a workspace in a cluster, which is to run from then on.
+    Create(CreateArgs),
+    /// Have a workspace run.
+    Start(ChangeArgs),
+    /// Have a workspace stop; its storage is kept.
+    Stop(ChangeArgs),
+    /// Stop a workspace, and start it again once it has.
+    Restart(ChangeArgs),
+    /// End a workspace for good, with its storage.
+    Terminate(TerminateArgs),
     /// List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine.
     #[command(after_help = WORKSPACE_EXAMPLES)]
     List(ListArgs),

@@ -127,7 +127,7 @@ fn help_has_usage_and_examples() {
       whoami      Tell who is signed in, and where
       logout      Revoke what the sign-in gave, and forget it
       token       Make, list, rotate or revoke tokens of agents and users
-      workspace   List workspaces, open them, and share their ports
+      workspace   Make, start, stop and end workspaces, open them, and share their ports
       user        List users, and decide who may not come in
       forward     Bring ports of a workspace to this machine
       ssh         Log in to a workspace with SSH
@@ -152,6 +152,7 @@ fn help_has_usage_and_examples() {
       gateway config check                          all problems of the configuration at once
       gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
       gateway token create --workspace my-app       a token for the agent of a workspace
+      gateway workspace create my-app --agent cluster-1
       gateway workspace share my-app 3000 --with signed-in
       gateway user disable ann                      lets somebody in no more
       gateway forward my-app 5432                   its port 5432 on this machine

@@ -215,7 +215,7 @@ async fn owner(
 }
 
 /// Returns who owns a new workspace when nobody is named.
-fn default_owner(mode: AuthMode) -> Option<UserName> {
+pub(super) fn default_owner(mode: AuthMode) -> Option<UserName> {
     match mode {
         #[expect(clippy::expect_used, reason = "the text is a constant, and a test makes a workspace with it")]
         AuthMode::Dev => Some("dev".parse().expect("`dev` is a user name")),
