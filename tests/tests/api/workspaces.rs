@@ -165,7 +165,7 @@ async fn workspace_that_nobody_runs_cannot_be_started() {
 #[tokio::test]
 async fn names_and_quotas_are_refused_by_name() {
     let world = World::start().await;
-    world.gateway.cluster("one", "enabled: true\nworkspaces_quota: 3\nworkspaces_per_user_quota: 2\n").await;
+    world.gateway.cluster("one", "enabled: true\nquota: 3\nquota_per_user: 2\n").await;
     let ann = world.user("ann").await;
     make(&world, "app").await;
     let reason = async |who: &As, name: &str| {
