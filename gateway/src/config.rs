@@ -12,6 +12,7 @@ mod problem;
 mod reader;
 mod sections;
 mod source;
+mod store;
 mod value;
 
 use std::borrow::Cow;
@@ -28,7 +29,8 @@ pub use auth::{Auth, ClientSecret, Oidc};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
-pub use value::{BadOrigin, BadStoreUrl, Network, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use store::StoreConfig;
+pub use value::{BadOrigin, BadStoreUrl, Network, PostgresUrl, PublicUrl, Secret, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
@@ -54,6 +56,8 @@ pub struct Config {
     pub log: Log,
     /// The audit log (`audit.*`).
     pub audit: AuditLog,
+    /// Where the configurations of cluster agents are (`agents_dir`).
+    pub agents_dir: Option<PathBuf>,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).
@@ -127,13 +131,6 @@ pub struct ClientCa {
     pub file: PathBuf,
     /// Who shows no certificate gets no connection.
     pub required: bool,
-}
-
-/// The database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// Which database (`store.url`).
-    pub url: StoreUrl,
 }
 
 /// Log output.

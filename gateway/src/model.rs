@@ -3,7 +3,9 @@
 //! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
 //! re-checks (design, section 2.3).
 
+mod cluster;
 mod endpoint;
+mod lifecycle;
 mod share;
 mod template;
 mod time;
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use http::Uri;
 use thiserror::Error;
 
+pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
+pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
 pub use share::{Audience, BadAudience, Share};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, UnixSeconds};

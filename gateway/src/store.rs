@@ -1,48 +1,69 @@
-//! The database: workspaces, tokens and users, in SQLite.
+//! The database: workspaces, tokens, users and clusters, in SQLite or PostgreSQL.
 //!
-//! One writer and several readers: SQLite allows one writer at a time, and a pool of one makes ours queue here, in order,
-//! instead of spinning inside SQLite. `gateway serve` and the commands open the same file from several processes; the
-//! write-ahead log lets them read while one writes, and a busy writer is waited for.
+//! To add a method, write its statement once, with [`sql`](database::sql), and read the rows into types of the domain; a
+//! new table is a file with the same number in each folder of `migrations`. Every test of this module runs on both
+//! databases (`tests::each`). Secrets that have to be read again are sealed (`seal`).
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
+mod clusters;
+mod create;
+mod database;
+mod ids;
+mod json;
+mod lifecycles;
+mod managed;
+mod migrate;
 mod model;
+mod postgres;
 mod rotate;
+mod seal;
 mod shares;
 mod sqlite;
 mod time;
 mod tokens;
 mod users;
 mod uses;
+mod variables;
 mod workspaces;
 
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use sqlx::SqlitePool;
 use thiserror::Error;
 
+use self::database::{About, Pool, Transaction};
+use self::seal::Sealer;
 use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
-use crate::config::{BadStoreUrl, StoreUrl};
+use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
 use crate::model::WorkspaceName;
 
+pub use clusters::{Cluster, ConfigVersion};
+pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
+pub use json::canonical_json;
+pub use lifecycles::Observation;
+pub use managed::{KubernetesState, Managed};
 pub use model::{
-    Admission, BadId, BadNote, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId, TokenRecord,
-    TokenSubject, User, Workspace, WorkspaceId,
+    Admission, BadId, BadNote, ClusterId, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId,
+    TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
 };
 pub use shares::Replaced;
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
 pub use uses::{Spent, TokenUse, UsedToken};
+pub use variables::{SecretText, Variable, VariableKind};
 pub use workspaces::Listed;
 
 /// A database, open. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// At most one connection, so writes of this process queue.
-    writer: SqlitePool,
-    /// Cannot write. The same pool as `writer` for a database in memory.
-    readers: SqlitePool,
+    /// At most one connection to SQLite, so writes of this process queue.
+    writer: Pool,
+    /// Cannot write to a file. The same pool as `writer` for a database in memory or on a server.
+    readers: Pool,
+    sealer: Arc<Sealer>,
     _keeper: Option<Keeper>,
 }
 
@@ -60,6 +81,50 @@ pub enum StoreError {
         /// What SQLite or the system says.
         #[source]
         source: sqlx::Error,
+    },
+    /// The server cannot be reached, or does not let us in.
+    #[error("cannot open the database {database}")]
+    Connect {
+        /// The URL, without the password.
+        database: String,
+        /// What the server or the system says.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The file of `store.password_file` cannot be used.
+    #[error("store.password_file {} cannot be used", path.display())]
+    PasswordFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: io::Error,
+    },
+    /// The file of `store.key_file` cannot be used.
+    #[error("store.key_file {} cannot be used", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: io::Error,
+    },
+    /// The database has sealed secrets, and the key is not there. A new one would not open them.
+    #[error(
+        "the key that the database's secrets are sealed with is missing: store.key_file {} does not exist; bring it back, \
+         or use another database", path.display()
+    )]
+    KeyMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The database's secrets are sealed with another key.
+    #[error(
+        "store.key_file {} holds another key than the one that the database's secrets are sealed with", path.display()
+    )]
+    KeyWrong {
+        /// The file.
+        path: PathBuf,
     },
     /// A newer program has changed the database's shape; going on could destroy what that program stored.
     #[error(
@@ -86,7 +151,32 @@ pub enum StoreError {
         /// The column.
         column: &'static str,
     },
-    /// No token could be made.
+    /// A sealed value does not open with the key: it was changed, or belongs elsewhere.
+    #[error("a sealed value in {table} does not open")]
+    Unsealable {
+        /// The table.
+        table: &'static str,
+    },
+    /// What is to be kept as JSON is none.
+    #[error("what is given for {table}.{column} is not JSON")]
+    NotJson {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The database would not give back what it was given.
+    #[error("the database changes what it is given in {table}.{column}")]
+    Altered {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+    },
+    /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
     /// A statement failed.
@@ -95,25 +185,49 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the database that `url` names (`sqlite://PATH` or `sqlite::memory:`), creates it if there is none, and
-    /// brings its schema up to date.
+    /// Opens the database that `url` names, with defaults for the rest of [`StoreConfig`].
     ///
     /// # Errors
-    /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::Newer`] or [`StoreError::Migrate`].
+    /// As [`Store::open_with`], and [`StoreError::Url`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let (writer, readers, keeper) = match url.parse()? {
+        Self::open_with(&StoreConfig::at(url.parse()?)).await
+    }
+
+    /// Opens a database, creates a file if there is none, brings the schema up to date, and checks that the key for sealed
+    /// secrets is the right one; a new database gets a new key, if its file is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`], [`StoreError::Connect`], [`StoreError::Newer`] or [`StoreError::Migrate`], or one of those about
+    /// the files of password and key.
+    pub async fn open_with(config: &StoreConfig) -> Result<Self, StoreError> {
+        // In a box: it has room for what either database does at its start.
+        let (writer, readers, keeper) = Box::pin(Self::connect(config)).await?;
+        Box::pin(migrate::migrate(&writer)).await?;
+        let sealer = Arc::new(seal::unlock(&writer, config.key_file()).await?);
+        Ok(Self { writer, readers, sealer, _keeper: keeper })
+    }
+
+    /// Returns who writes, who reads, and what keeps a database in memory.
+    async fn connect(config: &StoreConfig) -> Result<(Pool, Pool, Option<Keeper>), StoreError> {
+        Ok(match &config.url {
             StoreUrl::SqliteFile(path) => {
-                let (writer, readers) = sqlite::open_file(path).await?;
-                (writer, readers, None)
+                let (writer, readers) = sqlite::open_file(path.clone()).await?;
+                (Pool::Sqlite(writer), Pool::Sqlite(readers), None)
             }
             StoreUrl::SqliteMemory => {
                 let (only, keeper) = sqlite::open_memory().await?;
-                (only.clone(), only, Some(keeper))
+                (Pool::Sqlite(only.clone()), Pool::Sqlite(only), Some(keeper))
             }
-        };
-        let store = Self { writer, readers, _keeper: keeper };
-        sqlite::migrate(&store.writer).await?;
-        Ok(store)
+            StoreUrl::Postgres(url) => {
+                let only = Pool::Postgres(postgres::open(url, config.password_file.as_deref()).await?);
+                (only.clone(), only, None)
+            }
+        })
+    }
+
+    /// Begins to write, as the only one who writes about this.
+    async fn write(&self, about: About<'_>) -> Result<Transaction, StoreError> {
+        Ok(self.writer.begin(about).await?)
     }
 
     /// Waits for statements in flight and closes the connections; the last one to leave folds the log into the file.
@@ -123,5 +237,7 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+mod each;
 #[cfg(test)]
 mod tests;

@@ -282,7 +282,8 @@ impl Frame {
             Some(Wire::Welcome(welcome)) => Body::Welcome(Box::new(Welcome::from_wire(welcome)?)),
             Some(Wire::Open(open)) => Body::Open(Open {
                 channel: channel(open.channel)?,
-                port: port(open.port)?,
+                // 0 is a cluster agent's own service; any other agent refuses it as a port that it does not expose.
+                port: u16::try_from(open.port).map_err(|_| FrameError::Field { field: "port" })?,
                 credit_bytes: open.credit_bytes,
                 payload: open.payload,
             }),

@@ -20,6 +20,9 @@ pub enum Refusal {
     /// The credential is for another role than the agent claims.
     #[error("this credential is not for an agent of this role")]
     Role,
+    /// A cluster agent that cannot reconcile has nothing to do.
+    #[error("the cluster agent does not offer the feature `{}`: install a matching one", version::FEATURE_RECONCILE)]
+    CannotReconcile,
 }
 
 /// What both sides will use.
@@ -48,7 +51,11 @@ pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, Refusal> {
         return Err(Refusal::Role);
     }
     let version = version::OURS.agree(hello.versions).ok_or(Refusal::Version { theirs: hello.versions })?;
-    Ok(Agreement { version, features: version::agree_features(&hello.features) })
+    let agreement = Agreement { version, features: version::agree_features(&hello.features, role) };
+    if role == Role::Cluster && !agreement.has(version::FEATURE_RECONCILE) {
+        return Err(Refusal::CannotReconcile);
+    }
+    Ok(agreement)
 }
 
 #[cfg(test)]
@@ -83,5 +90,16 @@ mod tests {
         let theirs = VersionRange { min: 8, max: 9 };
         assert_eq!(agree(&hello(theirs), Role::Workspace), Err(Refusal::Version { theirs }));
         assert_eq!(agree(&hello(version::OURS), Role::Cluster), Err(Refusal::Role));
+    }
+
+    #[test]
+    fn cluster_agent_must_be_able_to_reconcile_and_nobody_else_can() {
+        let offers = |role, feature: &str| Hello { role, features: vec![feature.into()], ..hello(version::OURS) };
+        let cluster = agree(&offers(Role::Cluster, version::FEATURE_RECONCILE), Role::Cluster);
+        assert!(cluster.is_ok_and(|agreement| agreement.has(version::FEATURE_RECONCILE)));
+        let old = agree(&offers(Role::Cluster, version::FEATURE_RESUME), Role::Cluster);
+        assert_eq!(old, Err(Refusal::CannotReconcile));
+        let workspace = agree(&offers(Role::Workspace, version::FEATURE_RECONCILE), Role::Workspace);
+        assert!(workspace.is_ok_and(|agreement| agreement.features.is_empty()));
     }
 }

@@ -6,6 +6,7 @@
 //! * [`frame`], [`hello`], [`reason`], [`id`]: what stands on the wire, as domain types
 //! * [`version`], [`handshake`]: what is agreed before the first channel
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
+//! * [`state`], [`reconcile`]: states of workspaces, and what is said of them with cluster agents
 //! * [`limit`]: every bound, with its reason
 
 pub mod frame;
@@ -15,6 +16,8 @@ pub mod id;
 pub mod limit;
 pub mod mux;
 pub mod reason;
+pub mod reconcile;
+pub mod state;
 pub mod version;
 mod wire;
 

@@ -1,5 +1,7 @@
 //! What we speak, and how two peers agree (design, section 3: a replica serves agents of the previous minor version).
 
+use crate::hello::Role;
+
 /// Lowest protocol version that this program speaks.
 pub const VERSION_MIN: u32 = 1;
 
@@ -12,8 +14,14 @@ pub const FEATURE_RESUME: &str = "resume";
 /// A session can have several links at once, and spreads its channels over them.
 pub const FEATURE_LANES: &str = "lanes";
 
+/// The channel to port 0 carries desired and observed state (`tunnel_proto::reconcile`); for cluster agents only.
+pub const FEATURE_RECONCILE: &str = "reconcile";
+
 /// Features that this program can use when the peer can too. Names are stable.
 pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES];
+
+/// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
+pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];
 
 /// A range of protocol versions, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +45,23 @@ impl VersionRange {
     }
 }
 
-/// Returns the features that both sides named, in our order and each once.
+/// Returns the features that are for agents of a role.
 #[must_use]
-pub fn agree_features(offered: &[String]) -> Vec<String> {
-    FEATURES.iter().filter(|ours| offered.iter().any(|theirs| theirs == *ours)).map(|ours| (*ours).to_owned()).collect()
+pub fn features(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Workspace => FEATURES,
+        Role::Cluster => FEATURES_CLUSTER,
+    }
+}
+
+/// Returns the features that both sides named and that are for the role, in our order and each once.
+#[must_use]
+pub fn agree_features(offered: &[String], role: Role) -> Vec<String> {
+    features(role)
+        .iter()
+        .filter(|ours| offered.iter().any(|theirs| theirs == *ours))
+        .map(|ours| (*ours).to_owned())
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Code generated from `schema/tunnel/v1/tunnel.proto`. Only `frame` and `reason` look inside.
+//! Code generated from `schema/tunnel/v1`. Only `frame`, `hello`, `reason`, `state` and `reconcile` look inside.
 #![allow(
     missing_docs,
     clippy::all,

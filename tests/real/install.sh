@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
-# Autobahn testsuite.
+# Autobahn testsuite, an ACME server, Kubernetes.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
-#   tests/real/install.sh                everything but Kubernetes
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble
-#   tests/real/install.sh kubernetes     etcd and a kube-apiserver: needs Go, and builds for a quarter of an hour
+#   tests/real/install.sh                everything
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +13,6 @@ CACHE=$REAL/.cache
 CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
 GRPCIO_VERSION=1.85.1
 PEBBLE_VERSION=v2.10.1
-KUBERNETES_VERSION=1.34.2
 mkdir -p "$CACHE/log"
 
 say() { printf 'install: %s\n' "$*"; }
@@ -35,7 +33,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # The programs and libraries from Debian, named by package.
 step_debian() {
   local wanted=(chromium fonts-dejavu-core nginx haproxy nghttp2-client tinyproxy-bin microsocks ripgrep curl openssl procps
-    openssh-server openssh-client rsync
+    openssh-server openssh-client rsync postgresql
     build-essential pkg-config python3-venv libkrb5-dev libx11-dev libxkbfile-dev libsecret-1-dev)
   local missing=() package
   for package in "${wanted[@]}"; do
@@ -120,37 +118,30 @@ step_pebble() {
   touch "$dir/.ready"
 }
 
-# etcd from Debian, and kube-apiserver from its Go module. The module's own parts are replaced by folders that it does not
-# contain, so it cannot be installed as it is: a module around it says which published ones they are.
+# A Kubernetes cluster without machines, from the Go module in tests/real/kubernetes: one program under the names of its
+# parts. Compiled again when that module changes; Go keeps what it compiled, so that this is quick then.
 step_kubernetes() {
-  local dir=$CACHE/kubernetes-$KUBERNETES_VERSION module part
-  [ -x "$dir/kube-apiserver" ] && [ -x "$dir/etcd" ] && return
-  command -v go >/dev/null || die "go is missing: 1.24 or newer is needed"
-  mkdir -p "$dir/deb" "$dir/module"
-  if [ ! -x "$dir/etcd" ]; then
-    say "etcd"
-    (cd "$dir/deb" && quiet etcd-download apt-get download etcd-server && quiet etcd-unpack dpkg -x etcd-server_*.deb .)
-    cp "$dir/deb/usr/bin/etcd" "$dir/etcd"
-  fi
-  say "kube-apiserver $KUBERNETES_VERSION (builds for some minutes)"
-  cd "$dir/module"
-  export GOFLAGS=-mod=mod
-  module=$(go mod download -json "k8s.io/kubernetes@v$KUBERNETES_VERSION" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
-  {
-    printf 'module apiserver\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n\n' "$KUBERNETES_VERSION"
-    for part in $(sed -n 's/^\s*\(k8s.io\/\S*\) => .\/staging.*/\1/p' "$module"); do
-      printf 'replace %s => %s v0.%s\n' "$part" "$part" "${KUBERNETES_VERSION#1.}"
-    done
-  } >go.mod
-  quiet kube-get go get "k8s.io/kubernetes/cmd/kube-apiserver@v$KUBERNETES_VERSION"
-  quiet kube-build env CGO_ENABLED=0 go build -trimpath -p "${KUBERNETES_JOBS:-2}" -o "$dir/kube-apiserver" -ldflags "-s -w \
-    -X k8s.io/component-base/version.gitVersion=v$KUBERNETES_VERSION -X k8s.io/component-base/version.gitMajor=1 \
-    -X k8s.io/component-base/version.gitMinor=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")" k8s.io/kubernetes/cmd/kube-apiserver
-  cd "$REAL"
+  local dir=$CACHE/kubernetes version want part
+  version=$(sed -n 's|^\tk8s.io/kubernetes v||p' "$REAL/kubernetes/go.mod")
+  want=$(cat "$REAL"/kubernetes/{main.go,go.mod,go.sum} | sha256sum)
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
+  # Whoever comes second waits for the first.
+  exec 9>"$CACHE/kubernetes.lock"
+  flock 9
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
+  say "kubernetes $version (compiles for some minutes)"
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  (cd "$REAL/kubernetes" && quiet kubernetes env CGO_ENABLED=0 go build -trimpath -o "$dir/cluster" -ldflags "-s -w \
+    -X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/component-base/version.gitMajor=${version%%.*} \
+    -X k8s.io/component-base/version.gitMinor=$(cut -d. -f2 <<<"$version")" .)
+  for part in etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl; do ln -s cluster "$dir/$part"; done
+  printf '%s\n' "$want" >"$dir/.ready"
 }
 
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes)
 for step in "${steps[@]}"; do
   case $step in
     debian) step_debian ;;

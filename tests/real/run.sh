@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the release programs together with real parts: browsers, VS Code, Vite, gRPC stacks, OpenSSH, file servers, load balancers,
-# proxies, authorities, an identity provider.
+# proxies, authorities, an identity provider, PostgreSQL, a Kubernetes cluster.
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; footprint and kubernetes-identity run only so
+#   tests/real/suites/vite.sh             one suite by itself; footprint, kubernetes-crash and kubernetes-scale run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -12,7 +12,8 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-ALL=(http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo)
+ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo
+  kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

@@ -15,7 +15,8 @@ fn proto() -> PathBuf {
 #[test]
 fn generated_wire_code_matches_the_schema() {
     let schema = proto().join("schema");
-    let descriptors = protox::compile(["tunnel/v1/tunnel.proto"], [&schema]).expect("schema compiles");
+    let descriptors =
+        protox::compile(["tunnel/v1/tunnel.proto", "tunnel/v1/reconcile.proto"], [&schema]).expect("schema compiles");
 
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wire");
     fs::create_dir_all(&out).expect("scratch folder");

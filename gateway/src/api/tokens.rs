@@ -61,6 +61,8 @@ impl TokenRow {
         let (user, workspace) = match &token.subject {
             TokenSubject::Agent { workspace, .. } => (None, Some(workspace.to_string())),
             TokenSubject::User { user } => (Some(user.to_string()), None),
+            // Of the operator: in nobody's list.
+            TokenSubject::Cluster { .. } => (None, None),
         };
         let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
         Self {
@@ -161,7 +163,11 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
         match (kind, fields.has("workspace")) {
             (Some(TokenKind::Agent), false) => fields.object("workspace", "has to name a workspace, for an agent"),
             (Some(TokenKind::User), true) => fields.object("workspace", "is for tokens of agents only"),
-            (Some(TokenKind::Agent), true) | (Some(TokenKind::User) | None, false) | (None, true) => {}
+            // The operator makes tokens of clusters, on the gateway's machine.
+            (Some(TokenKind::Agent), true)
+            | (Some(TokenKind::User) | None, false)
+            | (Some(TokenKind::Cluster), _)
+            | (None, true) => {}
         }
         Some(Wanted { kind: kind?, workspace, lasting, note })
     })

@@ -55,14 +55,14 @@ impl Offered {
 /// and must not reach an app; every other value must reach it unchanged.
 #[must_use]
 pub fn is_gateway_bearer(value: &HeaderValue) -> bool {
-    bearer(value).is_some_and(|text| text.starts_with(b"gwu_") || text.starts_with(b"gwa_"))
+    bearer(value).is_some_and(|text| TokenKind::ALL.iter().any(|kind| text.starts_with(kind.prefix().as_bytes())))
 }
 
 fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
     let token = Token::parse(str::from_utf8(bearer(value)?).ok()?).ok()?;
     match token.kind() {
         TokenKind::User => Some(token.hash()),
-        TokenKind::Agent => None,
+        TokenKind::Agent | TokenKind::Cluster => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tokens of agents and of programs: how they look, how a typing slip shows, what of them is stored.
 //!
-//! A token is `gwa_` (agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
+//! A token is `gwa_` (agent), `gwc_` (cluster agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
 //! 256 random bits, and 6 characters of base64url that hold a checksum: the first 4 bytes of the SHA-256 of all
 //! characters before. The prefix lets secret scanners find a leaked token; the checksum refuses a cut or mistyped one
 //! before the store is asked, and covers the prefix, so one kind cannot be retyped as the other.
@@ -38,23 +38,32 @@ const _: () = assert!(HINT_CHARS <= CHECKSUM_CHARS);
 pub enum TokenKind {
     /// The agent of one workspace.
     Agent,
+    /// The cluster agent of one cluster.
+    Cluster,
     /// A program of one user.
     User,
 }
 
 impl TokenKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Cluster, Self::User];
+
     /// Returns the kind as one lower-case word, as stored and printed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
+            Self::Cluster => "cluster",
             Self::User => "user",
         }
     }
 
-    fn prefix(self) -> &'static str {
+    /// Returns what its tokens begin with.
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
         match self {
             Self::Agent => "gwa_",
+            Self::Cluster => "gwc_",
             Self::User => "gwu_",
         }
     }
@@ -78,8 +87,8 @@ pub struct Token {
 /// Why a text is not a token. Carries no part of the text, so that it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadToken {
-    /// It begins with neither `gwa_` nor `gwu_`.
-    #[error("a token begins with gwa_ or gwu_")]
+    /// It begins with none of `gwa_`, `gwc_` and `gwu_`.
+    #[error("a token begins with gwa_, gwc_ or gwu_")]
     Prefix,
     /// It is longer or shorter than [`TOKEN_CHARS`].
     #[error("a token has {TOKEN_CHARS} characters; was it cut?")]
@@ -113,7 +122,7 @@ impl Token {
     /// # Errors
     /// Says what is wrong with the text, without repeating any of it.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
-        let kind = [TokenKind::Agent, TokenKind::User]
+        let kind = TokenKind::ALL
             .into_iter()
             .find(|kind| text.starts_with(kind.prefix()))
             .ok_or(BadToken::Prefix)?;
@@ -196,7 +205,7 @@ mod tests {
     use super::*;
 
     fn kinds() -> impl Strategy<Value = TokenKind> {
-        prop_oneof![Just(TokenKind::Agent), Just(TokenKind::User)]
+        proptest::sample::select(TokenKind::ALL.to_vec())
     }
 
     #[test]
@@ -209,7 +218,7 @@ mod tests {
 
     #[test]
     fn generated_tokens_parse_and_differ() {
-        for kind in [TokenKind::Agent, TokenKind::User] {
+        for kind in TokenKind::ALL {
             let (one, other) = (Token::generate(kind).unwrap(), Token::generate(kind).unwrap());
             let parsed = Token::parse(one.reveal()).unwrap();
             assert_eq!((parsed.kind(), parsed.hash()), (kind, one.hash()));
@@ -242,6 +251,7 @@ mod tests {
     fn malformed_texts_say_what_is_wrong() {
         let good = Token::from_secret(TokenKind::Agent, [3; 32]).reveal().to_owned();
         let retyped = good.replacen("gwa_", "gwu_", 1);
+        let promoted = good.replacen("gwa_", "gwc_", 1);
         let wide = format!("gwa_{}ä{}", "A".repeat(42), "A".repeat(5));
         for (text, expected) in [
             ("", BadToken::Prefix),
@@ -253,6 +263,7 @@ mod tests {
             (&wide, BadToken::Character),
             (&format!("gwa_{}", "=".repeat(49)), BadToken::Character),
             (&retyped, BadToken::Checksum),
+            (&promoted, BadToken::Checksum),
         ] {
             assert_eq!(Token::parse(text).unwrap_err(), expected, "{text:?}");
         }

@@ -330,7 +330,7 @@ fn user_token(path: &Path, text: &str) -> Result<Token, CredentialsError> {
     let token = Token::parse(text).map_err(bad)?;
     match token.kind() {
         TokenKind::User => Ok(token),
-        TokenKind::Agent => Err(CredentialsError::AgentToken(path.to_owned())),
+        TokenKind::Agent | TokenKind::Cluster => Err(CredentialsError::AgentToken(path.to_owned())),
     }
 }
 

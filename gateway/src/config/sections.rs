@@ -1,7 +1,6 @@
 //! The keys: name, default, kind and bounds of each, in one place.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::Level;
@@ -13,10 +12,9 @@ use super::acme;
 use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE,
-    STORE_URL, StoreUrl, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
 };
-use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, StoreConfig, Timeouts, Tls, TlsFiles, Tunnel, auth};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, store};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -121,9 +119,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         public_url,
         listen,
         tls,
-        store: StoreConfig {
-            url: reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL),
-        },
+        store: store::read(reader),
         auth: auth::read(reader, agents),
         log: Log {
             level: reader.take("log.level", Level::INFO, &LOG_LEVEL),
@@ -134,6 +130,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
+        agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),

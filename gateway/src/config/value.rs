@@ -2,14 +2,12 @@
 
 mod measure;
 mod network;
+mod store;
 mod url;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
-
-use thiserror::Error;
 
 use crate::model::Zone;
 
@@ -17,6 +15,8 @@ pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use network::NETWORKS;
 pub use network::Network;
+pub(super) use store::STORE_URL;
+pub use store::{BadStoreUrl, PostgresUrl, StoreUrl};
 pub(super) use url::PUBLIC_URL;
 pub use url::{BadOrigin, PublicUrl};
 
@@ -67,74 +67,22 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Replaces what stands between `://` and the last `@` of the authority by a mask: people put URLs with passwords into
-/// wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords contain anything.
+/// Replaces what stands between `://` and the last `@` of the authority by a mask, and what follows `password=`: people put
+/// URLs with passwords into wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords
+/// contain anything.
 pub(super) fn mask_credentials(text: &str) -> String {
-    match text.split_once("://") {
+    let masked = match text.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, after)) => format!("{scheme}://{}@{after}", Secret::MASK),
             None => text.to_owned(),
         },
         None => text.to_owned(),
+    };
+    match masked.split_once("password=") {
+        Some((before, _)) => format!("{before}password={}", Secret::MASK),
+        None => masked,
     }
 }
-
-/// Which database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// `sqlite://PATH`: one file; relative paths start at the working directory.
-    SqliteFile(PathBuf),
-    /// `sqlite::memory:`: gone when the process ends.
-    SqliteMemory,
-}
-
-/// Why a text is not a [`StoreUrl`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadStoreUrl {
-    /// The scheme is not SQLite's.
-    #[error("this version has SQLite only")]
-    Scheme,
-    /// `sqlite://` without a path.
-    #[error("the file's path is missing")]
-    NoPath,
-    /// `?` or `#` in the path, or a NUL.
-    #[error("the path cannot contain `?`, `#` or NUL")]
-    Character,
-}
-
-impl FromStr for StoreUrl {
-    type Err = BadStoreUrl;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "sqlite::memory:" {
-            return Ok(Self::SqliteMemory);
-        }
-        let path = text.strip_prefix("sqlite://").ok_or(BadStoreUrl::Scheme)?;
-        if path.is_empty() {
-            return Err(BadStoreUrl::NoPath);
-        }
-        if path.contains(['?', '#', '\0']) {
-            return Err(BadStoreUrl::Character);
-        }
-        Ok(Self::SqliteFile(PathBuf::from(path)))
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SqliteFile(path) => write!(formatter, "sqlite://{}", path.display()),
-            Self::SqliteMemory => formatter.write_str("sqlite::memory:"),
-        }
-    }
-}
-
-pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
-    accepted: "`sqlite://` and a path, or `sqlite::memory:`",
-    parse: |text| text.parse().map_err(|error: BadStoreUrl| error.to_string()),
-    show: ToString::to_string,
-    secret: false,
-};
 
 pub(super) const ZONE: Kind<Zone> = Kind {
     accepted: "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
@@ -189,16 +137,6 @@ mod tests {
         assert_eq!(mask_credentials("postgres://u:p/w@x@h/db"), "postgres://********@h/db");
         assert_eq!(mask_credentials("sqlite://gateway.db"), "sqlite://gateway.db");
         assert_eq!(mask_credentials("user@host"), "user@host");
-    }
-
-    #[test]
-    fn store_url_is_a_file_or_memory() {
-        assert_eq!("sqlite::memory:".parse(), Ok(StoreUrl::SqliteMemory));
-        assert_eq!("sqlite:///var/lib/g.db".parse(), Ok(StoreUrl::SqliteFile("/var/lib/g.db".into())));
-        assert_eq!("sqlite://".parse::<StoreUrl>(), Err(BadStoreUrl::NoPath));
-        assert_eq!("sqlite://a?mode=ro".parse::<StoreUrl>(), Err(BadStoreUrl::Character));
-        for text in ["", "gateway.db", "postgres://h/db", "sqlite:gateway.db"] {
-            assert_eq!(text.parse::<StoreUrl>(), Err(BadStoreUrl::Scheme), "{text:?}");
-        }
+        assert_eq!(mask_credentials("postgres://h/db?password=p&x=1"), "postgres://h/db?password=********");
     }
 }

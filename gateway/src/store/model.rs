@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::auth::token::{Token, TokenKind};
-use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
+use crate::model::{ClusterName, GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// The text is not an id of the kind that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -43,7 +43,7 @@ impl fmt::Display for TokenId {
 }
 
 /// Names a workspace for good, also after another has taken its name. Displays as `w-12`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspaceId(pub(super) i64);
 
 impl FromStr for WorkspaceId {
@@ -60,11 +60,31 @@ impl fmt::Display for WorkspaceId {
     }
 }
 
+/// Names a cluster for good. Displays as `c-12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClusterId(pub(super) i64);
+
+impl FromStr for ClusterId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_id(text, "c-").map(Self)
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "c-{}", self.0)
+    }
+}
+
 /// Who runs a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
     /// Somebody else: an agent shows up, or not.
     External,
+    /// The agent of a Kubernetes cluster, which does what it is told.
+    Kubernetes,
 }
 
 impl Executor {
@@ -73,12 +93,14 @@ impl Executor {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
     pub(super) fn from_stored(text: &str) -> Option<Self> {
         match text {
             "external" => Some(Self::External),
+            "kubernetes" => Some(Self::Kubernetes),
             _ => None,
         }
     }
@@ -116,6 +138,13 @@ pub enum TokenSubject {
         /// The user.
         user: UserName,
     },
+    /// The agent of a cluster.
+    Cluster {
+        /// The cluster's id.
+        cluster_id: ClusterId,
+        /// The cluster's name.
+        cluster: ClusterName,
+    },
 }
 
 impl TokenSubject {
@@ -125,6 +154,7 @@ impl TokenSubject {
         match self {
             Self::Agent { .. } => TokenKind::Agent,
             Self::User { .. } => TokenKind::User,
+            Self::Cluster { .. } => TokenKind::Cluster,
         }
     }
 }
@@ -315,6 +345,7 @@ mod tests {
         assert_eq!("t-12".parse(), Ok(TokenId(12)));
         assert_eq!(TokenId(12).to_string(), "t-12");
         assert_eq!(WorkspaceId(3).to_string().parse(), Ok(WorkspaceId(3)));
+        assert_eq!(ClusterId(4).to_string().parse(), Ok(ClusterId(4)));
         for text in ["", "12", "w-12", "t-", "t-0", "t-012", "t--1", "t-+1", "t-9223372036854775808"] {
             assert!(text.parse::<TokenId>().is_err(), "{text:?}");
         }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use sqlx::Row;
-
-use super::sqlite::BEGIN_WRITE;
-use super::tokens::{insert, read_hash, read_token};
+use super::database::{About, sql};
+use super::tokens::{Holder, insert, read_hash, read_token};
 use super::{NewToken, Rotated, Store, StoreError, Terms, TokenId, TokenRecord, TokenSubject};
 use crate::auth::token::Token;
 use crate::model::{UnixSeconds, UserName};
@@ -27,15 +25,16 @@ impl Store {
         (overlap, lasting): (Duration, Option<Duration>),
         now: UnixSeconds,
     ) -> Result<Rotated, StoreError> {
-        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
-        let statement = "SELECT tokens.id, kind, workspace_id, name, owner, user_name, hash, hint, tokens.created_at, \
-             expires_at, revoked_at, note, replaced_by \
-             FROM tokens LEFT JOIN workspaces ON workspaces.id = workspace_id WHERE tokens.id = ?";
-        let row = sqlx::query(statement).bind(id.0).fetch_optional(&mut *transaction).await?;
+        let mut transaction = self.write(About::Token(id.0)).await?;
+        let statement = "SELECT tokens.id, kind, workspace_id, workspaces.name, owner, user_name, cluster_id, \
+             clusters.name AS cluster, hash, hint, tokens.created_at, expires_at, revoked_at, note, replaced_by \
+             FROM tokens LEFT JOIN workspaces ON workspaces.id = workspace_id \
+             LEFT JOIN clusters ON clusters.id = cluster_id WHERE tokens.id = $1";
+        let row = sql(statement).bind(id.0).fetch_optional(&mut transaction).await?;
         let Some(row) = row else { return Ok(Rotated::NoSuchToken) };
         let (old, old_hash) = (read_token(&row)?, read_hash(&row)?);
-        let whose: Option<&str> = row.try_get("user_name")?;
-        let whose = whose.or(row.try_get("owner")?);
+        let whose: Option<&str> = row.get("user_name")?;
+        let whose = whose.or(row.get("owner")?);
         if of.is_some_and(|of| whose != Some(of.as_str())) {
             return Ok(Rotated::NoSuchToken);
         }
@@ -44,17 +43,18 @@ impl Store {
         }
         let (until, expires_at) = ends(&old, overlap, lasting, now);
         let token = Token::generate(old.subject.kind())?;
-        let subject = match &old.subject {
-            TokenSubject::Agent { workspace_id, .. } => (Some(*workspace_id), None),
-            TokenSubject::User { user } => (None, Some(user)),
+        let holder = match &old.subject {
+            TokenSubject::Agent { workspace_id, .. } => Holder::Agent(*workspace_id),
+            TokenSubject::User { user } => Holder::User(user),
+            TokenSubject::Cluster { cluster_id, .. } => Holder::Cluster(*cluster_id),
         };
         let terms = Terms { note: old.note.clone(), expires_at };
-        let successor = insert(&mut transaction, &token, subject, &terms, now).await?;
-        sqlx::query("UPDATE tokens SET expires_at = ?, replaced_by = ? WHERE id = ?")
+        let successor = insert(&mut transaction, &token, holder, &terms, now).await?;
+        sql("UPDATE tokens SET expires_at = $1, replaced_by = $2 WHERE id = $3")
             .bind(until.get())
             .bind(successor.0)
             .bind(id.0)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         transaction.commit().await?;
         Ok(Rotated::Done { successor: NewToken { id: successor, token }, expires_at, until, old_hash })

@@ -1,9 +1,6 @@
 //! Statements about shares.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
-
-use super::sqlite::BEGIN_WRITE;
+use super::database::{About, Row, Transaction, sql};
 use super::workspaces::find_own;
 use super::{Store, StoreError, WorkspaceId};
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
@@ -40,12 +37,12 @@ impl Store {
         by: &UserName,
         now: UnixSeconds,
     ) -> Result<bool, StoreError> {
-        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(id) = workspace_id(&mut transaction, workspace).await? else { return Ok(false) };
-        sqlx::query("DELETE FROM shares WHERE workspace_id = ? AND expires_at <= ?")
+        sql("DELETE FROM shares WHERE workspace_id = $1 AND expires_at <= $2")
             .bind(id.0)
             .bind(now.get())
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         upsert(&mut transaction, id, share, by, now).await?;
         transaction.commit().await?;
@@ -67,11 +64,11 @@ impl Store {
         expected: impl FnOnce(&[Share]) -> bool + Send,
         now: UnixSeconds,
     ) -> Result<Replaced, StoreError> {
-        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(id) = find_own(&mut transaction, workspace, owner).await? else {
             return Ok(Replaced::NoSuchWorkspace);
         };
-        let rows = sqlx::query(SHARES_OF).bind(id.0).fetch_all(&mut *transaction).await?;
+        let rows = sql(SHARES_OF).bind(id.0).fetch_all(&mut transaction).await?;
         let stored: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         let before: Vec<Share> = stored.iter().filter(|share| share.is_live(now)).cloned().collect();
         if !expected(&before) {
@@ -83,7 +80,7 @@ impl Store {
         for new in shares.iter().filter(|share| !stored.contains(share)) {
             upsert(&mut transaction, id, new, owner, now).await?;
         }
-        let rows = sqlx::query(SHARES_OF).bind(id.0).fetch_all(&mut *transaction).await?;
+        let rows = sql(SHARES_OF).bind(id.0).fetch_all(&mut transaction).await?;
         let after = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         transaction.commit().await?;
         Ok(Replaced::Done { before, after })
@@ -99,16 +96,16 @@ impl Store {
         port: Port,
         audience: &Audience,
     ) -> Result<bool, StoreError> {
-        let statement = "DELETE FROM shares WHERE port = ? AND audience = ? AND subject = ? \
-             AND workspace_id = (SELECT id FROM workspaces WHERE name = ?)";
-        let done = sqlx::query(statement)
+        let statement = "DELETE FROM shares WHERE port = $1 AND audience = $2 AND subject = $3 \
+             AND workspace_id = (SELECT id FROM workspaces WHERE name = $4)";
+        let done = sql(statement)
             .bind(port.get())
             .bind(audience.kind())
             .bind(audience.subject().unwrap_or_default())
             .bind(workspace.as_str())
             .execute(&self.writer)
             .await?;
-        Ok(done.rows_affected() > 0)
+        Ok(done > 0)
     }
 
     /// Returns all ports that are open to everybody now.
@@ -117,10 +114,10 @@ impl Store {
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn public_ports(&self, now: UnixSeconds) -> Result<Vec<(WorkspaceName, Port)>, StoreError> {
         let statement = "SELECT name, port FROM shares JOIN workspaces ON workspaces.id = workspace_id \
-             WHERE audience = 'public' AND (expires_at IS NULL OR expires_at > ?)";
-        let rows = sqlx::query(statement).bind(now.get()).fetch_all(&self.readers).await?;
-        let read = |row: &SqliteRow| {
-            let name = row.try_get::<&str, _>("name")?.parse();
+             WHERE audience = 'public' AND (expires_at IS NULL OR expires_at > $1)";
+        let rows = sql(statement).bind(now.get()).fetch_all(&self.readers).await?;
+        let read = |row: &Row| {
+            let name = row.get::<&str>("name")?.parse();
             let name = name.map_err(|_| StoreError::Corrupt { table: "workspaces", column: "name" })?;
             Ok((name, read_port(row)?))
         };
@@ -129,27 +126,25 @@ impl Store {
 
     /// Returns the shares of a workspace, by port, expired ones included.
     pub(super) async fn shares_of(&self, workspace: WorkspaceId) -> Result<Vec<Share>, StoreError> {
-        let rows = sqlx::query(SHARES_OF).bind(workspace.0).fetch_all(&self.readers).await?;
+        let rows = sql(SHARES_OF).bind(workspace.0).fetch_all(&self.readers).await?;
         rows.iter().map(read_share).collect()
     }
 }
 
 /// In the order in which they are listed.
 const SHARES_OF: &str =
-    "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = ? ORDER BY port, audience, subject";
+    "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = $1 ORDER BY port, audience, subject";
 
 async fn upsert(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     workspace: WorkspaceId,
     share: &Share,
     by: &UserName,
     now: UnixSeconds,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO shares (workspace_id, port, audience, subject, created_by, created_at, expires_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
-         created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at",
-    )
+    sql("INSERT INTO shares (workspace_id, port, audience, subject, created_by, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (workspace_id, port, audience, subject) DO UPDATE SET \
+         created_by = excluded.created_by, created_at = excluded.created_at, expires_at = excluded.expires_at")
     .bind(workspace.0)
     .bind(share.port.get())
     .bind(share.audience.kind())
@@ -162,8 +157,8 @@ async fn upsert(
     Ok(())
 }
 
-async fn delete(connection: &mut SqliteConnection, workspace: WorkspaceId, share: &Share) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM shares WHERE workspace_id = ? AND port = ? AND audience = ? AND subject = ?")
+async fn delete(connection: &mut Transaction, workspace: WorkspaceId, share: &Share) -> Result<(), StoreError> {
+    sql("DELETE FROM shares WHERE workspace_id = $1 AND port = $2 AND audience = $3 AND subject = $4")
         .bind(workspace.0)
         .bind(share.port.get())
         .bind(share.audience.kind())
@@ -173,31 +168,28 @@ async fn delete(connection: &mut SqliteConnection, workspace: WorkspaceId, share
     Ok(())
 }
 
-async fn workspace_id(
-    connection: &mut SqliteConnection,
-    name: &WorkspaceName,
-) -> Result<Option<WorkspaceId>, StoreError> {
-    let statement = "SELECT id FROM workspaces WHERE name = ?";
-    let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(connection).await?;
-    row.map(|row| Ok(WorkspaceId(row.try_get("id")?))).transpose()
+async fn workspace_id(connection: &mut Transaction, name: &WorkspaceName) -> Result<Option<WorkspaceId>, StoreError> {
+    let statement = "SELECT id FROM workspaces WHERE name = $1";
+    let row = sql(statement).bind(name.as_str()).fetch_optional(connection).await?;
+    row.map(|row| Ok(WorkspaceId(row.get("id")?))).transpose()
 }
 
-pub(super) fn read_share(row: &SqliteRow) -> Result<Share, StoreError> {
+pub(super) fn read_share(row: &Row) -> Result<Share, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "shares", column };
-    let subject: &str = row.try_get("subject")?;
-    let audience = match row.try_get("audience")? {
+    let subject: &str = row.get("subject")?;
+    let audience = match row.get("audience")? {
         "user" => Audience::User(subject.parse().map_err(|_| corrupt("subject"))?),
         "group" => Audience::Group(subject.parse().map_err(|_| corrupt("subject"))?),
         "signed-in" => Audience::SignedIn,
         "public" => Audience::Public,
         _ => return Err(corrupt("audience")),
     };
-    let expires_at = row.try_get::<Option<i64>, _>("expires_at")?.map(UnixSeconds::new);
+    let expires_at = row.get::<Option<i64>>("expires_at")?.map(UnixSeconds::new);
     Ok(Share { port: read_port(row)?, audience, expires_at })
 }
 
-fn read_port(row: &SqliteRow) -> Result<Port, StoreError> {
-    let number: i64 = row.try_get("port")?;
+fn read_port(row: &Row) -> Result<Port, StoreError> {
+    let number: i64 = row.get("port")?;
     let port = u16::try_from(number).ok().and_then(Port::new);
     port.ok_or(StoreError::Corrupt { table: "shares", column: "port" })
 }

@@ -1,15 +1,18 @@
-//! Opens SQLite databases and brings their schema up to date.
+//! Opens SQLite databases.
+//!
+//! One writer and several readers: SQLite allows one writer at a time, and a pool of one makes ours queue here, in order,
+//! instead of spinning inside SQLite. `gateway serve` and the commands open the same file from several processes; the
+//! write-ahead log lets them read while one writes, and a busy writer is waited for.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions, SqliteConnection, SqlitePool};
 use tokio::time::Instant;
 
 use super::StoreError;
@@ -29,24 +32,6 @@ const READERS_MAX: u32 = 4;
 /// Starts a transaction that has the write lock from its first statement: one that begins by reading could find, when
 /// it comes to write, that another process wrote in between, and waiting cannot mend that.
 pub(super) const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
-
-/// Where the database keeps which migrations it has seen.
-const MIGRATIONS_TABLE: &str = "_migrations";
-
-/// Oldest first.
-pub(super) static MIGRATIONS: LazyLock<Vec<Migration>> = LazyLock::new(|| {
-    vec![
-        migration(1, "workspaces and tokens", include_str!("../../migrations/sqlite/0001_workspaces_and_tokens.sql")),
-        migration(2, "shares", include_str!("../../migrations/sqlite/0002_shares.sql")),
-        migration(3, "users", include_str!("../../migrations/sqlite/0003_users.sql")),
-        migration(4, "own tokens and lists", include_str!("../../migrations/sqlite/0004_own_tokens_and_lists.sql")),
-        migration(5, "uses of tokens", include_str!("../../migrations/sqlite/0005_agent_token_uses.sql")),
-    ]
-});
-
-pub(super) fn migration(version: i64, description: &'static str, sql: &'static str) -> Migration {
-    Migration::new(version, description.into(), MigrationType::Simple, sql.into_sql_str(), false)
-}
 
 /// Opens or creates a file; returns writer and readers.
 pub(super) async fn open_file(path: PathBuf) -> Result<(SqlitePool, SqlitePool), StoreError> {
@@ -106,33 +91,6 @@ pub(super) async fn open_memory() -> Result<(SqlitePool, Keeper), StoreError> {
     let keeper = options.connect().await.map_err(failed)?;
     let pool = pool(1).connect_with(options).await.map_err(failed)?;
     Ok((pool, Arc::new(Mutex::new(keeper))))
-}
-
-/// Applies what is missing, under the write lock: of two programs that start at once, one migrates and the other sees
-/// that nothing is left to do. All or nothing.
-pub(super) async fn migrate(writer: &SqlitePool) -> Result<(), StoreError> {
-    migrate_to(&MIGRATIONS, writer).await
-}
-
-pub(super) async fn migrate_to(migrations: &[Migration], writer: &SqlitePool) -> Result<(), StoreError> {
-    let mut connection = writer.acquire().await?;
-    let mut transaction = connection.begin_with(BEGIN_WRITE).await?;
-    transaction.ensure_migrations_table(MIGRATIONS_TABLE).await.map_err(StoreError::Migrate)?;
-    let applied = transaction.list_applied_migrations(MIGRATIONS_TABLE).await.map_err(StoreError::Migrate)?;
-    let known = migrations.last().map_or(0, |last| last.version);
-    if let Some(found) = applied.iter().map(|applied| applied.version).max().filter(|found| *found > known) {
-        return Err(StoreError::Newer { found, known });
-    }
-    for migration in migrations {
-        match applied.iter().find(|applied| applied.version == migration.version) {
-            Some(applied) if applied.checksum == migration.checksum => {}
-            Some(_) => return Err(StoreError::Migrate(MigrateError::VersionMismatch(migration.version))),
-            None => {
-                transaction.apply(MIGRATIONS_TABLE, migration).await.map_err(StoreError::Migrate)?;
-            }
-        }
-    }
-    Ok(transaction.commit().await?)
 }
 
 fn options() -> SqliteConnectOptions {

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
-
-use super::sqlite::BEGIN_WRITE;
+use super::database::{About, Row, Transaction, sql};
 use super::{Admission, Store, StoreError, User};
 use crate::auth::principal::Standing;
 use crate::model::{GroupName, UnixSeconds, UserName};
@@ -26,7 +23,7 @@ impl Store {
         groups: &[GroupName],
         now: UnixSeconds,
     ) -> Result<Admission, StoreError> {
-        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
+        let mut transaction = self.write(About::Users).await?;
         let known = by_subject(&mut transaction, issuer, subject).await?;
         let there = match known {
             Some(user) => Some(user),
@@ -40,8 +37,8 @@ impl Store {
             Some(user) => user.name,
             None => wanted.clone(),
         };
-        sqlx::query(
-            "INSERT INTO users (name, issuer, subject, groups, created_at, last_seen) VALUES (?, ?, ?, ?, ?, ?) \
+        sql(
+            "INSERT INTO users (name, issuer, subject, groups, created_at, last_seen) VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (name) DO UPDATE SET \
              issuer = excluded.issuer, subject = excluded.subject, groups = excluded.groups, last_seen = excluded.last_seen",
         )
@@ -51,7 +48,7 @@ impl Store {
         .bind(write_groups(groups))
         .bind(now.get())
         .bind(now.get())
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(Admission::As(name))
@@ -62,13 +59,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn standing(&self, name: &UserName) -> Result<Standing, StoreError> {
-        let statement = "SELECT groups, last_seen, disabled_at FROM users WHERE name = ?";
-        let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = "SELECT groups, last_seen, disabled_at FROM users WHERE name = $1";
+        let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(Standing::default()) };
         Ok(Standing {
-            is_disabled: row.try_get::<Option<i64>, _>("disabled_at")?.is_some(),
+            is_disabled: row.get::<Option<i64>>("disabled_at")?.is_some(),
             groups: read_groups(&row)?,
-            signed_in_at: row.try_get::<Option<i64>, _>("last_seen")?.map(UnixSeconds::new),
+            signed_in_at: row.get::<Option<i64>>("last_seen")?.map(UnixSeconds::new),
         })
     }
 
@@ -77,7 +74,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn users(&self) -> Result<Vec<User>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM users ORDER BY name").fetch_all(&self.readers).await?;
+        let rows = sql("SELECT * FROM users ORDER BY name").fetch_all(&self.readers).await?;
         rows.iter().map(read_user).collect()
     }
 
@@ -87,12 +84,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn disable_user(&self, name: &UserName, now: UnixSeconds) -> Result<bool, StoreError> {
-        let statement = "INSERT INTO users (name, groups, created_at, disabled_at) SELECT ?1, '[]', ?2, ?2 \
-             WHERE EXISTS (SELECT 1 FROM users WHERE name = ?1) OR EXISTS (SELECT 1 FROM tokens WHERE user_name = ?1) \
-             OR EXISTS (SELECT 1 FROM workspaces WHERE owner = ?1) \
-             ON CONFLICT (name) DO UPDATE SET disabled_at = coalesce(disabled_at, excluded.disabled_at)";
-        let done = sqlx::query(statement).bind(name.as_str()).bind(now.get()).execute(&self.writer).await?;
-        Ok(done.rows_affected() > 0)
+        let statement = "INSERT INTO users (name, groups, created_at, disabled_at) SELECT $1, '[]', $2, $2 \
+             WHERE EXISTS (SELECT 1 FROM users WHERE name = $1) OR EXISTS (SELECT 1 FROM tokens WHERE user_name = $1) \
+             OR EXISTS (SELECT 1 FROM workspaces WHERE owner = $1) \
+             ON CONFLICT (name) DO UPDATE SET disabled_at = coalesce(users.disabled_at, excluded.disabled_at)";
+        let done = sql(statement).bind(name.as_str()).bind(now.get()).execute(&self.writer).await?;
+        Ok(done > 0)
     }
 
     /// Lets a user in again and tells whether there is one. What they had open stays closed.
@@ -100,9 +97,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn enable_user(&self, name: &UserName) -> Result<bool, StoreError> {
-        let statement = "UPDATE users SET disabled_at = NULL WHERE name = ?";
-        let done = sqlx::query(statement).bind(name.as_str()).execute(&self.writer).await?;
-        Ok(done.rows_affected() > 0)
+        let statement = "UPDATE users SET disabled_at = NULL WHERE name = $1";
+        let done = sql(statement).bind(name.as_str()).execute(&self.writer).await?;
+        Ok(done > 0)
     }
 
     /// Forgets the groups of somebody whom the identity provider has signed out everywhere, until they sign in again.
@@ -110,25 +107,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn forget_groups(&self, issuer: &str, subject: &str) -> Result<(), StoreError> {
-        let statement = "UPDATE users SET groups = '[]' WHERE issuer = ? AND subject = ?";
-        sqlx::query(statement).bind(issuer).bind(subject).execute(&self.writer).await?;
+        let statement = "UPDATE users SET groups = '[]' WHERE issuer = $1 AND subject = $2";
+        sql(statement).bind(issuer).bind(subject).execute(&self.writer).await?;
         Ok(())
     }
 }
 
-async fn by_subject(
-    connection: &mut SqliteConnection,
-    issuer: &str,
-    subject: &str,
-) -> Result<Option<User>, StoreError> {
-    let statement = "SELECT * FROM users WHERE issuer = ? AND subject = ?";
-    let row = sqlx::query(statement).bind(issuer).bind(subject).fetch_optional(connection).await?;
+async fn by_subject(connection: &mut Transaction, issuer: &str, subject: &str) -> Result<Option<User>, StoreError> {
+    let statement = "SELECT * FROM users WHERE issuer = $1 AND subject = $2";
+    let row = sql(statement).bind(issuer).bind(subject).fetch_optional(connection).await?;
     row.as_ref().map(read_user).transpose()
 }
 
-async fn by_name(connection: &mut SqliteConnection, name: &UserName) -> Result<Option<User>, StoreError> {
-    let statement = "SELECT * FROM users WHERE name = ?";
-    let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(connection).await?;
+async fn by_name(connection: &mut Transaction, name: &UserName) -> Result<Option<User>, StoreError> {
+    let statement = "SELECT * FROM users WHERE name = $1";
+    let row = sql(statement).bind(name.as_str()).fetch_optional(connection).await?;
     row.as_ref().map(read_user).transpose()
 }
 
@@ -136,22 +129,22 @@ fn write_groups(groups: &[GroupName]) -> String {
     serde_json::Value::from_iter(groups.iter().map(GroupName::as_str)).to_string()
 }
 
-fn read_groups(row: &SqliteRow) -> Result<Arc<[GroupName]>, StoreError> {
+fn read_groups(row: &Row) -> Result<Arc<[GroupName]>, StoreError> {
     let corrupt = || StoreError::Corrupt { table: "users", column: "groups" };
-    let texts: Vec<String> = serde_json::from_str(row.try_get("groups")?).map_err(|_| corrupt())?;
+    let texts: Vec<String> = serde_json::from_str(row.get("groups")?).map_err(|_| corrupt())?;
     texts.iter().map(|text| text.parse().map_err(|_| corrupt())).collect()
 }
 
-fn read_user(row: &SqliteRow) -> Result<User, StoreError> {
+fn read_user(row: &Row) -> Result<User, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "users", column };
-    let time = |column| row.try_get::<Option<i64>, _>(column).map(|time| time.map(UnixSeconds::new));
-    let issuer: Option<String> = row.try_get("issuer")?;
-    let subject: Option<String> = row.try_get("subject")?;
+    let time = |column| row.get::<Option<i64>>(column).map(|time| time.map(UnixSeconds::new));
+    let issuer: Option<String> = row.get("issuer")?;
+    let subject: Option<String> = row.get("subject")?;
     Ok(User {
-        name: row.try_get::<&str, _>("name")?.parse().map_err(|_| corrupt("name"))?,
+        name: row.get::<&str>("name")?.parse().map_err(|_| corrupt("name"))?,
         subject: issuer.zip(subject),
         groups: read_groups(row)?,
-        created_at: UnixSeconds::new(row.try_get("created_at")?),
+        created_at: UnixSeconds::new(row.get("created_at")?),
         last_seen: time("last_seen")?,
         disabled_at: time("disabled_at")?,
     })

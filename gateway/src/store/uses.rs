@@ -1,8 +1,6 @@
 //! Statements about tokens of CI jobs, which are good for one process each.
 
-use sqlx::Row;
-
-use super::sqlite::BEGIN_WRITE;
+use super::database::{About, sql};
 use super::workspaces::find_or_create;
 use super::{Store, StoreError, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
@@ -70,39 +68,37 @@ impl Store {
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
     pub async fn use_token(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, StoreError> {
-        let mut transaction = self.writer.begin_with(BEGIN_WRITE).await?;
-        let found = sqlx::query("SELECT process_hash, until FROM agent_token_uses WHERE issuer = ? AND use_id = ?")
+        let mut transaction = self.write(About::Use(token.use_id)).await?;
+        let found = sql("SELECT process_hash, until FROM agent_token_uses WHERE issuer = $1 AND use_id = $2")
             .bind(token.issuer)
             .bind(token.use_id)
-            .fetch_optional(&mut *transaction)
+            .fetch_optional(&mut transaction)
             .await?;
         let workspace = if token.create && found.is_none() {
             Some(find_or_create(&mut transaction, token.workspace, token.owner, now).await?)
         } else {
-            let row = sqlx::query("SELECT id, owner FROM workspaces WHERE name = ?")
+            let row = sql("SELECT id, owner FROM workspaces WHERE name = $1")
                 .bind(token.workspace.as_str())
-                .fetch_optional(&mut *transaction)
+                .fetch_optional(&mut transaction)
                 .await?;
-            row.map(|row| match row.try_get::<&str, _>("owner")? == token.owner.as_str() {
-                true => Ok(WorkspaceId(row.try_get("id")?)),
+            row.map(|row| match row.get::<&str>("owner")? == token.owner.as_str() {
+                true => Ok(WorkspaceId(row.get("id")?)),
                 false => Err(StoreError::OtherOwner(token.workspace.clone())),
             })
             .transpose()?
         };
         let Some(workspace) = workspace else { return Ok(Spent::NoWorkspace) };
         if let Some(row) = found {
-            if row.try_get::<&[u8], _>("process_hash")? != token.process_hash {
+            if row.get::<&[u8]>("process_hash")? != token.process_hash {
                 return Ok(Spent::ByAnother);
             }
-            return Ok(Spent::Again(UnixSeconds::new(row.try_get("until")?)));
+            return Ok(Spent::Again(UnixSeconds::new(row.get("until")?)));
         }
         let clear = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
-             (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= ? LIMIT ?)";
-        sqlx::query(clear).bind(now.get()).bind(CLEARED_MAX).execute(&mut *transaction).await?;
-        sqlx::query(
-            "INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
-             forget_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        )
+             (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= $1 LIMIT $2)";
+        sql(clear).bind(now.get()).bind(CLEARED_MAX).execute(&mut transaction).await?;
+        sql("INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
+             forget_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
         .bind(token.issuer)
         .bind(token.use_id)
         .bind(token.token_hash.as_slice())
@@ -111,7 +107,7 @@ impl Store {
         .bind(now.get())
         .bind(token.until.get())
         .bind(token.until.max(token.expires_at).get())
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(Spent::First)
@@ -123,23 +119,23 @@ impl Store {
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn used_token(&self, token_hash: &[u8; 32], now: UnixSeconds) -> Result<Option<UsedToken>, StoreError> {
         let statement = "SELECT issuer, use_id, name, owner, until FROM agent_token_uses \
-             JOIN workspaces ON workspaces.id = workspace_id WHERE token_hash = ? AND until > ?";
-        let row =
-            sqlx::query(statement).bind(token_hash.as_slice()).bind(now.get()).fetch_optional(&self.readers).await?;
+             JOIN workspaces ON workspaces.id = workspace_id WHERE token_hash = $1 AND until > $2";
+        let row = sql(statement).bind(token_hash.as_slice()).bind(now.get()).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(None) };
         let corrupt = |column| StoreError::Corrupt { table: "workspaces", column };
         Ok(Some(UsedToken {
-            issuer: row.try_get("issuer")?,
-            use_id: row.try_get("use_id")?,
-            workspace: row.try_get::<&str, _>("name")?.parse().map_err(|_| corrupt("name"))?,
-            owner: row.try_get::<&str, _>("owner")?.parse().map_err(|_| corrupt("owner"))?,
-            until: UnixSeconds::new(row.try_get("until")?),
+            issuer: row.get("issuer")?,
+            use_id: row.get("use_id")?,
+            workspace: row.get::<&str>("name")?.parse().map_err(|_| corrupt("name"))?,
+            owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("owner"))?,
+            until: UnixSeconds::new(row.get("until")?),
         }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::each::{each, warm};
     use super::*;
 
     const ISSUER: &str = "https://ci.test";
@@ -175,43 +171,77 @@ mod tests {
 
     #[tokio::test]
     async fn token_is_good_for_the_process_that_used_it_first() {
-        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
-        let (one, other) = ([1; 32], [2; 32]);
-        assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), Spent::First);
-        assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), Spent::Again(at(100)));
-        assert_eq!(store.use_token(&names.by("a", &other), at(2)).await.unwrap(), Spent::ByAnother);
-        assert_eq!(store.use_token(&names.by("b", &other), at(2)).await.unwrap(), Spent::First, "another token");
-        let elsewhere = TokenUse { issuer: "https://other.test", ..names.by("a", &other) };
-        assert_eq!(store.use_token(&elsewhere, at(2)).await.unwrap(), Spent::First, "of another issuer");
-        let workspace = store.workspace(&names.0).await.unwrap().unwrap();
-        assert_eq!(workspace.owner, names.1);
+        each(async |store| {
+            let names = Names::new();
+            let (one, other) = ([1; 32], [2; 32]);
+            assert_eq!(store.use_token(&names.by("a", &one), at(1)).await.unwrap(), Spent::First);
+            assert_eq!(store.use_token(&names.by("a", &one), at(2)).await.unwrap(), Spent::Again(at(100)));
+            assert_eq!(store.use_token(&names.by("a", &other), at(2)).await.unwrap(), Spent::ByAnother);
+            assert_eq!(store.use_token(&names.by("b", &other), at(2)).await.unwrap(), Spent::First, "another token");
+            let elsewhere = TokenUse { issuer: "https://other.test", ..names.by("a", &other) };
+            assert_eq!(store.use_token(&elsewhere, at(2)).await.unwrap(), Spent::First, "of another issuer");
+            let workspace = store.workspace(&names.0).await.unwrap().unwrap();
+            assert_eq!(workspace.owner, names.1);
+        })
+        .await;
     }
 
     #[tokio::test]
     async fn used_token_is_known_again_until_its_process_may_not_come_back() {
-        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
-        assert_eq!(store.used_token(&[7; 32], at(1)).await.unwrap(), None);
-        store.use_token(&names.by("a", &[1; 32]), at(1)).await.unwrap();
-        let used = store.used_token(&[7; 32], at(99)).await.unwrap().unwrap();
-        assert_eq!((used.issuer.as_str(), used.use_id.as_str(), used.until), (ISSUER, "a", at(100)));
-        assert_eq!((used.workspace, used.owner), (names.0.clone(), names.1.clone()));
-        assert_eq!(store.used_token(&[7; 32], at(100)).await.unwrap(), None);
-        assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(199)).await.unwrap(), Spent::ByAnother, "still spent");
-        // What nobody can use any more makes room.
-        assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
-        assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
+        each(async |store| {
+            let names = Names::new();
+            assert_eq!(store.used_token(&[7; 32], at(1)).await.unwrap(), None);
+            store.use_token(&names.by("a", &[1; 32]), at(1)).await.unwrap();
+            let used = store.used_token(&[7; 32], at(99)).await.unwrap().unwrap();
+            assert_eq!((used.issuer.as_str(), used.use_id.as_str(), used.until), (ISSUER, "a", at(100)));
+            assert_eq!((used.workspace, used.owner), (names.0.clone(), names.1.clone()));
+            assert_eq!(store.used_token(&[7; 32], at(100)).await.unwrap(), None);
+            assert_eq!(
+                store.use_token(&names.by("a", &[2; 32]), at(199)).await.unwrap(),
+                Spent::ByAnother,
+                "still spent"
+            );
+            // What nobody can use any more makes room.
+            assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
+            assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
+        })
+        .await;
     }
 
     #[tokio::test]
     async fn token_makes_no_workspace_that_is_not_to_be_made_and_takes_none_of_others() {
-        let (store, names) = (Store::open("sqlite::memory:").await.unwrap(), Names::new());
-        let found_only = TokenUse { create: false, ..names.by("a", &[1; 32]) };
-        assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), Spent::NoWorkspace);
-        store.create_agent_token(&names.0, &"bob".parse().unwrap(), at(1)).await.unwrap();
-        for token in [found_only, names.by("a", &[1; 32])] {
-            let refused = store.use_token(&token, at(2)).await;
-            assert!(matches!(refused, Err(StoreError::OtherOwner(_))), "{refused:?}");
-        }
-        assert_eq!(store.used_token(&[7; 32], at(3)).await.unwrap(), None, "nothing was used");
+        each(async |store| {
+            let names = Names::new();
+            let found_only = TokenUse { create: false, ..names.by("a", &[1; 32]) };
+            assert_eq!(store.use_token(&found_only, at(1)).await.unwrap(), Spent::NoWorkspace);
+            store.create_agent_token(&names.0, &"bob".parse().unwrap(), at(1)).await.unwrap();
+            for token in [found_only, names.by("a", &[1; 32])] {
+                let refused = store.use_token(&token, at(2)).await;
+                assert!(matches!(refused, Err(StoreError::OtherOwner(_))), "{refused:?}");
+            }
+            assert_eq!(store.used_token(&[7; 32], at(3)).await.unwrap(), None, "nothing was used");
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_many_processes_that_come_with_one_token_at_once_one_is_the_first() {
+        each(async |store| {
+            warm(store).await;
+            let mut tasks = tokio::task::JoinSet::new();
+            for number in 0..12 {
+                let store = store.clone();
+                tasks.spawn(async move {
+                    let names = Names::new();
+                    store.use_token(&names.by("a", &[number; 32]), at(1)).await.unwrap()
+                });
+            }
+            let mut first = 0;
+            while let Some(ended) = tasks.join_next().await {
+                first += u32::from(ended.unwrap() == Spent::First);
+            }
+            assert_eq!(first, 1);
+        })
+        .await;
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
-
+use super::database::{Row, Transaction, sql, sql_of};
 use super::shares::read_share;
 use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
 use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
@@ -18,14 +16,29 @@ pub struct Listed<'a> {
     pub limit: u32,
 }
 
+/// A reading of those that a user sees, with a list of the names of their groups in it.
+macro_rules! seen_by {
+    ($groups:literal) => {
+        concat!(
+            "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name > $1 AND id IN ( \
+             SELECT id FROM workspaces WHERE owner = $2 AND name > $1 \
+             UNION SELECT workspace_id FROM shares WHERE audience = 'user' AND subject = $2 AND subject <> '' \
+               AND (expires_at IS NULL OR expires_at > $3) \
+             UNION SELECT workspace_id FROM shares WHERE audience = 'group' AND subject <> '' AND subject IN (",
+            $groups,
+            ") AND (expires_at IS NULL OR expires_at > $3)) ORDER BY name LIMIT $5"
+        )
+    };
+}
+
 impl Store {
     /// Returns the workspace of that name, with its shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspace(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = ?";
-        let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = $1";
+        let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(None) };
         let workspace = read_workspace(&row)?;
         let shares: Vec<Share> = self.shares_of(workspace.id).await?;
@@ -38,11 +51,11 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspace_or_none(&self, name: &WorkspaceName) -> Result<Option<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = ?";
-        let row = sqlx::query(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name = $1";
+        let row = sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?;
         let statement = "SELECT port, audience, subject, expires_at FROM shares \
-             WHERE workspace_id = (SELECT id FROM workspaces WHERE name = ?) ORDER BY port, audience, subject";
-        let rows = sqlx::query(statement).bind(name.as_str()).fetch_all(&self.readers).await?;
+             WHERE workspace_id = (SELECT id FROM workspaces WHERE name = $1) ORDER BY port, audience, subject";
+        let rows = sql(statement).bind(name.as_str()).fetch_all(&self.readers).await?;
         let Some(row) = row else { return Ok(None) };
         let shares: Vec<Share> = rows.iter().map(read_share).collect::<Result<_, _>>()?;
         Ok(Some(Workspace { shares: shares.into(), ..read_workspace(&row)? }))
@@ -60,15 +73,12 @@ impl Store {
         part: Listed<'_>,
         now: UnixSeconds,
     ) -> Result<Vec<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE name > ?1 AND id IN ( \
-             SELECT id FROM workspaces WHERE owner = ?2 AND name > ?1 \
-             UNION SELECT workspace_id FROM shares WHERE audience = 'user' AND subject = ?2 AND subject <> '' \
-               AND (expires_at IS NULL OR expires_at > ?3) \
-             UNION SELECT workspace_id FROM shares WHERE audience = 'group' AND subject <> '' \
-               AND subject IN (SELECT value FROM json_each(?4)) AND (expires_at IS NULL OR expires_at > ?3) \
-             ) ORDER BY name LIMIT ?5";
+        let statement = sql_of(
+            seen_by!("SELECT value FROM json_each($4)"),
+            seen_by!("SELECT jsonb_array_elements_text($4::jsonb)"),
+        );
         let groups: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
-        let query = sqlx::query(statement)
+        let query = statement
             .bind(part.after.map_or("", WorkspaceName::as_str))
             .bind(user.as_str())
             .bind(now.get())
@@ -84,7 +94,7 @@ impl Store {
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, StoreError> {
         let statement = "SELECT id, name, owner, executor, created_at FROM workspaces ORDER BY name";
-        let rows = sqlx::query(statement).fetch_all(&self.readers).await?;
+        let rows = sql(statement).fetch_all(&self.readers).await?;
         rows.iter().map(read_workspace).collect()
     }
 
@@ -93,21 +103,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
     pub async fn workspaces_of(&self, owner: &UserName) -> Result<Vec<Workspace>, StoreError> {
-        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE owner = ? ORDER BY name";
-        let rows = sqlx::query(statement).bind(owner.as_str()).fetch_all(&self.readers).await?;
+        let statement = "SELECT id, name, owner, executor, created_at FROM workspaces WHERE owner = $1 ORDER BY name";
+        let rows = sql(statement).bind(owner.as_str()).fetch_all(&self.readers).await?;
         rows.iter().map(read_workspace).collect()
     }
 }
 
 /// Returns the id of the workspace if there is one of that name and it is `owner`'s.
 pub(super) async fn find_own(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     name: &WorkspaceName,
     owner: &UserName,
 ) -> Result<Option<WorkspaceId>, StoreError> {
-    let statement = "SELECT id FROM workspaces WHERE name = ? AND owner = ?";
-    let row = sqlx::query(statement).bind(name.as_str()).bind(owner.as_str()).fetch_optional(connection).await?;
-    row.map(|row| Ok(WorkspaceId(row.try_get("id")?))).transpose()
+    let statement = "SELECT id FROM workspaces WHERE name = $1 AND owner = $2";
+    let row = sql(statement).bind(name.as_str()).bind(owner.as_str()).fetch_optional(connection).await?;
+    row.map(|row| Ok(WorkspaceId(row.get("id")?))).transpose()
 }
 
 /// Returns the id of the workspace, which becomes an `external` one of `owner` if there is none.
@@ -115,38 +125,34 @@ pub(super) async fn find_own(
 /// # Errors
 /// [`StoreError::OtherOwner`] when it exists and is somebody else's.
 pub(super) async fn find_or_create(
-    connection: &mut SqliteConnection,
+    connection: &mut Transaction,
     name: &WorkspaceName,
     owner: &UserName,
     now: UnixSeconds,
 ) -> Result<WorkspaceId, StoreError> {
-    sqlx::query(
-        "INSERT INTO workspaces (name, owner, executor, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-    )
-    .bind(name.as_str())
-    .bind(owner.as_str())
-    .bind(Executor::External.as_str())
-    .bind(now.get())
-    .execute(&mut *connection)
-    .await?;
-    let row = sqlx::query("SELECT id, owner FROM workspaces WHERE name = ?")
+    sql("INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING")
         .bind(name.as_str())
-        .fetch_one(&mut *connection)
+        .bind(owner.as_str())
+        .bind(Executor::External.as_str())
+        .bind(now.get())
+        .execute(&mut *connection)
         .await?;
-    if row.try_get::<&str, _>("owner")? != owner.as_str() {
+    let row =
+        sql("SELECT id, owner FROM workspaces WHERE name = $1").bind(name.as_str()).fetch_one(&mut *connection).await?;
+    if row.get::<&str>("owner")? != owner.as_str() {
         return Err(StoreError::OtherOwner(name.clone()));
     }
-    Ok(WorkspaceId(row.try_get("id")?))
+    Ok(WorkspaceId(row.get("id")?))
 }
 
-fn read_workspace(row: &SqliteRow) -> Result<Workspace, StoreError> {
+pub(super) fn read_workspace(row: &Row) -> Result<Workspace, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "workspaces", column };
     Ok(Workspace {
-        id: WorkspaceId(row.try_get("id")?),
-        name: row.try_get::<&str, _>("name")?.parse().map_err(|_| corrupt("name"))?,
-        owner: row.try_get::<&str, _>("owner")?.parse().map_err(|_| corrupt("owner"))?,
-        executor: Executor::from_stored(row.try_get("executor")?).ok_or_else(|| corrupt("executor"))?,
-        created_at: UnixSeconds::new(row.try_get("created_at")?),
+        id: WorkspaceId(row.get("id")?),
+        name: row.get::<&str>("name")?.parse().map_err(|_| corrupt("name"))?,
+        owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("owner"))?,
+        executor: Executor::from_stored(row.get("executor")?).ok_or_else(|| corrupt("executor"))?,
+        created_at: UnixSeconds::new(row.get("created_at")?),
         shares: Arc::default(),
     })
 }

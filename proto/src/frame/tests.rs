@@ -166,7 +166,6 @@ fn fields_out_of_range_are_named() {
     let field = |field| FrameError::Field { field };
     check_refused(&numbered(Wire::Data(wire::Data { channel: 0, payload: Bytes::new() })), &field("channel"));
     let open = wire::Open { channel: 1, port: 0, credit_bytes: 1, payload: Bytes::new() };
-    check_refused(&numbered(Wire::Open(open.clone())), &field("port"));
     check_refused(&numbered(Wire::Open(wire::Open { port: 65_536, ..open.clone() })), &field("port"));
     let long = wire::Open { port: 1, payload: vec![0; PAYLOAD_BYTES_MAX + 1].into(), ..open };
     check_refused(&numbered(Wire::Open(long)), &field("payload"));

@@ -165,6 +165,7 @@ pub struct Open {
     /// Ids grow and are never used again.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
+    /// 0: a cluster agent's reconcile channel (see reconcile.proto), which no user can ask for.
     #[prost(uint32, tag = "2")]
     pub port: u32,
     /// Payload bytes that the agent may send before any grant.
@@ -362,6 +363,366 @@ impl Reason {
             "REASON_SHUTDOWN" => Some(Self::Shutdown),
             "REASON_REVOKED" => Some(Self::Revoked),
             "REASON_SESSION_LOST" => Some(Self::SessionLost),
+            _ => None,
+        }
+    }
+}
+/// Gateway to cluster agent.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ToCluster {
+    #[prost(oneof = "to_cluster::Body", tags = "1, 2, 3, 4")]
+    pub body: ::core::option::Option<to_cluster::Body>,
+}
+/// Nested message and enum types in `ToCluster`.
+pub mod to_cluster {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Terms(super::Terms),
+        #[prost(message, tag = "2")]
+        Intent(super::Intent),
+        #[prost(message, tag = "3")]
+        RoundEnd(super::RoundEnd),
+        #[prost(message, tag = "4")]
+        Noted(super::Noted),
+    }
+}
+/// Cluster agent to gateway.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FromCluster {
+    #[prost(oneof = "from_cluster::Body", tags = "1, 2, 3")]
+    pub body: ::core::option::Option<from_cluster::Body>,
+}
+/// Nested message and enum types in `FromCluster`.
+pub mod from_cluster {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Begin(super::Begin),
+        #[prost(message, tag = "2")]
+        Report(super::Report),
+        #[prost(message, tag = "3")]
+        FullRequest(super::FullRequest),
+    }
+}
+/// First, and again when it changes: nothing is done in the cluster before.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Terms {
+    /// Name of the cluster agent, as in the label of its workspaces' objects.
+    #[prost(string, tag = "1")]
+    pub cluster: ::prost::alloc::string::String,
+    #[prost(enumeration = "NamespaceMode", tag = "2")]
+    pub namespace_mode: i32,
+    /// In shared mode: the only namespace.
+    #[prost(string, tag = "3")]
+    pub shared_namespace: ::prost::alloc::string::String,
+}
+/// What one workspace is to be.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Intent {
+    #[prost(string, tag = "1")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Counts the changes of intent; a lower one than was seen is ignored.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+    #[prost(enumeration = "DesiredState", tag = "4")]
+    pub desired: i32,
+    /// As the gateway has it: Terminated lets the agent forget the workspace.
+    #[prost(enumeration = "ActualState", tag = "5")]
+    pub actual: i32,
+    /// The full round that this belongs to; 0: none.
+    #[prost(uint64, tag = "6")]
+    pub round: u64,
+    /// A JSON array of Kubernetes objects in the order to apply them, each inventory with all that it owns, or alone to
+    /// terminate. Empty: nothing to apply.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub config: ::prost::bytes::Bytes,
+    /// To be copied into the workspace's namespace.
+    #[prost(message, repeated, tag = "8")]
+    pub pull_secrets: ::prost::alloc::vec::Vec<SecretRef>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SecretRef {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+}
+/// Every workspace of this agent was named in the round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoundEnd {
+    #[prost(uint64, tag = "1")]
+    pub round: u64,
+    #[prost(uint32, tag = "2")]
+    pub workspaces: u32,
+}
+/// All reports up to this number are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Noted {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+/// The agent's first message.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Begin {
+    /// Versions, for people.
+    #[prost(string, tag = "1")]
+    pub agent_version: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub kubernetes_version: ::prost::alloc::string::String,
+}
+/// Asks for a full round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FullRequest {
+}
+/// What the agent sees of one workspace, whole: it replaces what it said before.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Report {
+    /// Counted from 1 in each conversation.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(string, tag = "2")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Highest generation that was applied without a failure; 0: none since the agent started.
+    #[prost(uint64, tag = "4")]
+    pub applied: u64,
+    /// Absent: there is no Deployment.
+    #[prost(message, optional, tag = "5")]
+    pub deployment: ::core::option::Option<Deployment>,
+    /// What pods and events say that somebody should know, the most useful first.
+    #[prost(message, repeated, tag = "6")]
+    pub details: ::prost::alloc::vec::Vec<Detail>,
+    /// Absent: it is not being terminated.
+    #[prost(message, optional, tag = "7")]
+    pub termination: ::core::option::Option<Termination>,
+    /// Absent: the last attempt went well.
+    #[prost(message, optional, tag = "8")]
+    pub failure: ::core::option::Option<Failure>,
+}
+/// Of the workspace's Deployment (Kubernetes API, apps/v1) what tells its state.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Deployment {
+    #[prost(string, tag = "1")]
+    pub resource_version: ::prost::alloc::string::String,
+    #[prost(int64, tag = "2")]
+    pub generation: i64,
+    #[prost(int64, tag = "3")]
+    pub observed_generation: i64,
+    /// `spec.replicas`; the rest is of `status`.
+    #[prost(uint32, tag = "4")]
+    pub replicas_wanted: u32,
+    #[prost(uint32, tag = "5")]
+    pub replicas: u32,
+    #[prost(uint32, tag = "6")]
+    pub updated: u32,
+    #[prost(uint32, tag = "7")]
+    pub available: u32,
+    #[prost(uint32, tag = "8")]
+    pub unavailable: u32,
+    #[prost(message, repeated, tag = "9")]
+    pub conditions: ::prost::alloc::vec::Vec<Condition>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Condition {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub status: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Detail {
+    /// Kind and name.
+    #[prost(string, tag = "1")]
+    pub object: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Termination {
+    /// Nothing is left.
+    #[prost(bool, tag = "1")]
+    pub is_done: bool,
+    /// What is still there.
+    #[prost(message, repeated, tag = "2")]
+    pub blockers: ::prost::alloc::vec::Vec<Blocker>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Blocker {
+    /// Kind and name.
+    #[prost(string, tag = "1")]
+    pub object: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub finalizers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Unix seconds since which it is being deleted; 0: it is not yet.
+    #[prost(int64, tag = "3")]
+    pub since: i64,
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+}
+/// An attempt to apply or prune went wrong.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Failure {
+    #[prost(enumeration = "FailureKind", tag = "1")]
+    pub kind: i32,
+    /// The intent that it belongs to.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NamespaceMode {
+    Unknown = 0,
+    /// Each workspace has a namespace, which the agent makes and deletes.
+    Unique = 1,
+    /// All workspaces are in one namespace, which is somebody else's.
+    Shared = 2,
+}
+impl NamespaceMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "NAMESPACE_MODE_UNKNOWN",
+            Self::Unique => "NAMESPACE_MODE_UNIQUE",
+            Self::Shared => "NAMESPACE_MODE_SHARED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NAMESPACE_MODE_UNKNOWN" => Some(Self::Unknown),
+            "NAMESPACE_MODE_UNIQUE" => Some(Self::Unique),
+            "NAMESPACE_MODE_SHARED" => Some(Self::Shared),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DesiredState {
+    Unknown = 0,
+    Running = 1,
+    Stopped = 2,
+    Terminated = 3,
+    RestartRequested = 4,
+}
+impl DesiredState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "DESIRED_STATE_UNKNOWN",
+            Self::Running => "DESIRED_STATE_RUNNING",
+            Self::Stopped => "DESIRED_STATE_STOPPED",
+            Self::Terminated => "DESIRED_STATE_TERMINATED",
+            Self::RestartRequested => "DESIRED_STATE_RESTART_REQUESTED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DESIRED_STATE_UNKNOWN" => Some(Self::Unknown),
+            "DESIRED_STATE_RUNNING" => Some(Self::Running),
+            "DESIRED_STATE_STOPPED" => Some(Self::Stopped),
+            "DESIRED_STATE_TERMINATED" => Some(Self::Terminated),
+            "DESIRED_STATE_RESTART_REQUESTED" => Some(Self::RestartRequested),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ActualState {
+    Unknown = 0,
+    CreationRequested = 1,
+    Starting = 2,
+    Running = 3,
+    Stopping = 4,
+    Stopped = 5,
+    Failed = 6,
+    Error = 7,
+    Terminating = 8,
+    Terminated = 9,
+}
+impl ActualState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "ACTUAL_STATE_UNKNOWN",
+            Self::CreationRequested => "ACTUAL_STATE_CREATION_REQUESTED",
+            Self::Starting => "ACTUAL_STATE_STARTING",
+            Self::Running => "ACTUAL_STATE_RUNNING",
+            Self::Stopping => "ACTUAL_STATE_STOPPING",
+            Self::Stopped => "ACTUAL_STATE_STOPPED",
+            Self::Failed => "ACTUAL_STATE_FAILED",
+            Self::Error => "ACTUAL_STATE_ERROR",
+            Self::Terminating => "ACTUAL_STATE_TERMINATING",
+            Self::Terminated => "ACTUAL_STATE_TERMINATED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ACTUAL_STATE_UNKNOWN" => Some(Self::Unknown),
+            "ACTUAL_STATE_CREATION_REQUESTED" => Some(Self::CreationRequested),
+            "ACTUAL_STATE_STARTING" => Some(Self::Starting),
+            "ACTUAL_STATE_RUNNING" => Some(Self::Running),
+            "ACTUAL_STATE_STOPPING" => Some(Self::Stopping),
+            "ACTUAL_STATE_STOPPED" => Some(Self::Stopped),
+            "ACTUAL_STATE_FAILED" => Some(Self::Failed),
+            "ACTUAL_STATE_ERROR" => Some(Self::Error),
+            "ACTUAL_STATE_TERMINATING" => Some(Self::Terminating),
+            "ACTUAL_STATE_TERMINATED" => Some(Self::Terminated),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FailureKind {
+    Unknown = 0,
+    /// What was sent cannot be applied.
+    Config = 1,
+    /// The Kubernetes API refused or failed.
+    Kubernetes = 2,
+}
+impl FailureKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "FAILURE_KIND_UNKNOWN",
+            Self::Config => "FAILURE_KIND_CONFIG",
+            Self::Kubernetes => "FAILURE_KIND_KUBERNETES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FAILURE_KIND_UNKNOWN" => Some(Self::Unknown),
+            "FAILURE_KIND_CONFIG" => Some(Self::Config),
+            "FAILURE_KIND_KUBERNETES" => Some(Self::Kubernetes),
             _ => None,
         }
     }

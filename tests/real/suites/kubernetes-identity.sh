@@ -1,46 +1,12 @@
 #!/usr/bin/env bash
 # Agents that prove themselves with the projected token of a pod, made and vouched for by a real API server: etcd and
-# kube-apiserver run here, pods exist in them, and nobody has to run those. Wants `tests/real/install.sh kubernetes`.
+# kube-apiserver run here, pods exist in them, and nobody has to run those.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
 
 [ -n "$DIRECT" ] && { echo "kubernetes-identity: nothing to check without the gateway"; finish; }
 
-KUBE=$(compgen -G "$CACHE/kubernetes-*/kube-apiserver" | sort -V | tail -n 1)
-[ -n "$KUBE" ] || give_up "kube-apiserver is missing: tests/real/install.sh kubernetes"
-KUBE=$(dirname "$KUBE")
-ISSUER=https://kubernetes.default.svc.cluster.local
 AUDIENCE=https://gateway.example.net
-ADMIN_TOKEN=$(openssl rand -hex 16)
-
-# --- a cluster --------------------------------------------------------------------------------------------------------
-start_cluster() {
-  ETCD=$(free_port)
-  API=$(free_port)
-  mkdir -p "$OUT/etcd" "$OUT/apiserver"
-  spawn etcd "$KUBE/etcd" --data-dir "$OUT/etcd" --listen-client-urls "http://127.0.0.1:$ETCD" \
-    --advertise-client-urls "http://127.0.0.1:$ETCD" --listen-peer-urls "http://127.0.0.1:$(free_port)" --log-level error
-  wait_port etcd "$ETCD"
-  (umask 077 && openssl genrsa -out "$OUT/sa.key" 2048 2>/dev/null && printf '%s,admin,1,"system:masters"\n' "$ADMIN_TOKEN" >"$OUT/tokens.csv")
-  openssl rsa -in "$OUT/sa.key" -pubout -out "$OUT/sa.pub" 2>/dev/null
-  spawn apiserver "$KUBE/kube-apiserver" --etcd-servers "http://127.0.0.1:$ETCD" --bind-address 127.0.0.1 --secure-port "$API" \
-    --cert-dir "$OUT/apiserver" --service-cluster-ip-range 10.0.0.0/24 --service-account-issuer "$ISSUER" \
-    --service-account-key-file "$OUT/sa.pub" --service-account-signing-key-file "$OUT/sa.key" --authorization-mode RBAC \
-    --token-auth-file "$OUT/tokens.csv" --disable-admission-plugins ServiceAccount
-  wait_port apiserver "$API" 60
-  until_ok 60 api -f /readyz >/dev/null || give_up "the API server does not become ready: $(tail -n 1 "$OUT/apiserver.log")"
-  # The server's own certificate is its authority.
-  cp "$OUT/apiserver/apiserver.crt" "$OUT/cluster-ca.pem"
-}
-
-# api CURL-ARGUMENTS… PATH : asks the API server as its administrator.
-api() {
-  local path=${*: -1}
-  curl -sS --max-time 20 --cacert "$OUT/apiserver/apiserver.crt" -H "authorization: Bearer $ADMIN_TOKEN" \
-    -H 'content-type: application/json' "${@:1:$#-1}" "https://127.0.0.1:$API$path"
-}
-
-# make PATH JSON : creates an object; prints it.
-make() { api -f -d "$2" "$1"; }
 
 field() { python3 -c 'import json, sys
 value = json.load(sys.stdin)
@@ -63,7 +29,7 @@ token() {
     \"kind\": \"TokenRequest\", \"spec\": {\"audiences\": [\"$4\"], \"expirationSeconds\": 600$bound}}" | field status.token >"$OUT/$1")
 }
 
-start_cluster
+start_cluster identity
 for namespace in ws gateway; do
   make /api/v1/namespaces "{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"$namespace\"}}" >/dev/null
 done
@@ -86,13 +52,13 @@ configure() {
   {
     printf 'zone = "localhost"\npublic_url = "http://localhost:%s"\n[[auth.agents.kubernetes]]\n' "$PUBLIC"
     printf 'issuer = "%s"\naudience = "%s"\nca_file = "%s"\ntoken_file = "%s"\n' \
-      "$ISSUER" "$AUDIENCE" "$OUT/cluster-ca.pem" "$OUT/reviewer.token"
+      "$ISSUER" "$AUDIENCE" "$CLUSTER_CA" "$OUT/reviewer.token"
     printf '%s\n' "$@"
     printf '[[auth.agents.kubernetes.rules]]\nnamespace = "ws"\nservice_account = "agent"\nworkspace = "{pod}"\n'
   } >"$OUT/gateway.toml"
 }
-asks="api_server = \"https://127.0.0.1:$API\""
-checks="jwks_url = \"https://127.0.0.1:$API/openid/v1/jwks\""
+asks="api_server = \"$API_URL\""
+checks="jwks_url = \"$API_URL/openid/v1/jwks\""
 
 # pod_agent NAME TOKEN : an agent with this token.
 pod_agent() { spawn "$1" env NO_COLOR=1 "$REAL_AGENT" run --gateway "http://127.0.0.1:$AGENTS" --token-file "$OUT/$2"; }

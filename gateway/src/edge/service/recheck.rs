@@ -10,6 +10,8 @@ use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
 use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
+use crate::auth::request::At;
+use crate::edge::followers::Followed;
 use crate::edge::living::Watch;
 use crate::edge::respond::Failure;
 use crate::store::wall_clock;
@@ -51,6 +53,21 @@ impl Edge {
             for turn in self.living.due().chunks(TURN) {
                 join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
                 tokio::task::yield_now().await;
+            }
+            for followed in self.followers.due() {
+                self.recheck_follower(&followed).await;
+            }
+        }
+    }
+
+    async fn recheck_follower(&self, followed: &Followed) {
+        match self.principal(followed.offered(), At::Public, Instant::now()).await {
+            Ok(Some(principal)) if principal.user == *followed.user() => {}
+            // As for everything that is open.
+            Err(_unavailable) => {}
+            Ok(Some(_) | None) => {
+                info!(user = %followed.user(), "access ended: cutting a stream of events");
+                followed.end();
             }
         }
     }

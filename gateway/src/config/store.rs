@@ -1,0 +1,100 @@
+//! The keys of `store`: which database, and where its secrets are.
+
+use std::path::PathBuf;
+
+use super::reader::Reader;
+use super::value::{FILE_PATH, Kind, STORE_URL, StoreUrl};
+
+/// The key's file when none is named.
+const KEY_FILE: &str = "gateway.key";
+
+/// The database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Which database (`store.url`).
+    pub url: StoreUrl,
+    /// The file that holds the password for a server, if the URL does not (`store.password_file`).
+    pub password_file: Option<PathBuf>,
+    /// The file that holds the key which secrets in the database are sealed with (`store.key_file`); `None` is the one of
+    /// [`StoreConfig::key_file`].
+    pub key_file: Option<PathBuf>,
+}
+
+impl StoreConfig {
+    /// Returns what is configured where only the URL is.
+    #[must_use]
+    pub fn at(url: StoreUrl) -> Self {
+        Self { url, password_file: None, key_file: None }
+    }
+
+    /// Returns where the key is: in the file that is named, else in `gateway.key` beside the database's file, or in the
+    /// working directory for a database on a server. `None` for a database in memory, whose key is forgotten with it.
+    #[must_use]
+    pub fn key_file(&self) -> Option<PathBuf> {
+        match (&self.url, &self.key_file) {
+            (StoreUrl::SqliteMemory, _) => None,
+            (StoreUrl::SqliteFile(_) | StoreUrl::Postgres(_), Some(path)) => Some(path.clone()),
+            (StoreUrl::SqliteFile(path), None) => Some(path.with_file_name(KEY_FILE)),
+            (StoreUrl::Postgres(_), None) => Some(PathBuf::from(KEY_FILE)),
+        }
+    }
+}
+
+/// Reads the keys.
+pub(super) fn read(reader: &mut Reader) -> StoreConfig {
+    const PASSWORD_FILE: &str = "store.password_file";
+    let url = reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL);
+    let kind = Kind { accepted: "the path of a file", ..FILE_PATH };
+    let password_file = reader.take_optional(PASSWORD_FILE, &kind);
+    let key_file = reader.take_optional("store.key_file", &kind);
+    if password_file.is_some() && reader.is_sound(&["store.url"]) {
+        match &url {
+            StoreUrl::Postgres(url) if url.has_password() => {
+                reader.object(PASSWORD_FILE, "is set together with a password in store.url; one is enough");
+            }
+            StoreUrl::Postgres(_) => {}
+            StoreUrl::SqliteFile(_) | StoreUrl::SqliteMemory => {
+                reader.object(PASSWORD_FILE, "has no effect: store.url is not on a server");
+            }
+        }
+    }
+    StoreConfig { url, password_file, key_file }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::{BadConfig, Config};
+
+    fn load(pairs: &[(&str, &str)]) -> Result<Config, BadConfig> {
+        let env: BTreeMap<String, String> =
+            pairs.iter().map(|(key, value)| (format!("GATEWAY_STORE__{key}"), (*value).to_owned())).collect();
+        Config::load(None, &env)
+    }
+
+    #[test]
+    fn key_is_beside_the_file_or_where_it_is_said_to_be() {
+        let key_of = |pairs: &[(&str, &str)]| load(pairs).unwrap().store.key_file();
+        assert_eq!(key_of(&[]), Some("gateway.key".into()));
+        assert_eq!(key_of(&[("URL", "sqlite:///var/lib/g.db")]), Some("/var/lib/gateway.key".into()));
+        assert_eq!(key_of(&[("URL", "sqlite::memory:")]), None);
+        assert_eq!(key_of(&[("URL", "postgres://h/db")]), Some("gateway.key".into()));
+        assert_eq!(key_of(&[("URL", "postgres://h/db"), ("KEY_FILE", "/run/k")]), Some("/run/k".into()));
+    }
+
+    #[test]
+    fn password_of_the_server_is_masked_and_has_one_place() {
+        let config = load(&[("URL", "postgres://u:hunter2@h/db")]).unwrap();
+        let row = config.effective().iter().find(|row| row.key == "store.url").unwrap();
+        assert_eq!(row.value.as_deref(), Some("postgres://u:********@h/db"));
+        assert!(!format!("{config:?}").contains("hunter2"));
+        assert!(load(&[("URL", "postgres://u@h/db"), ("PASSWORD_FILE", "p")]).is_ok());
+        let both = load(&[("URL", "postgres://u:hunter2@h/db"), ("PASSWORD_FILE", "p")]).unwrap_err().to_string();
+        assert!(both.contains("one is enough") && !both.contains("hunter2"), "{both}");
+        let unused = load(&[("PASSWORD_FILE", "p")]).unwrap_err().to_string();
+        assert!(unused.contains("has no effect"), "{unused}");
+        let slip = load(&[("URL", "postgres://u:hunter2@h/db?sslmode=on")]).unwrap_err().to_string();
+        assert!(slip.contains("sslmode has to be") && !slip.contains("hunter2"), "{slip}");
+    }
+}

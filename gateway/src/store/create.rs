@@ -1,0 +1,245 @@
+//! Making a managed workspace, and making room for one: everything of it in one step.
+
+use thiserror::Error;
+
+use super::clusters::ConfigVersion;
+use super::database::{About, Transaction, sql};
+use super::lifecycles::number;
+use super::tokens::{Holder, insert};
+use super::variables::{Variable, VariableKind};
+use super::{ClusterId, Executor, KubernetesState, Managed, Store, StoreError, Terms, Workspace, WorkspaceId, json};
+use crate::auth::token::Token;
+use crate::model::{ClusterName, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+
+/// The name of the file variable that holds the token of the workspace's own agent.
+pub const AGENT_TOKEN_FILE: &str = "agent-token";
+
+/// A workspace that is to be made in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct NewManaged<'a> {
+    /// Its name.
+    pub name: &'a WorkspaceName,
+    /// Whose it is.
+    pub owner: &'a UserName,
+    /// The cluster that it runs in.
+    pub cluster: ClusterId,
+    /// The version of the cluster's configuration that it keeps.
+    pub config_version: ConfigVersion,
+    /// The namespace of its objects.
+    pub namespace: &'a str,
+    /// The devfile, as it was given.
+    pub devfile: &'a str,
+    /// Its Kubernetes objects: canonical JSON.
+    pub frozen: &'a str,
+    /// Its owner's variables.
+    pub variables: &'a [Variable],
+    /// The token of its agent: its hash is kept as every token's, and its text sealed, as the file variable
+    /// [`AGENT_TOKEN_FILE`].
+    pub agent_token: &'a Token,
+    /// How many there may be, this one included.
+    pub quotas: Quotas,
+}
+
+/// How many workspaces there may be that are not to be terminated; `None` is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// In the cluster.
+    pub cluster: Option<u32>,
+    /// In the cluster, of one owner.
+    pub user: Option<u32>,
+}
+
+/// Why a workspace was not made.
+#[derive(Debug, Error)]
+pub enum CreateError {
+    /// Another workspace has the name.
+    #[error("there is a workspace of that name")]
+    NameTaken,
+    /// The cluster has as many as it may.
+    #[error("the cluster has {0} workspaces, as many as it may have")]
+    ClusterQuota(u32),
+    /// The owner has as many there as they may.
+    #[error("the user has {0} workspaces in the cluster, as many as they may have")]
+    UserQuota(u32),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for CreateError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Store {
+    /// Makes a workspace in a cluster. One of the same name and owner that is over makes room.
+    ///
+    /// # Errors
+    /// [`CreateError`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn create_managed(&self, new: &NewManaged<'_>, now: UnixSeconds) -> Result<Managed, CreateError> {
+        let frozen = json::given(new.frozen, "kubernetes_frozen", "frozen")?;
+        let mut transaction = self.write(About::Cluster(new.cluster.0)).await?;
+        make_room(&mut transaction, new).await?;
+        check_quotas(&mut transaction, new).await?;
+        let row = sql("INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (name) DO NOTHING RETURNING id")
+        .bind(new.name.as_str())
+        .bind(new.owner.as_str())
+        .bind(Executor::Kubernetes.as_str())
+        .bind(now.get())
+        .fetch_optional(&mut transaction)
+        .await?;
+        let id = WorkspaceId(row.ok_or(CreateError::NameTaken)?.get("id")?);
+        let lifecycle = Lifecycle::new(now);
+        insert_states(&mut transaction, id, new, &lifecycle).await?;
+        insert_long(&mut transaction, id, new.devfile, &frozen).await?;
+        insert(&mut transaction, new.agent_token, Holder::Agent(id), &Terms::default(), now).await?;
+        for variable in new.variables {
+            self.insert_variable(&mut transaction, id, variable.kind, &variable.name, variable.value.reveal()).await?;
+        }
+        let token = new.agent_token.reveal();
+        self.insert_variable(&mut transaction, id, VariableKind::File, AGENT_TOKEN_FILE, token).await?;
+        let cluster_name = cluster_name(&mut transaction, new.cluster).await?;
+        transaction.commit().await?;
+        Ok(made(id, new, lifecycle, cluster_name, now))
+    }
+}
+
+fn made(
+    id: WorkspaceId,
+    new: &NewManaged<'_>,
+    lifecycle: Lifecycle,
+    cluster_name: ClusterName,
+    now: UnixSeconds,
+) -> Managed {
+    Managed {
+        workspace: Workspace {
+            id,
+            name: new.name.clone(),
+            owner: new.owner.clone(),
+            executor: Executor::Kubernetes,
+            created_at: now,
+            shares: [].into(),
+        },
+        lifecycle,
+        kubernetes: KubernetesState {
+            cluster: new.cluster,
+            cluster_name,
+            config_version: new.config_version,
+            namespace: new.namespace.to_owned(),
+            applied_generation: 0,
+            deployment_version: None,
+            termination: None,
+            reported_at: None,
+        },
+    }
+}
+
+/// Deletes the workspace that has the name, if it is the owner's and over.
+async fn make_room(transaction: &mut Transaction, new: &NewManaged<'_>) -> Result<(), CreateError> {
+    let statement = sql("SELECT id FROM workspaces JOIN lifecycles ON workspace_id = id \
+         WHERE name = $1 AND owner = $2 AND desired = 'Terminated' AND actual = 'Terminated'");
+    let statement = statement.bind(new.name.as_str()).bind(new.owner.as_str());
+    if let Some(row) = statement.fetch_optional(&mut *transaction).await? {
+        delete_workspace(transaction, WorkspaceId(row.get("id")?)).await?;
+    }
+    Ok(())
+}
+
+async fn check_quotas(transaction: &mut Transaction, new: &NewManaged<'_>) -> Result<(), CreateError> {
+    // Summed as numbers: the one database counts with a condition, the other says it otherwise.
+    let row =
+        sql("SELECT count(*) AS all_of, count(CASE WHEN owner = $2 THEN 1 END) AS theirs FROM kubernetes_workspaces \
+         JOIN lifecycles ON lifecycles.workspace_id = kubernetes_workspaces.workspace_id \
+         JOIN workspaces ON workspaces.id = kubernetes_workspaces.workspace_id \
+         WHERE cluster_id = $1 AND desired <> 'Terminated'")
+        .bind(new.cluster.0)
+        .bind(new.owner.as_str())
+        .fetch_one(transaction)
+        .await?;
+    let is_full = |quota: &u32, count: i64| count >= i64::from(*quota);
+    let (all, theirs) = (row.get("all_of")?, row.get("theirs")?);
+    if let Some(quota) = new.quotas.cluster.filter(|quota| is_full(quota, all)) {
+        return Err(CreateError::ClusterQuota(quota));
+    }
+    match new.quotas.user.filter(|quota| is_full(quota, theirs)) {
+        Some(quota) => Err(CreateError::UserQuota(quota)),
+        None => Ok(()),
+    }
+}
+
+async fn insert_states(
+    transaction: &mut Transaction,
+    id: WorkspaceId,
+    new: &NewManaged<'_>,
+    lifecycle: &Lifecycle,
+) -> Result<(), StoreError> {
+    sql("INSERT INTO lifecycles (workspace_id, desired, actual, generation, desired_at, actual_at, revision) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)")
+    .bind(id.0)
+    .bind(lifecycle.desired.as_str())
+    .bind(lifecycle.actual.as_str())
+    .bind(number(lifecycle.generation))
+    .bind(lifecycle.desired_at.get())
+    .bind(lifecycle.actual_at.get())
+    .bind(lifecycle.revision)
+    .execute(&mut *transaction)
+    .await?;
+    sql(
+        "INSERT INTO kubernetes_workspaces (workspace_id, cluster_id, config_version, namespace) VALUES ($1, $2, $3, $4)",
+    )
+    .bind(id.0)
+    .bind(new.cluster.0)
+    .bind(new.config_version.0)
+    .bind(new.namespace)
+    .execute(transaction)
+    .await?;
+    Ok(())
+}
+
+async fn insert_long(
+    transaction: &mut Transaction,
+    id: WorkspaceId,
+    devfile: &str,
+    frozen: &str,
+) -> Result<(), StoreError> {
+    let statement = sql("INSERT INTO devfiles (workspace_id, devfile) VALUES ($1, $2)").bind(id.0).bind(devfile);
+    statement.execute(&mut *transaction).await?;
+    let row = sql("INSERT INTO kubernetes_frozen (workspace_id, frozen) VALUES ($1, $2) RETURNING frozen")
+        .bind(id.0)
+        .bind(json::value(frozen))
+        .fetch_one(transaction)
+        .await?;
+    // What is sent for years has to be what was fixed: PostgreSQL keeps the value and not the text.
+    if json::read(row.json("frozen")?, "kubernetes_frozen", "frozen")? != frozen {
+        return Err(StoreError::Altered { table: "kubernetes_frozen", column: "frozen" });
+    }
+    Ok(())
+}
+
+async fn cluster_name(transaction: &mut Transaction, cluster: ClusterId) -> Result<ClusterName, StoreError> {
+    let row = sql("SELECT name FROM clusters WHERE id = $1").bind(cluster.0).fetch_one(transaction).await?;
+    row.get::<&str>("name")?.parse().map_err(|_| StoreError::Corrupt { table: "clusters", column: "name" })
+}
+
+/// Deletes a workspace and everything of it. Tells whether there was one.
+pub(super) async fn delete_workspace(transaction: &mut Transaction, id: WorkspaceId) -> Result<bool, StoreError> {
+    for statement in [
+        "DELETE FROM variables WHERE workspace_id = $1",
+        "DELETE FROM kubernetes_frozen WHERE workspace_id = $1",
+        "DELETE FROM kubernetes_workspaces WHERE workspace_id = $1",
+        "DELETE FROM devfiles WHERE workspace_id = $1",
+        "DELETE FROM lifecycles WHERE workspace_id = $1",
+        "DELETE FROM agent_token_uses WHERE workspace_id = $1",
+        "DELETE FROM shares WHERE workspace_id = $1",
+        "DELETE FROM tokens WHERE workspace_id = $1",
+    ] {
+        sql(statement).bind(id.0).execute(&mut *transaction).await?;
+    }
+    let done = sql("DELETE FROM workspaces WHERE id = $1").bind(id.0).execute(transaction).await?;
+    Ok(done > 0)
+}

@@ -1,0 +1,108 @@
+//! Databases for tests: one body of law for every kind. SQLite is always there; PostgreSQL is, if the variable
+//! `TEST_POSTGRES_URL` names a database in which tests may make schemas.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tempfile::TempDir;
+
+use super::Store;
+use super::database::{About, Pool};
+use crate::config::{StoreConfig, StoreUrl};
+
+/// A database of one test's own.
+pub(super) struct Fresh {
+    pub(super) config: StoreConfig,
+    schema: Option<Schema>,
+    /// The key's file, and a file database.
+    folder: TempDir,
+}
+
+struct Schema {
+    server: String,
+    name: String,
+}
+
+impl Fresh {
+    /// In a file.
+    pub(super) fn file() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::SqliteFile(folder.path().join("gateway.db"));
+        Self { config: StoreConfig::at(url), schema: None, folder }
+    }
+
+    /// On the server of the environment, if it names one.
+    pub(super) async fn on_server() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = std::env::var("TEST_POSTGRES_URL").ok()?;
+        let name = format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut connection = PgConnection::connect(&server).await.unwrap();
+        let statement = AssertSqlSafe(format!("CREATE SCHEMA {name}"));
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        let first = if server.contains('?') { '&' } else { '?' };
+        // The name is also that of its connections, by which a test can find them on the server.
+        let url = format!("{server}{first}options=-c%20search_path%3D{name}&application_name={name}");
+        let folder = tempfile::tempdir().unwrap();
+        let key_file = Some(folder.path().join("gateway.key"));
+        let config = StoreConfig { key_file, ..StoreConfig::at(url.parse().unwrap()) };
+        Some(Self { config, schema: Some(Schema { server, name }), folder })
+    }
+
+    pub(super) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Opens it, as one more program.
+    pub(super) async fn open(&self) -> Store {
+        Store::open_with(&self.config).await.unwrap()
+    }
+
+    /// Returns a connection beside the store's, and the name of the store's.
+    pub(super) async fn beside(&self) -> (PgConnection, &str) {
+        let schema = self.schema.as_ref().unwrap();
+        (PgConnection::connect(&schema.server).await.unwrap(), &schema.name)
+    }
+
+    pub(super) async fn remove(self) {
+        if let Some(Schema { server, name }) = self.schema {
+            let mut connection = PgConnection::connect(&server).await.unwrap();
+            let statement = AssertSqlSafe(format!("DROP SCHEMA {name} CASCADE"));
+            sqlx::query(statement).execute(&mut connection).await.unwrap();
+        }
+        self.folder.close().unwrap();
+    }
+}
+
+/// Opens several connections, if the store can have several, so that those who come at once find one each.
+pub(super) async fn warm(store: &Store) {
+    if let Pool::Postgres(_) = store.writer {
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(store.write(About::Nothing).await.unwrap());
+        }
+    }
+}
+
+/// Runs a test with a new database of each kind.
+pub(super) async fn each(test: impl AsyncFn(&Store)) {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    test(&store).await;
+    each_fresh(async |fresh| {
+        let store = fresh.open().await;
+        test(&store).await;
+        store.close().await;
+    })
+    .await;
+}
+
+/// Runs a test with a new database of each kind that several programs can open.
+pub(super) async fn each_fresh(test: impl AsyncFn(&Fresh)) {
+    let file = Fresh::file();
+    test(&file).await;
+    file.remove().await;
+    if let Some(schema) = Fresh::on_server().await {
+        test(&schema).await;
+        schema.remove().await;
+    }
+}

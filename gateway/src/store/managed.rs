@@ -1,0 +1,185 @@
+//! Workspaces that the gateway itself starts and stops, as they are read: one row of each table that says something of
+//! them. What is long (devfile, frozen objects) and what is secret is read by itself.
+
+use std::sync::Arc;
+
+use super::clusters::ConfigVersion;
+use super::database::{Row, Statement, sql};
+use super::workspaces::read_workspace;
+use super::{ClusterId, Listed, Store, StoreError, Workspace, WorkspaceId, json};
+use crate::model::{ClusterName, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
+
+/// A workspace with a lifecycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// What every workspace has.
+    pub workspace: Workspace,
+    /// What it is to be, and what it is.
+    pub lifecycle: Lifecycle,
+    /// What it is in its cluster.
+    pub kubernetes: KubernetesState,
+}
+
+/// What only a workspace in a Kubernetes cluster has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesState {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The cluster's name.
+    pub cluster_name: ClusterName,
+    /// The version of the cluster's configuration that it was made with.
+    pub config_version: ConfigVersion,
+    /// The namespace of its objects.
+    pub namespace: String,
+    /// The highest generation that the cluster's agent applied without error; 0 is none.
+    pub applied_generation: u64,
+    /// The resource version of its Deployment, as last reported.
+    pub deployment_version: Option<String>,
+    /// What is still to go, as JSON, for people.
+    pub termination: Option<String>,
+    /// When the cluster's agent last said something of it.
+    pub reported_at: Option<UnixSeconds>,
+}
+
+/// A reading of everything but what is long or secret, to be ended with a condition.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, desired, actual, generation, \
+             desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
+             applied_generation, deployment_version, termination, reported_at FROM workspaces \
+             JOIN lifecycles ON lifecycles.workspace_id = workspaces.id \
+             JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = workspaces.id \
+             JOIN clusters ON clusters.id = cluster_id ",
+            $rest
+        )
+    };
+}
+
+impl Store {
+    /// Returns the managed workspace of that name, with its shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed(&self, name: &WorkspaceName) -> Result<Option<Managed>, StoreError> {
+        self.one_managed(sql(select!("WHERE workspaces.name = $1")).bind(name.as_str())).await
+    }
+
+    /// Returns the managed workspace of that id, with its shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed_by_id(&self, id: WorkspaceId) -> Result<Option<Managed>, StoreError> {
+        self.one_managed(sql(select!("WHERE workspaces.id = $1")).bind(id.0)).await
+    }
+
+    /// Returns part of the managed workspaces of a user, also those that are over, by name and without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed_of_owner(&self, owner: &UserName, part: Listed<'_>) -> Result<Vec<Managed>, StoreError> {
+        let statement = sql(select!("WHERE owner = $1 AND workspaces.name > $2 ORDER BY workspaces.name LIMIT $3"))
+            .bind(owner.as_str())
+            .bind(part.after.map_or("", WorkspaceName::as_str))
+            .bind(part.limit);
+        read_all(&statement.fetch_all(&self.readers).await?)
+    }
+
+    /// Returns up to `limit` workspaces of a cluster that are not over, behind `after`, by id and without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed_of_cluster(
+        &self,
+        cluster: ClusterId,
+        after: Option<WorkspaceId>,
+        limit: u32,
+    ) -> Result<Vec<Managed>, StoreError> {
+        let statement = sql(select!(
+            "WHERE cluster_id = $1 AND workspaces.id > $2 AND NOT (desired = 'Terminated' AND actual = 'Terminated') \
+             ORDER BY workspaces.id LIMIT $3"
+        ));
+        let statement = statement.bind(cluster.0).bind(after.map_or(0, |id| id.0)).bind(limit);
+        read_all(&statement.fetch_all(&self.readers).await?)
+    }
+
+    /// Returns up to `limit` workspaces of all clusters that are not over, behind `after`, by id and without their shares.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn managed_alive(&self, after: Option<WorkspaceId>, limit: u32) -> Result<Vec<Managed>, StoreError> {
+        let statement = sql(select!(
+            "WHERE workspaces.id > $1 AND NOT (desired = 'Terminated' AND actual = 'Terminated') \
+             ORDER BY workspaces.id LIMIT $2"
+        ));
+        let statement = statement.bind(after.map_or(0, |id| id.0)).bind(limit);
+        read_all(&statement.fetch_all(&self.readers).await?)
+    }
+
+    /// Returns the Kubernetes objects of a workspace as they were fixed when it was made: canonical JSON.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn frozen(&self, workspace: WorkspaceId) -> Result<Option<String>, StoreError> {
+        let statement = sql("SELECT frozen FROM kubernetes_frozen WHERE workspace_id = $1").bind(workspace.0);
+        let row = statement.fetch_optional(&self.readers).await?;
+        row.map(|row| json::read(row.json("frozen")?, "kubernetes_frozen", "frozen")).transpose()
+    }
+
+    /// Returns the devfile of a workspace as its owner gave it.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn devfile_of(&self, workspace: WorkspaceId) -> Result<Option<String>, StoreError> {
+        let statement = sql("SELECT devfile FROM devfiles WHERE workspace_id = $1").bind(workspace.0);
+        let row = statement.fetch_optional(&self.readers).await?;
+        row.map(|row| Ok(row.get("devfile")?)).transpose()
+    }
+
+    async fn one_managed(&self, statement: Statement<'_>) -> Result<Option<Managed>, StoreError> {
+        let Some(row) = statement.fetch_optional(&self.readers).await? else { return Ok(None) };
+        let mut managed = read_managed(&row)?;
+        let shares: Vec<Share> = self.shares_of(managed.workspace.id).await?;
+        managed.workspace.shares = shares.into();
+        Ok(Some(managed))
+    }
+}
+
+fn read_all(rows: &[Row]) -> Result<Vec<Managed>, StoreError> {
+    rows.iter().map(read_managed).collect()
+}
+
+fn read_managed(row: &Row) -> Result<Managed, StoreError> {
+    let corrupt = |column| StoreError::Corrupt { table: "kubernetes_workspaces", column };
+    Ok(Managed {
+        workspace: read_workspace(row)?,
+        lifecycle: read_lifecycle(row)?,
+        kubernetes: KubernetesState {
+            cluster: ClusterId(row.get("cluster_id")?),
+            cluster_name: row.get::<&str>("cluster")?.parse().map_err(|_| corrupt("cluster_id"))?,
+            config_version: ConfigVersion(row.get("config_version")?),
+            namespace: row.get("namespace")?,
+            applied_generation: u64::try_from(row.get::<i64>("applied_generation")?)
+                .map_err(|_| corrupt("applied_generation"))?,
+            deployment_version: row.get("deployment_version")?,
+            termination: row.get("termination")?,
+            reported_at: row.get::<Option<i64>>("reported_at")?.map(UnixSeconds::new),
+        },
+    })
+}
+
+fn read_lifecycle(row: &Row) -> Result<Lifecycle, StoreError> {
+    let corrupt = |column| StoreError::Corrupt { table: "lifecycles", column };
+    Ok(Lifecycle {
+        desired: row.get::<&str>("desired")?.parse().map_err(|_| corrupt("desired"))?,
+        actual: row.get::<&str>("actual")?.parse().map_err(|_| corrupt("actual"))?,
+        generation: u64::try_from(row.get::<i64>("generation")?).map_err(|_| corrupt("generation"))?,
+        desired_at: UnixSeconds::new(row.get("desired_at")?),
+        actual_at: UnixSeconds::new(row.get("actual_at")?),
+        reason: row.get::<Option<&str>>("reason")?.map(Arc::from),
+        revision: row.get("revision")?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Opens PostgreSQL databases.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor, PgPool};
+use tokio::time::Instant;
+
+use super::StoreError;
+use crate::config::PostgresUrl;
+
+/// Connections of one replica. Most statements take under a millisecond, and PostgreSQL serves 100 connections if nobody
+/// tells it otherwise.
+const CONNECTIONS_MAX: u32 = 12;
+
+/// How long a statement waits for a connection of the pool, and a connection for the server. Whoever signs in while the
+/// server is away waits this long for the answer that it is.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the start waits for a server that is starting too.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait before asking again whether it has started.
+const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// Begins a transaction whose every statement sees what others have committed before it, whatever the server's default:
+/// after waiting in [`LOCK`], what was written meanwhile has to be seen.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Waits until no other transaction holds the lock of that name in the same schema, and holds it until the transaction
+/// ends.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || $1, 0))";
+
+/// A replica that vanished in the middle of a transaction must not keep its locks until TCP gives up, hours later.
+const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '30s'";
+
+/// Longest password file that is read, in bytes.
+const PASSWORD_BYTES_MAX: u64 = 4096;
+
+/// Opens a database that is there; waits a moment for a server that is not there yet.
+pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Result<PgPool, StoreError> {
+    let failed = |source| StoreError::Connect { database: url.to_string(), source };
+    let mut options: PgConnectOptions = url.reveal().parse().map_err(failed)?;
+    if let Some(path) = password_file {
+        options = options.password(&read_password(path)?);
+    }
+    // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
+    let options = options.disable_statement_logging();
+    // The pool would say of every failure that it timed out; this says why.
+    wait_for_server(&options).await.map_err(failed)?;
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(ACQUIRE_TIMEOUT).after_connect(
+        |connection, _| {
+            Box::pin(async move {
+                connection.execute(SETTINGS).await?;
+                Ok(())
+            })
+        },
+    );
+    Ok(pool.connect_lazy_with(options))
+}
+
+async fn wait_for_server(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let late = || sqlx::Error::Io(io::ErrorKind::TimedOut.into());
+        let connected = tokio::time::timeout_at(deadline, options.connect()).await.unwrap_or_else(|_| Err(late()));
+        match connected {
+            Ok(connection) => return connection.close().await,
+            Err(error) if is_starting(&error) && Instant::now() + START_PAUSE < deadline => {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Tells whether a server may be there soon: nobody listens, or it says that it is starting (PostgreSQL documentation,
+/// appendix A, `57P03`).
+fn is_starting(error: &sqlx::Error) -> bool {
+    if let sqlx::Error::Io(error) = error {
+        return matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+    }
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("57P03"))
+}
+
+/// Reads the one line of the file.
+fn read_password(path: &Path) -> Result<String, StoreError> {
+    let failed = |source| StoreError::PasswordFile { path: path.to_owned(), source };
+    let bad = |wrong: &str| failed(io::Error::new(io::ErrorKind::InvalidData, wrong));
+    if std::fs::metadata(path).map_err(failed)?.len() > PASSWORD_BYTES_MAX {
+        return Err(bad("it is too long for a password"));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() || line.contains(['\n', '\0']) {
+        return Err(bad("it has to hold one line, the password"));
+    }
+    Ok(line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn password_is_the_one_line_of_its_file_and_never_part_of_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        for (text, expected) in [
+            ("hunter2", Some("hunter2")),
+            ("hunter2\n", Some("hunter2")),
+            ("hunter2\r\n", Some("hunter2")),
+            ("with space", Some("with space")),
+            ("", None),
+            ("\n", None),
+            ("hunter2\nmore", None),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            match read_password(&path) {
+                Ok(read) => assert_eq!(Some(read.as_str()), expected, "{text:?}"),
+                Err(error) => assert!(expected.is_none() && !format!("{error:?}").contains("hunter2"), "{text:?}"),
+            }
+        }
+        assert!(read_password(&folder.path().join("absent")).is_err());
+    }
+
+    #[tokio::test]
+    async fn server_that_refuses_at_once_is_told_with_its_reason_and_without_the_password() {
+        // A socket's folder that is there, with no server in it, is waited for; one that answers nonsense is not.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    .await
+                    .unwrap_or_default();
+            }
+        });
+        let url: PostgresUrl = format!("postgres://u:hunter2@127.0.0.1:{port}/db").parse().unwrap();
+        let error = open(&url, None).await.unwrap_err();
+        let told = format!("{error} {error:?}");
+        assert!(told.contains(&format!("postgres://u:********@127.0.0.1:{port}/db")), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Changes of the schema.
+
+use super::super::database::{Pool, sql, sql_of};
+use super::super::each::Fresh;
+use super::super::migrate::{STEPS, Step, migrate_to};
+use super::*;
+
+/// Brings a database to what a later program would make of it.
+async fn migrate_further(store: &Store, sql: &'static str) -> Result<(), StoreError> {
+    let mut later = STEPS.clone();
+    later.push(Step::new(newest() + 1, "later", sql, sql));
+    migrate_to(&later, &store.writer).await
+}
+
+/// Returns the newest schema that this program knows.
+fn newest() -> i64 {
+    STEPS.last().unwrap().version()
+}
+
+async fn count_tables(store: &Store, name: &str) -> i64 {
+    let statement = sql_of(
+        "SELECT count(*) AS found FROM sqlite_schema WHERE type = 'table' AND name = $1",
+        "SELECT count(*) AS found FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1",
+    );
+    statement.bind(name).fetch_one(&store.readers).await.unwrap().get("found").unwrap()
+}
+
+#[tokio::test]
+async fn database_of_a_newer_program_is_refused_and_left_alone() {
+    each_fresh(async |fresh| {
+        let store = fresh.open().await;
+        migrate_further(&store, "CREATE TABLE later (id INTEGER)").await.unwrap();
+        let refused = Store::open_with(&fresh.config).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Newer { found, known } if (found, known) == (newest() + 1, newest())),
+            "{refused:?}"
+        );
+        assert_eq!(count_tables(&store, "later").await, 1);
+        store.close().await;
+    })
+    .await;
+    let newer = StoreError::Newer { found: 2, known: 1 };
+    insta::assert_snapshot!(newer, @"the database has schema 2, made by a newer version of this program, and this one knows up to 1: run the newer version, or use another database");
+}
+
+#[tokio::test]
+async fn migration_that_fails_changes_nothing() {
+    each(async |store| {
+        let failed = migrate_further(store, "CREATE TABLE half (id INTEGER); SELECT no_such_function()").await;
+        assert!(matches!(failed, Err(StoreError::Migrate(_))), "{failed:?}");
+        assert_eq!(count_tables(store, "half").await, 0);
+        conformance(store).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn migration_that_was_edited_after_release_is_refused() {
+    each(async |store| {
+        let mut edited = STEPS.clone();
+        let text = "CREATE TABLE other (id INTEGER)";
+        edited[0] = Step::new(1, "workspaces and tokens", text, text);
+        let refused = migrate_to(&edited, &store.writer).await;
+        assert!(matches!(refused, Err(StoreError::Migrate(_))), "{refused:?}");
+    })
+    .await;
+}
+
+/// Makes a database as the program before managed workspaces left it.
+async fn before_lifecycles(fresh: &Fresh) -> Pool {
+    let writer = Store::connect(&fresh.config).await.unwrap().0;
+    migrate_to(&STEPS[..5], &writer).await.unwrap();
+    sql("INSERT INTO workspaces (id, name, owner, executor, created_at) VALUES (7, 'app', 'ann', 'external', 1)")
+        .execute(&writer)
+        .await
+        .unwrap();
+    let agent = (Some(7_i64), None);
+    for (id, kind, (workspace, owner), hint, ends, note) in [
+        (3_i64, "agent", agent, "abcd", None, Some("n")),
+        (4, "agent", agent, "efgh", Some((90, 80)), None),
+        (5, "user", (None, Some("ann")), "ijkl", None, None),
+    ] {
+        let hash = [u8::try_from(id).unwrap(); 32];
+        let statement = "INSERT INTO tokens (id, kind, workspace_id, user_name, hash, hint, created_at, expires_at, \
+             revoked_at, note) VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9)";
+        let statement = sql(statement).bind(id).bind(kind).bind(workspace).bind(owner).bind(hash.as_slice()).bind(hint);
+        let (expires_at, revoked_at): (Option<i64>, Option<i64>) = ends.unzip();
+        statement.bind(expires_at).bind(revoked_at).bind(note).execute(&writer).await.unwrap();
+    }
+    sql("UPDATE tokens SET replaced_by = 7 - id WHERE kind = 'agent'").execute(&writer).await.unwrap();
+    writer
+}
+
+#[tokio::test]
+async fn tokens_of_a_database_from_before_clusters_stay_as_they_were() {
+    each_fresh(async |fresh| {
+        before_lifecycles(fresh).await.close().await;
+        let store = fresh.open().await;
+        let tokens = store.list_tokens().await.unwrap();
+        let seen: Vec<_> = tokens.iter().map(|token| (token.id.to_string(), token.hint.as_str())).collect();
+        assert_eq!(seen, [("t-3".into(), "abcd"), ("t-4".into(), "efgh"), ("t-5".into(), "ijkl")]);
+        assert_eq!((tokens[0].replaced_by, tokens[1].replaced_by), (Some(tokens[1].id), Some(tokens[0].id)));
+        assert_eq!((tokens[1].expires_at, tokens[1].revoked_at), (Some(at(90)), Some(at(80))));
+        assert_eq!(tokens[0].note.as_ref().map(Note::as_str), Some("n"));
+        for (number, token) in (3..).zip(&tokens) {
+            assert_eq!(store.token_by_hash(&[number; 32]).await.unwrap().as_ref(), Some(token));
+        }
+        // Rows still point to each other, and clusters can have tokens now.
+        assert!(sql("UPDATE tokens SET replaced_by = 99 WHERE id = 3").execute(&store.writer).await.is_err());
+        store.create_cluster_token_with(&"west".parse().unwrap(), &Terms::default(), at(9)).await.unwrap();
+        store.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,162 @@
+//! The configuration of a cluster agent (`agents_dir/NAME/config.yaml`, design, section 2.2): what workspaces in its
+//! cluster may and get.
+//!
+//! A file with one mistake is refused as a whole, with all its mistakes; what was in force stays in force. What is
+//! stored is not the file but its meaning, as canonical JSON: each workspace keeps the version that it was made with,
+//! and comments or another order of keys are no new version.
+
+mod amounts;
+mod lists;
+mod network;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::document::{self, At, Problem, Problems};
+use crate::model::TimeLimits;
+
+pub use amounts::{Amounts, Resources};
+pub use lists::SecretRef;
+pub use network::{Egress, NetworkPolicy};
+
+/// The largest configuration, in bytes.
+pub const CONFIG_BYTES_MAX: usize = 256 * 1024;
+
+/// The greatest age of a workspace, in hours: about a year.
+pub const AGE_HOURS_MAX: u32 = 8760;
+
+/// What keys of labels and annotations that are ours begin with.
+pub const OWN_PREFIX: &str = "workspace-gateway.dev";
+
+/// What workspaces in a cluster may and get. Without a file, they are not enabled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Whether workspaces may be made; those that are there go on.
+    pub enabled: bool,
+    /// What the names of namespaces begin with, if each workspace has its own; the workspace's name follows.
+    pub namespace_prefix: String,
+    /// The one namespace that all workspaces are in, if they are.
+    pub shared_namespace: Option<String>,
+    /// Where containers may connect to.
+    pub network_policy: NetworkPolicy,
+    /// What a container gets if its devfile does not say.
+    pub default_resources: Option<Resources>,
+    /// What all containers of a workspace may have together; `None` with a shared namespace.
+    pub max_resources: Option<Resources>,
+    /// How many workspaces there may be; `None` for any number.
+    pub quota: Option<u32>,
+    /// How many workspaces each user may have; `None` for any number.
+    pub quota_per_user: Option<u32>,
+    /// Whether pods get a user namespace: `hostUsers` is then **false**.
+    pub user_namespaces: bool,
+    /// `runtimeClassName` of pods.
+    pub runtime_class: Option<String>,
+    /// Whether processes may gain privileges; only with a runtime class or user namespaces.
+    pub allow_privilege_escalation: bool,
+    /// Secrets with which images are pulled; no name is there twice, and all are in the shared namespace, if any.
+    pub image_pull_secrets: Vec<SecretRef>,
+    /// Annotations of all objects.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels of all objects.
+    pub labels: BTreeMap<String, String>,
+    /// Hours from the last change of intent until a workspace stops.
+    pub max_active_hours: u32,
+    /// Hours until a stopped workspace is terminated.
+    pub max_stopped_hours: u32,
+    /// The image that carries the workspace agent and the editor; empty only if workspaces are not enabled.
+    pub tools_image: String,
+    /// What agents in workspaces dial; `None` for the gateway's own address.
+    pub gateway_url: Option<String>,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            namespace_prefix: "ws-".to_owned(),
+            shared_namespace: None,
+            network_policy: NetworkPolicy::default(),
+            default_resources: None,
+            max_resources: None,
+            quota: None,
+            quota_per_user: None,
+            user_namespaces: false,
+            runtime_class: None,
+            allow_privilege_escalation: false,
+            image_pull_secrets: Vec::new(),
+            annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            max_active_hours: 36,
+            max_stopped_hours: 744,
+            tools_image: String::new(),
+            gateway_url: None,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Returns how long a workspace may be what it is.
+    #[must_use]
+    pub fn time_limits(&self) -> TimeLimits {
+        let hours = |hours: u32| Duration::from_secs(u64::from(hours) * 3600);
+        TimeLimits {
+            active: hours(self.max_active_hours),
+            stopped: hours(self.max_stopped_hours),
+            age: hours(AGE_HOURS_MAX),
+        }
+    }
+
+    /// Returns the JSON of what it says: keys in order at every depth and no spaces, so that the same meaning is always
+    /// the same bytes.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Only maps with keys that are not text cannot be written, and there are none.
+        serde_json::to_value(self).map(|value| canonical(&value)).unwrap_or_default()
+    }
+
+    /// Reads what [`ClusterConfig::to_json`] wrote, also by an earlier version: what was not there has its default.
+    ///
+    /// # Errors
+    /// It is something else, or was written by a later version that knows more.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        // By way of a map: a list would do for a struct otherwise.
+        let fields: serde_json::Map<String, Json> = serde_json::from_str(text)?;
+        serde_json::from_value(Json::Object(fields))
+    }
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// All that is wrong with it, from the first line to the last; never empty.
+pub fn parse(text: &[u8]) -> Result<ClusterConfig, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let root = document::parse(text, CONFIG_BYTES_MAX, &mut problems);
+    let config = root.map(|root| settings::read_file(&At::root(&root), &mut problems));
+    let problems = problems.finish();
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        Some(_) | None => Err(problems),
+    }
+}
+
+/// Writes JSON with the keys of each object in order, whatever order the library keeps them in.
+fn canonical(value: &Json) -> String {
+    match value {
+        Json::Object(fields) => {
+            let fields: BTreeMap<&String, &Json> = fields.iter().collect();
+            let field = |(key, value): (&&String, &&Json)| format!("{}:{}", Json::from(key.as_str()), canonical(value));
+            format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(","))
+        }
+        Json::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

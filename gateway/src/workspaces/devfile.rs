@@ -1,0 +1,278 @@
+//! The devfile of a workspace: which containers, volumes and commands it is made from.
+//!
+//! A subset of devfile 2.2.0. What is left out is refused by name, so that nobody's file does less than it says; and
+//! all problems of a file are told at once, each with its place. The rules are in the parts: `variables` are put in
+//! first, then `components`, `commands` and `events` are read, each knowing what came before.
+
+mod attributes;
+mod commands;
+mod components;
+mod container;
+mod endpoints;
+mod events;
+mod mounts;
+mod names;
+mod variables;
+
+use std::fmt;
+
+use self::components::Declared;
+pub use super::document::Problem;
+use super::document::{self, At, Fields, Node, Problems, show};
+
+/// The largest devfile, in bytes; also the most that its aliases may repeat and its variables may put in.
+pub const DEVFILE_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// The only version of the schema that is read.
+pub const SCHEMA_VERSION: &str = "2.2.0";
+
+/// The devfile of workspaces that bring none.
+pub const DEFAULT_DEVFILE: &str = include_str!("devfile/default.yaml");
+
+/// The port of the editor in the main component's container.
+pub const EDITOR_PORT: u16 = 60001;
+
+/// The port of the SSH server in the main component's container.
+pub const SSH_PORT: u16 = 60022;
+
+/// The port on which the workspace agent answers probes and says what it does.
+pub const AGENT_PORT: u16 = 60080;
+
+/// Where the workspace's own volume is mounted in each container.
+pub const PROJECTS_PATH: &str = "/projects";
+
+/// Longest name of a person's making that is only shown, in characters.
+const SHOWN_NAME_MAX: usize = 256;
+
+/// A devfile that keeps every rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devfile {
+    /// `metadata.name`, for people.
+    pub name: Option<String>,
+    /// The containers, in the order of the file. Exactly one is the main component.
+    pub components: Vec<Component>,
+    /// The volumes, in the order of the file.
+    pub volumes: Vec<Volume>,
+    /// The commands, in the order of the file.
+    pub commands: Vec<Command>,
+    /// Which commands run when.
+    pub events: Events,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Component {
+    /// A DNS label, of all components the only one of this name.
+    pub name: String,
+    /// The reference to its image.
+    pub image: String,
+    /// Whether editor, agent and SSH server run here.
+    pub is_main: bool,
+    /// Whether its entry point is replaced by something that only waits. If so, `command` and `args` are empty.
+    pub override_command: bool,
+    /// What replaces the image's entry point; empty for the image's own.
+    pub command: Vec<String>,
+    /// What replaces the image's arguments, byte for byte.
+    pub args: Vec<String>,
+    /// Environment, in the order of the file; no name is there twice, none is one of ours.
+    pub env: Vec<(String, String)>,
+    /// A Kubernetes quantity, not more than the limit if both are there.
+    pub memory_request: Option<String>,
+    /// A Kubernetes quantity.
+    pub memory_limit: Option<String>,
+    /// A Kubernetes quantity, not more than the limit if both are there.
+    pub cpu_request: Option<String>,
+    /// A Kubernetes quantity.
+    pub cpu_limit: Option<String>,
+    /// Its ports; no port and no name is in the file twice, since containers of a pod share their network.
+    pub endpoints: Vec<Endpoint>,
+    /// Its volumes, each one of [`Devfile::volumes`]; no path is there twice.
+    pub volume_mounts: Vec<VolumeMount>,
+}
+
+/// A port of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A DNS label.
+    pub name: String,
+    /// The port, not one of ours.
+    pub target_port: u16,
+    /// Who should reach it.
+    pub exposure: Exposure,
+    /// `http`, `https`, `ws`, `wss`, `tcp` or `udp`.
+    pub protocol: String,
+    /// Whether only signed-in people should reach it.
+    pub secure: bool,
+}
+
+/// Who should reach an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// Whoever the gateway lets in.
+    Public,
+    /// What runs in the workspace's pod and beside it.
+    Internal,
+    /// What runs in the workspace's pod.
+    None,
+}
+
+/// A volume in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeMount {
+    /// The volume.
+    pub name: String,
+    /// Absolute, without `..`; `None` for `/NAME`.
+    pub path: Option<String>,
+}
+
+impl VolumeMount {
+    /// Returns where the volume is mounted.
+    #[must_use]
+    pub fn mount_path(&self) -> String {
+        self.path.clone().unwrap_or_else(|| format!("/{}", self.name))
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// A DNS label of at most 27 characters.
+    pub name: String,
+    /// A Kubernetes quantity.
+    pub size: Option<String>,
+    /// Whether it may be lost when the workspace stops.
+    pub ephemeral: bool,
+}
+
+/// Something that can be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// A DNS label, of all commands the only one of this id.
+    pub id: String,
+    /// What it does.
+    pub kind: CommandKind,
+}
+
+/// What a command does. Each `component` is one of [`Devfile::components`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandKind {
+    /// Runs a line in a container.
+    Exec {
+        /// The container.
+        component: String,
+        /// The line for a shell, byte for byte.
+        command_line: String,
+        /// For people.
+        label: Option<String>,
+        /// Where it runs; may name variables of the environment.
+        working_dir: Option<String>,
+    },
+    /// Runs a container to its end.
+    Apply {
+        /// The container.
+        component: String,
+        /// For people.
+        label: Option<String>,
+    },
+}
+
+impl CommandKind {
+    /// Returns the container that it is about.
+    #[must_use]
+    pub fn component(&self) -> &str {
+        match self {
+            Self::Exec { component, .. } | Self::Apply { component, .. } => component,
+        }
+    }
+}
+
+/// Which commands run when, by their ids, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Before the containers start: `apply` commands, and never the main component.
+    pub pre_start: Vec<String>,
+    /// When the containers have started: `exec` commands.
+    pub post_start: Vec<String>,
+}
+
+/// Every problem of a devfile, from the first line to the last. Never empty; displays one per line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevfileProblems(pub Vec<Problem>);
+
+impl std::error::Error for DevfileProblems {}
+
+impl fmt::Display for DevfileProblems {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(formatter, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a devfile.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse(text: &[u8]) -> Result<Devfile, DevfileProblems> {
+    let mut problems = Problems::default();
+    let devfile = document::parse(text, DEVFILE_BYTES_MAX, &mut problems).and_then(|root| read(root, &mut problems));
+    let problems = problems.finish();
+    match devfile {
+        Some(devfile) if problems.is_empty() => Ok(devfile),
+        Some(_) | None => Err(DevfileProblems(problems)),
+    }
+}
+
+/// Reads the tree. `None` only with a problem noted; where there are problems, what is returned is not whole.
+fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
+    let variables = variables::read(&root, problems);
+    variables::put_in(&mut root, &variables, problems);
+    let mut fields = At::root(&root).fields(problems)?;
+    read_schema_version(&mut fields, problems);
+    let name = read_name(&mut fields, problems);
+    fields.take("variables");
+    if let Some(at) = fields.take("attributes") {
+        attributes::check_root(&at, problems);
+    }
+    let declared = match fields.require("components", problems) {
+        Some(at) => components::read(&at, problems),
+        None => Declared::default(),
+    };
+    let commands = fields.take("commands").map(|at| commands::read(&at, &declared, problems)).unwrap_or_default();
+    let events = fields.take("events").map(|at| events::read(&at, &commands, problems)).unwrap_or_default();
+    fields.refuse(
+        &[
+            ("parent", "is not supported: a devfile has to say everything itself"),
+            ("projects", "is not supported: a workspace is made for one project"),
+            ("starterProjects", "is not supported: a workspace is made for one project"),
+            ("dependentProjects", "is not supported: a workspace is made for one project"),
+        ],
+        problems,
+    );
+    fields.finish(problems);
+    let commands = commands.found;
+    Some(Devfile { name, components: declared.containers, volumes: declared.volumes, commands, events })
+}
+
+fn read_schema_version(fields: &mut Fields<'_>, problems: &mut Problems) {
+    let Some(at) = fields.require("schemaVersion", problems) else {
+        return;
+    };
+    if let Some(version) = at.text(problems)
+        && version != SCHEMA_VERSION
+    {
+        at.object(problems, format!("must be {SCHEMA_VERSION}, the version that is supported, not {}", show(version)));
+    }
+}
+
+/// Reads the name out of the metadata; the rest of them is for other programs.
+fn read_name(fields: &mut Fields<'_>, problems: &mut Problems) -> Option<String> {
+    let entries = fields.take("metadata")?.entries(problems)?;
+    let (_, _, at) = entries.into_iter().find(|(key, ..)| *key == "name")?;
+    names::shown(&at, problems)
+}
+
+#[cfg(test)]
+mod tests;

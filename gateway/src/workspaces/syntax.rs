@@ -1,0 +1,9 @@
+//! What Kubernetes accepts as names and amounts, told before Kubernetes has to.
+
+mod name;
+mod quantity;
+
+pub use name::{
+    LABEL_NAME_MAX, is_annotation_key, is_dns_label, is_dns_subdomain, is_image, is_label_value, is_variable,
+};
+pub use quantity::{BadQuantity, Quantity};

@@ -1,0 +1,307 @@
+//! From a cluster agent to the gateway.
+
+use bytes::Bytes;
+
+use super::decoder::{Message, delimited};
+use super::{ENTRIES_MAX, MessageError, name, plain};
+use crate::wire;
+
+/// What the agent says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromCluster {
+    /// First.
+    Begin(Begin),
+    /// What it sees of one workspace.
+    Report(Box<Report>),
+    /// Asks for a full round.
+    FullRequest,
+}
+
+/// What the agent says of itself, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// Version of the program.
+    pub agent_version: String,
+    /// Version of the Kubernetes API server.
+    pub kubernetes_version: String,
+}
+
+/// What the agent sees of one workspace, whole: it replaces what it said before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Counted from 1 in each conversation.
+    pub number: u64,
+    /// The workspace's name.
+    pub workspace: String,
+    /// Where its objects are.
+    pub namespace: String,
+    /// Highest generation that was applied without a failure; 0 for none since the agent started.
+    pub applied: u64,
+    /// `None`: there is no Deployment.
+    pub deployment: Option<Deployment>,
+    /// What pods and events say that somebody should know, the most useful first.
+    pub details: Vec<Detail>,
+    /// `None`: it is not being terminated.
+    pub termination: Option<Termination>,
+    /// `None`: the last attempt went well.
+    pub failure: Option<Failure>,
+}
+
+/// Of a workspace's Deployment (Kubernetes API, apps/v1) what tells its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deployment {
+    /// `metadata.resourceVersion`, opaque.
+    pub resource_version: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `status.observedGeneration`: while it is lower, the rest of the status is of an earlier intent.
+    pub observed_generation: i64,
+    /// `spec.replicas`.
+    pub replicas_wanted: u32,
+    /// `status.replicas`.
+    pub replicas: u32,
+    /// `status.updatedReplicas`.
+    pub updated: u32,
+    /// `status.availableReplicas`.
+    pub available: u32,
+    /// `status.unavailableReplicas`.
+    pub unavailable: u32,
+    /// `status.conditions`.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`, such as `Progressing`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// One word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// Something about an object of a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Kind and name.
+    pub object: String,
+    /// One word, such as `ImagePullBackOff`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// How far the end of a workspace has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Termination {
+    /// Nothing is left.
+    pub is_done: bool,
+    /// What is still there.
+    pub blockers: Vec<Blocker>,
+}
+
+/// An object that is still there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocker {
+    /// Kind and name.
+    pub object: String,
+    /// Who holds it.
+    pub finalizers: Vec<String>,
+    /// Unix seconds since which it is being deleted; 0: it is not yet.
+    pub since: i64,
+    /// For people.
+    pub message: String,
+}
+
+/// An attempt to apply or prune went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose fault it is.
+    pub kind: FailureKind,
+    /// The intent that it belongs to.
+    pub generation: u64,
+    /// For people.
+    pub message: String,
+}
+
+/// Whose fault a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// What was sent cannot be applied.
+    Config,
+    /// The Kubernetes API refused or failed.
+    Kubernetes,
+}
+
+impl FromCluster {
+    /// Encodes it with its length in front. Texts are cut to their bounds, and lists to [`ENTRIES_MAX`] entries.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        use wire::from_cluster::Body;
+        let body = match self {
+            Self::Begin(begin) => Body::Begin(wire::Begin {
+                agent_version: plain(&begin.agent_version),
+                kubernetes_version: plain(&begin.kubernetes_version),
+            }),
+            Self::Report(report) => Body::Report(report.to_wire()),
+            Self::FullRequest => Body::FullRequest(wire::FullRequest {}),
+        };
+        delimited(&wire::FromCluster { body: Some(body) })
+    }
+}
+
+impl Message for FromCluster {
+    fn decode(bytes: Bytes) -> Result<Self, MessageError> {
+        use wire::from_cluster::Body;
+        let message: wire::FromCluster = prost::Message::decode(bytes).map_err(|_| MessageError::Malformed)?;
+        Ok(match message.body.ok_or(MessageError::UnknownBody)? {
+            Body::Begin(begin) => Self::Begin(Begin {
+                agent_version: plain(&begin.agent_version),
+                kubernetes_version: plain(&begin.kubernetes_version),
+            }),
+            Body::Report(report) => Self::Report(Box::new(Report::from_wire(report)?)),
+            Body::FullRequest(wire::FullRequest {}) => Self::FullRequest,
+        })
+    }
+}
+
+impl Report {
+    fn to_wire(&self) -> wire::Report {
+        wire::Report {
+            number: self.number,
+            workspace: self.workspace.clone(),
+            namespace: self.namespace.clone(),
+            applied: self.applied,
+            deployment: self.deployment.as_ref().map(Deployment::to_wire),
+            details: self.details.iter().take(ENTRIES_MAX).map(Detail::to_wire).collect(),
+            termination: self.termination.as_ref().map(Termination::to_wire),
+            failure: self.failure.as_ref().map(Failure::to_wire),
+        }
+    }
+
+    fn from_wire(report: wire::Report) -> Result<Self, MessageError> {
+        if report.number == 0 {
+            return Err(MessageError::Field { field: "number" });
+        }
+        Ok(Self {
+            number: report.number,
+            workspace: name(report.workspace, "workspace")?,
+            namespace: name(report.namespace, "namespace")?,
+            applied: report.applied,
+            deployment: report.deployment.map(Deployment::from_wire),
+            details: report.details.iter().take(ENTRIES_MAX).map(Detail::from_wire).collect(),
+            termination: report.termination.map(Termination::from_wire),
+            failure: report.failure.map(Failure::from_wire).transpose()?,
+        })
+    }
+}
+
+impl Deployment {
+    fn to_wire(&self) -> wire::Deployment {
+        wire::Deployment {
+            resource_version: plain(&self.resource_version),
+            generation: self.generation,
+            observed_generation: self.observed_generation,
+            replicas_wanted: self.replicas_wanted,
+            replicas: self.replicas,
+            updated: self.updated,
+            available: self.available,
+            unavailable: self.unavailable,
+            conditions: self.conditions.iter().take(ENTRIES_MAX).map(Condition::to_wire).collect(),
+        }
+    }
+
+    fn from_wire(deployment: wire::Deployment) -> Self {
+        Self {
+            resource_version: plain(&deployment.resource_version),
+            generation: deployment.generation,
+            observed_generation: deployment.observed_generation,
+            replicas_wanted: deployment.replicas_wanted,
+            replicas: deployment.replicas,
+            updated: deployment.updated,
+            available: deployment.available,
+            unavailable: deployment.unavailable,
+            conditions: deployment.conditions.iter().take(ENTRIES_MAX).map(Condition::from_wire).collect(),
+        }
+    }
+}
+
+impl Condition {
+    fn to_wire(&self) -> wire::Condition {
+        wire::Condition {
+            kind: plain(&self.kind),
+            status: plain(&self.status),
+            reason: plain(&self.reason),
+            message: plain(&self.message),
+        }
+    }
+
+    fn from_wire(condition: &wire::Condition) -> Self {
+        Self {
+            kind: plain(&condition.kind),
+            status: plain(&condition.status),
+            reason: plain(&condition.reason),
+            message: plain(&condition.message),
+        }
+    }
+}
+
+impl Detail {
+    fn to_wire(&self) -> wire::Detail {
+        wire::Detail { object: plain(&self.object), reason: plain(&self.reason), message: plain(&self.message) }
+    }
+
+    fn from_wire(detail: &wire::Detail) -> Self {
+        Self { object: plain(&detail.object), reason: plain(&detail.reason), message: plain(&detail.message) }
+    }
+}
+
+impl Termination {
+    fn to_wire(&self) -> wire::Termination {
+        let blocker = |blocker: &Blocker| wire::Blocker {
+            object: plain(&blocker.object),
+            finalizers: blocker.finalizers.iter().take(ENTRIES_MAX).map(|text| plain(text)).collect(),
+            since: blocker.since,
+            message: plain(&blocker.message),
+        };
+        wire::Termination {
+            is_done: self.is_done,
+            blockers: self.blockers.iter().take(ENTRIES_MAX).map(blocker).collect(),
+        }
+    }
+
+    fn from_wire(termination: wire::Termination) -> Self {
+        let blocker = |blocker: &wire::Blocker| Blocker {
+            object: plain(&blocker.object),
+            finalizers: blocker.finalizers.iter().take(ENTRIES_MAX).map(|text| plain(text)).collect(),
+            since: blocker.since,
+            message: plain(&blocker.message),
+        };
+        Self {
+            is_done: termination.is_done,
+            blockers: termination.blockers.iter().take(ENTRIES_MAX).map(blocker).collect(),
+        }
+    }
+}
+
+impl Failure {
+    fn to_wire(&self) -> wire::Failure {
+        let kind = match self.kind {
+            FailureKind::Config => wire::FailureKind::Config,
+            FailureKind::Kubernetes => wire::FailureKind::Kubernetes,
+        };
+        wire::Failure { kind: kind as i32, generation: self.generation, message: plain(&self.message) }
+    }
+
+    fn from_wire(failure: wire::Failure) -> Result<Self, MessageError> {
+        let kind = match wire::FailureKind::try_from(failure.kind) {
+            Ok(wire::FailureKind::Config) => FailureKind::Config,
+            Ok(wire::FailureKind::Kubernetes) => FailureKind::Kubernetes,
+            Ok(wire::FailureKind::Unknown) | Err(_) => return Err(MessageError::Field { field: "failure kind" }),
+        };
+        Ok(Self { kind, generation: failure.generation, message: plain(&failure.message) })
+    }
+}

@@ -1,0 +1,201 @@
+# shellcheck shell=bash
+# Workspaces on a cluster, for a suite: cluster agents under exactly the rights of deploy/rbac, and the gateway's API to ask.
+# Sourced after common.sh and kubernetes.sh. A cluster is named by its namespace mode, `unique` or `shared`:
+#
+#   start_cluster && rights shared && clusters shared && start_gateway && user_token
+#   cluster_agent agent shared
+#   create shared mine && state_within 30 mine Running
+
+LABEL=workspace-gateway.dev/workspace
+SHARED_NAMESPACE=workspaces
+# How long a standby waits for the lease of an agent that was killed.
+LEASE_SECONDS=20
+# What each workspace has as a variable.
+SECRET_VALUE=a-secret-that-no-log-has
+
+# home MODE : the namespace of the cluster agent itself. Each mode has its own, so that both can be there at once.
+home() { echo "workspace-gateway-$1"; }
+
+# manifest MODE : its rights, in that namespace.
+manifest() { sed "s/: workspace-gateway\$/: $(home "$1")/" "$ROOT/deploy/rbac/$1.yaml"; }
+
+# rights MODE : makes the account with exactly the rights of the manifest.
+rights() {
+  manifest "$1" | kc apply -f - >>"$OUT/rights.log" || give_up "the rights of $1 cannot be applied: $(tail -n 1 "$OUT/shell.log")"
+  account_kubeconfig "$1" "$(home "$1")" cluster-agent >/dev/null || give_up "no token for the cluster agent: $(tail -n 1 "$OUT/shell.log")"
+}
+
+# clusters MODE… : tells the gateway of them, before it starts.
+clusters() {
+  local mode
+  choose_ports
+  GATEWAY_ENV+=("GATEWAY_AGENTS_DIR=$OUT/agents")
+  for mode in "$@"; do
+    mkdir -p "$OUT/agents/$mode"
+    {
+      printf 'workspaces:\n  enabled: true\n  tools_image: example.net/tools:1\n  gateway_url: http://127.0.0.1:%s\n' "$AGENTS"
+      if [ "$mode" = shared ]; then
+        printf '  shared_namespace: %s\n' "$SHARED_NAMESPACE"
+      else
+        printf '  max_resources_per_workspace: {requests: {cpu: 4, memory: 8Gi}, limits: {cpu: 8, memory: 16Gi}}\n'
+        printf '  image_pull_secrets: [{name: registry, namespace: %s}]\n' "$(home unique)"
+      fi
+      printf '  default_resources_per_container: {requests: {cpu: 0.1, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}\n'
+    } >"$OUT/agents/$mode/config.yaml"
+  done
+}
+
+# cluster_agent NAME MODE : one more agent of that cluster, as process NAME.
+cluster_agent() {
+  if [ ! -e "$OUT/$2.token" ]; then
+    (umask 077 && gateway token create --cluster "$2" >"$OUT/$2.token" 2>>"$OUT/token.log") || give_up "no cluster token: $(tail -n 1 "$OUT/token.log")"
+  fi
+  spawn "$1" env NO_COLOR=1 KUBECONFIG="$KUBE/$2.kubeconfig" POD_NAME="$1" "$REAL_AGENT" cluster \
+    --gateway "http://127.0.0.1:$AGENTS" --token-file "$OUT/$2.token"
+}
+
+# leader MODE : who holds the lease.
+leader() { kc -n "$(home "$1")" get leases -o jsonpath='{range .items[*]}{.spec.holderIdentity}{"\n"}{end}' | head -n 1; }
+
+# namespace_of MODE NAME : where a workspace is.
+namespace_of() { if [ "$1" = shared ]; then echo "$SHARED_NAMESPACE"; else echo "ws-$2"; fi; }
+
+# --- the gateway's API ------------------------------------------------------------------------------------------------
+
+# ask METHOD PATH [JSON] : prints the answer; fails with the problem's text.
+ask() {
+  local answer status
+  answer=$(curl -sS --max-time 20 -X "$1" -H "authorization: Bearer $USER_TOKEN" -H "host: localhost:$PUBLIC" \
+    ${3:+-H 'content-type: application/json' -d "$3"} -w '\n%{http_code}' "http://127.0.0.1:$PUBLIC/api/v1$2") || return 1
+  status=${answer##*$'\n'}
+  printf '%s\n' "${answer%$'\n'*}"
+  case $status in 2??) ;; *) return 1 ;; esac
+}
+
+# value NAME… : members of the JSON object that comes in, one per line; empty where there is none.
+value() {
+  python3 -c 'import json, sys
+top = json.load(sys.stdin)
+for name in sys.argv[1:]:
+    value = top
+    for part in name.split("."): value = value.get(part) if isinstance(value, dict) else None
+    print("" if value is None else value)' "$@"
+}
+
+# devfile [IMAGE] [LINES] : one container, with further lines for it.
+devfile() {
+  cat <<YAML
+schemaVersion: 2.2.0
+components:
+  - name: main
+    attributes: {gateway/inject-editor: true}
+    container:
+      image: ${1:-example.net/ready:1}
+${2:-}
+YAML
+}
+
+# create MODE NAME [DEVFILE]
+create() {
+  local body
+  body=$(NAME=$2 CLUSTER=$1 SECRET=$SECRET_VALUE DEVFILE=${3:-$(devfile)} python3 -c 'import json, os
+print(json.dumps({"name": os.environ["NAME"], "executor": "kubernetes", "agent": os.environ["CLUSTER"], "devfile": os.environ["DEVFILE"],
+  "variables": [{"kind": "env", "name": "GREETING", "value": os.environ["SECRET"]}]}))')
+  ask POST /workspaces "$body"
+}
+
+# desire NAME STATE
+desire() { ask PATCH "/workspaces/$1" "{\"desired_state\": \"$2\"}"; }
+
+# state NAME : its actual state. reason NAME : why it is so.
+state() { ask GET "/workspaces/$1" | value state.actual; }
+reason() { ask GET "/workspaces/$1" | value state.reason; }
+is() { [ "$(state "$1")" = "$2" ]; }
+
+# state_within SECONDS NAME STATE : until it is so.
+state_within() { until_ok "$1" is "$2" "$3" || { ask GET "/workspaces/$2"; return 1; }; }
+
+# says_why NAME TEXT : the reason that people are told has it.
+says_why() { reason "$1" | grep -qiE -- "$2"; }
+why_within() { until_ok "$1" says_why "$2" "$3" || { ask GET "/workspaces/$2"; return 1; }; }
+
+# refused METHOD PATH [JSON] : the gateway does not do this.
+refused() { ! ask "$@"; }
+sh_not() { ! "$@"; }
+# shown NAME TEXT : what people are shown of the workspace has it.
+shown() { ask GET "/workspaces/$1" | grep -qF -- "$2"; }
+
+# --- what is in the cluster -------------------------------------------------------------------------------------------
+
+# of NAME : the objects of a workspace, as KIND NAMESPACE NAME; of every workspace without a name. Not what its controllers made.
+of() {
+  kc get -A "$(kinds)" -l "$LABEL${1:+=$1}" -o jsonpath='{range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{"\n"}{end}' |
+    grep -vE '^(Pod|ReplicaSet|EndpointSlice|Event|ControllerRevision) ' | sort
+}
+places_of() { of "$1" | cut -d ' ' -f 2 | sort -u | paste -sd ' '; }
+fewer_than() { [ "$(of "$1" | wc -l)" -lt "$2" ]; }
+# consists_of NAME KIND… : each of these is among its objects.
+consists_of() {
+  local kind found
+  found=$(of "$1")
+  for kind in "${@:2}"; do grep -q "^$kind " <<<"$found" || { echo "no $kind"; return 1; }; done
+}
+# without KIND NAME : the cluster has no such object.
+without() { [ -z "$(kc get "$1" "$2" --ignore-not-found -o name)" ]; }
+pods_of() { kc -n "$1" get pods -l "$LABEL=$2" -o jsonpath='{.items[*].metadata.uid}'; }
+pods_are() { [ "$(pods_of "$1" "$2")" = "$3" ]; }
+secrets_of() { kc -n "$1" get secret "$2-env" "$2-file" -o jsonpath='{range .items[*]}{.metadata.uid} {.data}{"\n"}{end}'; }
+# restarted NAMESPACE NAME POD : it runs in another pod, and that is what is wanted.
+restarted() {
+  [ "$(pods_of "$1" "$2")" != "$3" ] && [ "$(ask GET "/workspaces/$2" | value state.actual state.desired | paste -sd ' ')" = 'Running Running' ]
+}
+# settled NAMESPACE NAME : what the agent wrote of a workspace, with versions; without what controllers write in it.
+settled() {
+  of "$2" | while read -r kind namespace name; do
+    kc -n "$namespace" get "$kind" "$name" -o json | python3 -c 'import json, sys
+meta = json.load(sys.stdin)["metadata"]
+ours = [field for field in meta["managedFields"] if "subresource" not in field and field["manager"] not in ("kube-controller-manager", "kube-scheduler")]
+print(sys.argv[1], meta["name"], meta["uid"], meta.get("generation"), json.dumps(ours, sort_keys=True))' "$kind"
+  done
+}
+
+# theirs_in NAMESPACE : puts things of somebody else there, and waits until they are at rest.
+theirs_in() {
+  {
+    kc -n "$1" create configmap theirs --from-literal=key=value
+    kc -n "$1" create secret generic theirs --from-literal=key=value
+    kc -n "$1" create service clusterip theirs --tcp 80:80
+    kc -n "$1" create deployment theirs --image example.net/ready:1
+    kc -n "$1" wait --for condition=Available deployment/theirs --timeout 30s
+  } >/dev/null || give_up "no things of others in $1: $(tail -n 1 "$OUT/shell.log")"
+}
+# theirs : all that must stay as it is, with versions.
+theirs() {
+  versions foreign ws-taken
+  kc -n "$SHARED_NAMESPACE" get configmap/theirs secret/theirs service/theirs deployment/theirs \
+    -o jsonpath='{range .items[*]}{.kind} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}'
+  kc get namespaces foreign ws-taken "$SHARED_NAMESPACE" default kube-system \
+    -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}'
+}
+untouched() { theirs | diff "$OUT/theirs.before" -; }
+
+# leads MODE NAME : that agent holds the lease.
+leads() { [[ "$(leader "$1")" = *"$2"* ]] || { leader "$1"; return 1; }; }
+
+# no_secret_in NAME… : neither what a user gave a workspace nor a token is in these logs.
+no_secret_in() {
+  local name tokens
+  tokens=$(cat "$OUT"/*.token)
+  for name in "$@"; do
+    if grep -nE "$SECRET_VALUE|gw[a-z]_[A-Za-z0-9]{20}|$(paste -sd '|' <<<"$tokens")" "$OUT/$name.log" | head -n 1 | cut -c 1-200 | grep .; then return 1; fi
+  done
+}
+
+# workspaces_helper NAME SECONDS PROGRAM ARGUMENTS… : a program of apps/ that asks the gateway and the cluster; its checks count.
+workspaces_helper() {
+  local name=$1 limit=$2
+  shift 2
+  helper "$name" "$limit" env REAL_CLUSTER_URL="$API_URL" REAL_CLUSTER_CA="$CLUSTER_CA" REAL_CLUSTER_TOKEN="$ADMIN_TOKEN" \
+    REAL_PUBLIC_PORT="$PUBLIC" REAL_USER_TOKEN="$USER_TOKEN" PYTHONPATH="$REAL/lib" PYTHONUNBUFFERED=1 python3 "$APPS/$1" "${@:2}"
+  grep '^note ' "$OUT/$name.log" | sed "s/^note/note  $SUITE:/"
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Workspaces on a real Kubernetes cluster, in both namespace modes at once, each cluster agent with no more than the rights of its
+# manifest in deploy/rbac: made, run, stopped, started, restarted, terminated, with nothing left and nothing of others touched.
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
+
+[ -n "$DIRECT" ] && { echo "kubernetes-life: nothing to check without the gateway"; finish; }
+
+start_cluster
+
+# --- the manifests ----------------------------------------------------------------------------------------------------
+# accepted MODE : the API server takes all of it, and has nothing to warn of where pods must be restricted.
+accepted() { kc apply --dry-run=server --warnings-as-errors -f "$ROOT/deploy/rbac/$1.yaml" -f "$ROOT/deploy/cluster-agent.yaml"; }
+for namespace in workspace-gateway "$SHARED_NAMESPACE"; do kc create namespace "$namespace" --save-config >/dev/null; done
+kc label namespace workspace-gateway pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted >/dev/null
+for mode in unique shared; do
+  check "the API server takes the manifests for $mode namespaces" accepted "$mode"
+  rights "$mode"
+done
+kc delete namespace workspace-gateway --wait=false >/dev/null
+
+# may MODE NAMESPACE VERB RESOURCE… : the agent of that mode has this right.
+may() { kc_as "$1" auth can-i -n "$2" -q "${@:3}"; }
+# none MODE NAMESPACE RIGHT… : it has none of these.
+none() {
+  local right
+  for right in "${@:3}"; do
+    # shellcheck disable=SC2086
+    if may "$1" "$2" $right; then echo "it may $right in $2"; return 1; fi
+  done
+}
+for mode in unique shared; do
+  check "$mode: the agent may neither run something in pods, nor hand out rights, nor use those of others" none "$mode" "$SHARED_NAMESPACE" \
+    'create pods' 'create pods --subresource=exec' 'delete pods' 'create roles.rbac.authorization.k8s.io' 'create serviceaccounts --subresource=token' \
+    'create rolebindings.rbac.authorization.k8s.io' 'impersonate users' 'get nodes' 'create clusterroles.rbac.authorization.k8s.io' '* *'
+done
+check "shared: the agent has no right outside the shared namespace" none shared foreign 'get configmaps' 'get secrets' \
+  'create deployments.apps' 'delete services' 'list pods' 'get leases.coordination.k8s.io'
+check "shared: it may not even see a namespace" none shared "$SHARED_NAMESPACE" 'get namespaces' 'list namespaces' 'create namespaces' 'delete namespaces'
+
+# --- things of others -------------------------------------------------------------------------------------------------
+# `ws-taken` has the name that the namespace of a workspace called `taken` would get.
+for namespace in foreign ws-taken "$SHARED_NAMESPACE"; do
+  [ "$namespace" = "$SHARED_NAMESPACE" ] || kc create namespace "$namespace" >/dev/null
+  theirs_in "$namespace"
+done
+theirs >"$OUT/theirs.before"
+check "things of others are there" test "$(wc -l <"$OUT/theirs.before")" -ge 10
+
+# --- a life -----------------------------------------------------------------------------------------------------------
+clusters unique shared
+start_gateway
+user_token
+for mode in unique shared; do cluster_agent "agent-$mode" "$mode"; done
+
+pull_secret() { kc -n "$1" get secret registry -o jsonpath='{.data}'; }
+same_pull_secret() { [ "$(pull_secret "$1")" = "$(pull_secret "$(home unique)")" ]; }
+own_namespaces() { kc get namespaces -l "$LABEL" -o name; }
+life() {
+  local mode=$1 name=life-$1 home pod secrets
+  home=$(namespace_of "$mode" "$name")
+  check "$mode: a workspace is taken" create "$mode" "$name"
+  check "$mode: it runs" state_within 60 "$name" Running
+  same "$mode: all its objects are in $home" "$home" "$(places_of "$name")"
+  check "$mode: among them what it consists of" consists_of "$name" Deployment Service PersistentVolumeClaim ServiceAccount NetworkPolicy Secret ConfigMap
+  if [ "$mode" = unique ]; then
+    same "$mode: a namespace was made, and only this one" "namespace/$home" "$(own_namespaces)"
+  else
+    same "$mode: no namespace was made" '' "$(own_namespaces)"
+  fi
+  secrets=$(secrets_of "$home" "$name")
+  check "$mode: its secrets have their data" grep -q "$(printf %s "$SECRET_VALUE" | base64)" <<<"$secrets"
+  pod=$(pods_of "$home" "$name")
+
+  desire "$name" Stopped >/dev/null
+  check "$mode: it stops" state_within 30 "$name" Stopped
+  check "$mode: its pod ends" until_ok 10 pods_are "$home" "$name" ''
+  check "$mode: its volume stays" consists_of "$name" PersistentVolumeClaim
+  desire "$name" Running >/dev/null
+  check "$mode: it starts again" state_within 30 "$name" Running
+  same "$mode: with the same secrets, which partial messages do not carry" "$secrets" "$(secrets_of "$home" "$name")"
+  check "$mode: in another pod" test "$pod" != "$(pods_of "$home" "$name")"
+
+  pod=$(pods_of "$home" "$name")
+  desire "$name" RestartRequested >/dev/null
+  check "$mode: a restart ends with what was before" until_ok 60 restarted "$home" "$name" "$pod"
+  same "$mode: with the same secrets still" "$secrets" "$(secrets_of "$home" "$name")"
+
+  # What was frozen stays as it is: a full round of a new agent is a change of nothing.
+  settled "$home" "$name" >"$OUT/$mode.versions"
+  signal TERM "agent-$mode"
+  ends_within 20 "agent-$mode" || fail "$mode: SIGTERM does not end the agent: $(tail -n 1 "$OUT/agent-$mode.log")"
+  cluster_agent "agent-$mode" "$mode"
+  create "$mode" "after-$mode" >/dev/null
+  check "$mode: after its agent was replaced, another workspace runs" state_within 60 "after-$mode" Running
+  check "$mode: and nothing of the first one was written" diff "$OUT/$mode.versions" <(settled "$home" "$name")
+
+  desire "$name" Terminated >/dev/null
+  check "$mode: it terminates" state_within 60 "$name" Terminated
+  same "$mode: with nothing left" '' "$(of "$name")"
+  if [ "$mode" = unique ]; then
+    check "$mode: its namespace is gone" without namespace "$home"
+    check "$mode: that of another workspace is not" kc get namespace "$(namespace_of "$mode" "after-$mode")"
+  else
+    check "$mode: the shared namespace stays" kc get namespace "$home"
+    same "$mode: and what else is in it" "$home" "$(places_of "after-$mode")"
+  fi
+  check "$mode: what is terminated cannot be wanted again" refused PATCH "/workspaces/$name" '{"desired_state": "Running"}'
+  desire "after-$mode" Terminated >/dev/null
+  check "$mode: the other one terminates too" state_within 60 "after-$mode" Terminated
+}
+kc -n "$(home unique)" create secret docker-registry registry --docker-server registry.example.net --docker-username somebody --docker-password before >/dev/null
+for mode in unique shared; do life "$mode"; done
+check "things of others are as they were" untouched
+
+# --- commands, with their progress ------------------------------------------------------------------------------------
+(umask 077 && printf '%s\n' "$USER_TOKEN" >"$OUT/user.token")
+devfile >"$OUT/devfile.yaml"
+printf 'GREETING=%s\n' "$SECRET_VALUE" >"$OUT/variables.env"
+command_says() {
+  local text=$1 said
+  shift
+  said=$("$REAL_GATEWAY" workspace "$@" --timeout 60s --gateway "http://localhost:$PUBLIC" --token-file "$OUT/user.token" 2>&1) || { echo "$said"; return 1; }
+  printf '%s\n' "$said"
+  grep -q "$text" <<<"$said"
+}
+check "gateway workspace create makes one and waits until it runs" command_says Running create commanded --agent unique --devfile "$OUT/devfile.yaml" --env-file "$OUT/variables.env" --wait
+spawn events curl -sSN --max-time 120 -H "authorization: Bearer $USER_TOKEN" "http://localhost:$PUBLIC/api/v1/workspaces/commanded/events"
+check "gateway workspace stop stops it" command_says Stopped stop commanded
+check "gateway workspace start starts it" command_says Running start commanded
+check "gateway workspace restart does both" command_says Running restart commanded
+same "what images are pulled with was copied to it" "$(pull_secret "$(home unique)")" "$(pull_secret ws-commanded)"
+kc -n "$(home unique)" create secret docker-registry registry --docker-server registry.example.net --docker-username somebody --docker-password after \
+  --dry-run=client -o yaml | kc apply -f - >/dev/null 2>>"$OUT/rights.log"
+check "and follows its source" until_ok 15 same_pull_secret ws-commanded
+check "gateway workspace terminate ends it" command_says Terminated terminate commanded --yes
+for state in Running Stopped Terminating Terminated; do
+  check "its events told of $state" until_ok 5 grep -q "\"$state\"" "$OUT/events.log"
+done
+stop events
+
+# --- how fast ---------------------------------------------------------------------------------------------------------
+for number in 1 2 3 4; do create unique "fast-$number" >/dev/null; done
+for number in 1 2 3 4; do state_within 60 "fast-$number" Running >/dev/null || fail "fast-$number does not run"; done
+workspaces_helper latency 120 latency.py --changes 60 fast-1 fast-2 fast-3 fast-4
+for number in 1 2 3 4; do desire "fast-$number" Terminated >/dev/null; done
+for number in 1 2 3 4; do state_within 60 "fast-$number" Terminated >/dev/null || fail "fast-$number does not terminate"; done
+
+check "in the end no namespace of ours is left" sh -c "[ -z '$(own_namespaces)' ]"
+same "and no object" '' "$(of '')"
+check "things of others are as they were" untouched
+check "no secret is in a log of ours" no_secret_in gateway agent-unique agent-shared
+check "no program panicked" sh -c "! grep -n panicked '$OUT'/*.log"
+for name in agent-unique agent-shared; do
+  same "$name logs no error" '' "$(grep -E '\bERROR\b' "$OUT/$name.log" | head -n 2 | cut -c 1-300)"
+done
+finish
