@@ -1,0 +1,35 @@
+//! What is wrong with the inputs together. What is wrong with one of them alone is refused where it is read.
+
+use super::{Plan, resources};
+use crate::workspaces::frozen::FrozenProblem;
+use crate::workspaces::frozen::names::{GATEWAY_DIR, unfit_for_kubernetes};
+
+/// Returns all problems.
+pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
+    let mut problems = Vec::new();
+    let mut tell = |place: &str, message: String| problems.push(FrozenProblem::new(place.to_owned(), message));
+    if let Some(message) = unfit_for_kubernetes(plan.facts.workspace) {
+        tell("name", message);
+    }
+    for (what, text) in [("public_url", plan.facts.public_url), ("gateway_url", plan.gateway_url())] {
+        let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        if !url::Url::parse(text).is_ok_and(is_web) {
+            tell(what, "is no URL of a gateway".to_owned());
+        }
+    }
+    let own = [plan.names.env(), plan.names.file()];
+    for secret in plan.config.image_pull_secrets.iter().filter(|secret| own.contains(&secret.name)) {
+        let message = "a secret for pulling images has the name that a secret of this workspace would have";
+        tell("name", format!("{message}: {}", secret.name));
+    }
+    for component in &plan.devfile.components {
+        for mount in &component.volume_mounts {
+            let path = mount.mount_path();
+            if std::path::Path::new(&path).starts_with(GATEWAY_DIR) {
+                tell(&format!("component {}", component.name), format!("a volume is mounted in {GATEWAY_DIR}, which is the gateway's"));
+            }
+        }
+    }
+    problems.extend(resources::beyond_the_most(plan));
+    problems
+}
