@@ -40,9 +40,9 @@ lay() {
   rm -rf "$POD"
   mkdir -p "$POD"/{projects,tools,files}
   python3 "$APPS/kubelet.py" lay "$CONFIG" "$POD"
-  local name
-  mapfile -d '' -t name < <(python3 "$APPS/kubelet.py" words "$CONFIG" gw-tools workspace)
-  cp "$(workspace_token "${name[0]}")" "$POD/files/agent-token"
+  local named
+  mapfile -d '' -t named < <(python3 "$APPS/kubelet.py" words "$CONFIG" gw-tools workspace)
+  cp "$(workspace_token "${named[0]}")" "$POD/files/agent-token"
   chmod 440 "$POD/files/agent-token"
 }
 
@@ -84,14 +84,14 @@ inside() {
   local first
   first=$(first_of "$1")
   environment "$1"
-  nsenter --target "$first" "${into_user[@]}" --mount --pid --root --wd=/ /usr/bin/env -i "${ENVIRONMENT[@]}" "${@:2}"
+  nsenter --target "$first" "${into_user[@]}" --mount --pid --root --wd /usr/bin/env -i "${ENVIRONMENT[@]}" "${@:2}"
 }
 
 # hook CONTAINER : its postStart hook.
 hook() {
   words "$1" hook
-  local command=("${WORDS[@]}")
-  inside "$1" "${command[@]}"
+  local line=("${WORDS[@]}")
+  inside "$1" "${line[@]}"
 }
 
 # processes CONTAINER PATTERN : pids there, as seen from here.
