@@ -4,17 +4,24 @@
 //! Who asks is found before a request gets here, as on every other host. A cookie speaks for its user only where no other
 //! site's page can have caused the request. Changes are written to the audit log, and none is made that could not be.
 
+mod agents;
 mod answer;
 mod body;
 mod confirm;
 mod device;
 mod etag;
+mod events;
+mod lifecycle;
 mod list;
+mod page;
 mod problem;
+mod seats;
 mod sessions;
 mod shares;
+mod state;
 mod tokens;
 mod whoami;
+mod workspace_page;
 mod workspaces;
 
 use std::convert::Infallible;
@@ -31,6 +38,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tower_service::Service as _;
+use tunnel_link::drain::Drain;
 
 use crate::audit::{Actor, Audit, Credential, Event, Record, Text, Unrecordable};
 use crate::auth::attempts::Attempts;
@@ -40,15 +48,18 @@ use crate::auth::device::Devices;
 use crate::auth::policy::{Purpose, RequestShape, Source};
 use crate::auth::principal::{Principal, Via};
 use crate::auth::request::{Identities, Offered};
-use crate::auth::site::Site;
+use crate::auth::site::{Site, WORKSPACE_PAGES};
 use crate::edge::host::HostRules;
 use crate::model::{UserName, WorkspaceName};
 use crate::sessions::registry::Registry;
 use crate::store::{Store, Workspace};
+use crate::workspaces::service::Workspaces;
 
 pub(crate) use confirm::DEVICE_PATH;
+use events::Endless;
 pub(crate) use problem::Told;
 use problem::{Problem, Refused};
+use seats::Seats;
 
 /// Where the API is on the public host.
 const PREFIX: &str = "/api/v1";
@@ -62,6 +73,12 @@ const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Wrong user codes of one address, and of one user, before they have to wait.
 const CODE_ATTEMPTS_MAX: u32 = 10;
 
+/// Event streams that one user, and all users, may have open.
+const FOLLOWERS: (usize, usize) = (16, 2_000);
+
+/// Large bodies that one user, and all users, may have under way.
+const UPLOADS: (usize, usize) = (2, 16);
+
 /// What the API works on.
 #[derive(Debug)]
 pub(crate) struct ApiParts {
@@ -73,6 +90,8 @@ pub(crate) struct ApiParts {
     pub(crate) identities: Arc<Identities>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) audit: Audit,
+    pub(crate) lifecycles: Workspaces,
+    pub(crate) drain: Drain,
 }
 
 /// The parts, and what the API itself remembers.
@@ -82,6 +101,8 @@ struct Shared {
     devices: Devices,
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
+    followers: Arc<Seats>,
+    uploads: Arc<Seats>,
 }
 
 impl std::ops::Deref for Shared {
@@ -111,7 +132,7 @@ impl Caller {
         peer: IpAddr,
         trace: &str,
     ) -> Self {
-        let is_opened_page = path == DEVICE_PATH && shape.purpose == Purpose::PageVisit;
+        let is_opened_page = is_page(path) && shape.purpose == Purpose::PageVisit;
         let principal = principal.filter(|principal| match principal.via {
             Via::ApiToken => true,
             Via::Browser => is_opened_page || cookie_counts(shape),
@@ -121,7 +142,12 @@ impl Caller {
 
     /// Returns whether this is a visit to a page by somebody who has to sign in first.
     pub(crate) fn has_to_sign_in(&self, path: &str, shape: RequestShape) -> bool {
-        path == DEVICE_PATH && shape.purpose != Purpose::Change && self.principal.is_none()
+        is_page(path) && shape.purpose != Purpose::Change && self.principal.is_none()
+    }
+
+    /// Returns what was offered, and whom it proves.
+    pub(crate) fn proven(&self) -> Option<(Offered, UserName)> {
+        Some((self.offered, self.principal.as_ref()?.user.clone()))
     }
 
     /// Returns the id that leads from the answer to the log.
@@ -142,6 +168,11 @@ impl Caller {
         };
         Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
     }
+}
+
+/// Returns whether a path has a page for people, which they may come to by a link.
+fn is_page(path: &str) -> bool {
+    path == DEVICE_PATH || path.starts_with(WORKSPACE_PAGES)
 }
 
 /// Tells whether a cookie speaks for its user on the public host.
@@ -185,9 +216,15 @@ fn routes() -> Vec<Route> {
     vec![
         ("/openapi.json", &["get"], get(answer::openapi)),
         ("/whoami", &["get"], get(whoami::show)),
-        ("/workspaces", &["get"], get(workspaces::list)),
-        ("/workspaces/{name}", &["get"], get(workspaces::show)),
+        ("/workspaces", &["get", "post"], get(workspaces::list).post(lifecycle::create)),
+        (
+            "/workspaces/{name}",
+            &["delete", "get", "patch"],
+            get(workspaces::show).patch(lifecycle::change).delete(lifecycle::remove),
+        ),
+        ("/workspaces/{name}/events", &["get"], get(events::follow)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
+        ("/agents", &["get"], get(agents::list)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
         ("/tokens/{id}", &["delete"], delete(tokens::revoke)),
         ("/tokens/{id}/rotate", &["post"], post(tokens::rotate)),
@@ -217,11 +254,14 @@ impl Api {
             devices: Devices::default(),
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
+            followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, ("event_streams_per_user", "event_streams")),
+            uploads: Seats::new(UPLOADS.0, UPLOADS.1, ("uploads_per_user", "uploads")),
         });
         let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
         let router = Router::new()
             .nest(PREFIX, api)
             .route(DEVICE_PATH, get(confirm::show).post(confirm::decide))
+            .route("/workspaces/{name}", get(workspace_page::show).post(workspace_page::act))
             .fallback(async || Problem::from(Refused::NotFound))
             .method_not_allowed_fallback(async || Problem::from(Refused::MethodNotAllowed))
             // Bodies are read by `body`, which has a bound of its own.
@@ -232,13 +272,13 @@ impl Api {
 
     /// Returns whether a path of the public host is answered here.
     pub(crate) fn has(path: &str) -> bool {
-        path == DEVICE_PATH || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        is_page(path) || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Answers a request. The body is read as far as the API needs it, and never beyond 64 KiB.
+    /// Answers a request. The body is read as far as the API needs it, and never beyond what the path takes.
     ///
     /// Cancel safety: a change that was begun is made or not made, as a whole.
-    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> Response<Bytes>
+    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> Answer
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
@@ -247,17 +287,35 @@ impl Api {
         let is_head = request.method() == http::Method::HEAD;
         request.extensions_mut().insert(caller);
         let answered: Result<_, Infallible> = self.router.clone().call(request.map(Body::new)).await;
-        let Ok(response) = answered;
+        let Ok(mut response) = answered;
+        if response.extensions_mut().remove::<Endless>().is_some() && !is_head {
+            answer::seal_head(response.headers_mut(), &trace);
+            return Answer::Events(response);
+        }
         let (parts, body) = response.into_parts();
-        let read = http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        // Whatever would have been sent to a HEAD request, an endless body never comes to its end.
+        let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
+        let body = if is_head {
+            Bytes::new()
+        } else {
+            read.await.map(http_body_util::Collected::to_bytes).unwrap_or_default()
+        };
         let mut response = Response::from_parts(parts, body);
         answer::seal(&mut response, &trace);
         if is_head {
             *response.body_mut() = Bytes::new();
         }
-        response
+        Answer::Whole(response)
     }
+}
+
+/// What the API answers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// All of it is there.
+    Whole(Response<Bytes>),
+    /// It goes on for as long as somebody listens and may.
+    Events(Response<Body>),
 }
 
 #[cfg(test)]

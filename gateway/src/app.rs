@@ -29,12 +29,16 @@ use crate::auth::token::NoRandomness;
 use crate::config::{Auth, Config, TlsFiles};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
+use crate::edge::followers::Followers;
 use crate::edge::forward::Forwarder;
 use crate::edge::guard::ShapeLimits;
 use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::executors::cluster_configs::ClusterConfigs;
+use crate::executors::kubernetes::Driver;
+use crate::executors::timers::Timers;
 use crate::limits::Shares;
 use crate::model::Scheme;
 use crate::net::acme::{AcmeError, Renewal};
@@ -50,6 +54,8 @@ use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
+use crate::workspaces::changes::Changes;
+use crate::workspaces::service::{Addresses as SeenFromWorkspaces, Workspaces};
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
@@ -128,6 +134,7 @@ pub struct App {
     audit: Audit,
     audit_writer: Writer,
     renewal: Option<Renewal>,
+    driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
@@ -173,20 +180,16 @@ impl App {
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
-        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), &drain)?;
-        let admission = Admission {
-            registry: registry.clone(),
-            budget: budget.clone(),
-            owners: Owners::default(),
-            tunnel: config.tunnel.clone(),
-            requests_max: config.limits.requests_per_workspace,
-            drain: drain.clone(),
-        };
+        let changes = Changes::default();
+        let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
+        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), (&lifecycles, &drain))?;
+        let admission = admission(&config, &registry, &budget, &drain);
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let driver = driver(&config, &registry, &store, &changes, &metrics);
         let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
             certificates: certificates.clone(),
@@ -214,6 +217,7 @@ impl App {
             audit,
             audit_writer,
             renewal,
+            driver,
         })
     }
 
@@ -236,10 +240,22 @@ impl App {
         &self.store
     }
 
+    /// Returns where changes of workspaces are told.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        &self.driver.changes
+    }
+
     /// Returns the live sessions.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// Returns how clusters are configured.
+    #[must_use]
+    pub fn cluster_configs(&self) -> &Arc<ClusterConfigs> {
+        &self.driver.configs
     }
 
     /// Returns the configuration with what binding settled.
@@ -276,6 +292,7 @@ impl App {
         background.spawn(self.shares.clone().keep());
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
+        execute(self.driver, &background, &self.closed);
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
@@ -342,6 +359,41 @@ impl App {
         };
         (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
     }
+}
+
+fn admission(config: &Config, registry: &Arc<Registry>, budget: &Arc<ReplicaBudget>, drain: &Drain) -> Admission {
+    Admission {
+        registry: registry.clone(),
+        budget: budget.clone(),
+        owners: Owners::default(),
+        tunnel: config.tunnel.clone(),
+        requests_max: config.limits.requests_per_workspace,
+        drain: drain.clone(),
+    }
+}
+
+fn driver(
+    config: &Config,
+    registry: &Arc<Registry>,
+    store: &Store,
+    changes: &Changes,
+    metrics: &Metrics,
+) -> Arc<Driver> {
+    Arc::new(Driver {
+        registry: registry.clone(),
+        store: store.clone(),
+        changes: changes.clone(),
+        configs: ClusterConfigs::new(config.agents_dir.clone()),
+        metrics: metrics.clone(),
+    })
+}
+
+/// Starts those who carry out what workspaces are to be.
+fn execute(driver: Arc<Driver>, background: &Drain, closed: &CancellationToken) {
+    background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
+    let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
+    background.spawn(timers.run(closed.clone()));
+    background.spawn(driver.run(closed.clone()));
 }
 
 /// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door
@@ -414,13 +466,19 @@ fn load_tls(files: Option<&TlsFiles>, alpn: &'static [&'static [u8]]) -> Result<
     files.map(|files| Tls::load(files.clone(), alpn)).transpose()
 }
 
+/// Returns where the gateway is for workspaces in a cluster: the public host, on the port for agents.
+fn workspaces_see(config: &Config, listeners: &Listeners) -> Result<SeenFromWorkspaces, StartError> {
+    let agents = listeners.agents.local_addr().map_err(StartError::Address)?;
+    Ok(SeenFromWorkspaces::of(config, agents.port()))
+}
+
 fn edge(
     config: &Config,
     store: &Store,
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    drain: &Drain,
+    (lifecycles, drain): (&Workspaces, &Drain),
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -442,6 +500,8 @@ fn edge(
         identities: identities.clone(),
         workspaces: workspaces.clone(),
         audit: audit.clone(),
+        lifecycles: lifecycles.clone(),
+        drain: drain.clone(),
     });
     let own = site.cookies();
     let forwarder = Forwarder {
@@ -466,8 +526,10 @@ fn edge(
         groups_age_max: age_max,
         provider,
         workspaces,
+        lives: Cache::new(),
         public_ports: PublicPorts::default(),
         living: Living::new(audit.clone()),
+        followers: Followers::default(),
         sign_in,
         shares: shares.clone(),
         api,

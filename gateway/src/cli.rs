@@ -28,8 +28,8 @@ use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use crate::model::UserName;
 
 pub use args::{
-    CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, TokenArgs,
-    TokenCommand, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs,
+    TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
 };
 pub use config::run_config;
 pub use console::Console;
@@ -79,6 +79,7 @@ Examples:
   gateway config check                          all problems of the configuration at once
   gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
   gateway token create --workspace my-app       a token for the agent of a workspace
+  gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets somebody in no more
   gateway forward my-app 5432                   its port 5432 on this machine
@@ -145,7 +146,7 @@ pub enum Command {
     Logout(LogoutArgs),
     /// Make, list, rotate or revoke tokens of agents and users.
     Token(TokenArgs),
-    /// List workspaces, open them, and share their ports.
+    /// Make, start, stop and end workspaces, open them, and share their ports.
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),

@@ -53,6 +53,7 @@ pub mod zone;
 pub mod body;
 /// A user's connection.
 pub mod connection;
+pub(crate) mod followers;
 pub(crate) mod forward;
 pub(crate) mod living;
 mod raw_head;

@@ -1,18 +1,20 @@
 //! The public site's pages: what a signed-in user sees. Works without JavaScript.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 
 use crate::auth::principal::Principal;
-use crate::auth::site::Site;
+use crate::auth::site::{Site, WORKSPACE_PAGES};
 use crate::edge::host::HostRules;
 use crate::edge::respond::Failure;
 use crate::markup::escape;
-use crate::model::Port;
+use crate::model::{ActualState, DesiredState, Port};
 use crate::sessions::registry::Registry;
-use crate::store::{Store, Workspace};
+use crate::store::{Executor, Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
 
 const STYLE: &str = include_str!("ui/style.css");
 
@@ -45,11 +47,9 @@ pub(crate) async fn answer(
         return Err(Failure::SignInRequired);
     };
     let workspaces = pages.store.workspaces_of(&principal.user).await;
-    let workspaces = workspaces.map_err(|error| {
-        tracing::warn!(%error, "the store did not answer");
-        Failure::Overloaded { limit: "store" }
-    })?;
-    let rows: String = workspaces.iter().map(|workspace| row(pages, workspace)).collect();
+    let workspaces = workspaces.map_err(|error| unavailable(&error))?;
+    let managed = managed(pages, &workspaces, principal).await?;
+    let rows: String = workspaces.iter().map(|workspace| row(pages, workspace, managed.get(&workspace.id))).collect();
     let list = if rows.is_empty() {
         "<p>No workspaces yet. Make a token for one with <code>gateway token create --workspace NAME</code>, \
          then start <code>workspace-agent run</code> where your code is.</p>"
@@ -69,15 +69,57 @@ pub(crate) async fn answer(
     Ok(respond("text/html; charset=utf-8", page, "no-store"))
 }
 
-fn row(pages: Pages<'_>, workspace: &Workspace) -> String {
+fn unavailable(error: &StoreError) -> Failure {
+    tracing::warn!(%error, "the store did not answer");
+    Failure::Overloaded { limit: "store" }
+}
+
+/// Finds what is known of those that are run for their owner.
+async fn managed(
+    pages: Pages<'_>,
+    workspaces: &[Workspace],
+    principal: &Principal,
+) -> Result<HashMap<WorkspaceId, Managed>, Failure> {
+    let is_managed = |workspace: &Workspace| match workspace.executor {
+        Executor::External => false,
+        Executor::Kubernetes => true,
+    };
+    if !workspaces.iter().any(is_managed) {
+        return Ok(HashMap::new());
+    }
+    let all = Listed { after: None, limit: u32::try_from(workspaces.len()).unwrap_or(u32::MAX) };
+    let found = pages.store.managed_of_owner(&principal.user, all).await.map_err(|error| unavailable(&error))?;
+    Ok(found.into_iter().map(|managed| (managed.workspace.id, managed)).collect())
+}
+
+/// Writes what a workspace is and why, and the buttons that change it; a page of its own follows what comes of them.
+fn state(managed: &Managed) -> String {
+    let (life, name) = (&managed.lifecycle, &managed.workspace.name);
+    let reason = life.reason.as_deref().map(|reason| format!("<p class=\"why\">{}</p>", escape(reason)));
+    let went_wrong = matches!(life.actual, ActualState::Failed | ActualState::Error | ActualState::Unknown);
+    let button = |action: &str, label: &str| format!("<button name=\"action\" value=\"{action}\">{label}</button>");
+    let buttons = match life.desired {
+        DesiredState::Terminated => String::new(),
+        DesiredState::Stopped => button("start", "Start"),
+        DesiredState::Running if went_wrong => button("start", "Start again") + &button("stop", "Stop"),
+        DesiredState::Running | DesiredState::RestartRequested => button("stop", "Stop"),
+    };
+    let page = WORKSPACE_PAGES;
+    let form =
+        format!("<form method=\"post\" action=\"{page}{name}\">{buttons}<a href=\"{page}{name}\">Details</a></form>");
+    format!("<p class=\"state\">{}</p>{}{form}", life.actual, reason.unwrap_or_default())
+}
+
+fn row(pages: Pages<'_>, workspace: &Workspace, managed: Option<&Managed>) -> String {
     // Names are [a-z0-9-] by their type; nothing to escape.
     let name = &workspace.name;
     let link = |port: Option<Port>, text: &str| {
         let address = pages.site.workspace(&pages.rules.format(name, port), "/");
         format!("<a href=\"{address}\">{text}</a>")
     };
+    let state = managed.map(state).unwrap_or_default();
     let Some(session) = pages.registry.current(name) else {
-        return format!("<li><h2>{name}</h2><p class=\"absent\">Not connected</p></li>");
+        return format!("<li><h2>{name}</h2><p class=\"absent\">Not connected</p>{state}</li>");
     };
     let named: String = session
         .ports()
@@ -95,7 +137,7 @@ fn row(pages: Pages<'_>, workspace: &Workspace) -> String {
     let stats = session.stats();
     let round_trip = stats.round_trip.map(|time| format!(", round trip {time:.1?}")).unwrap_or_default();
     format!(
-        "<li><h2>{name}</h2><p class=\"present\">Connected for {}{round_trip}</p>{ports}</li>",
+        "<li><h2>{name}</h2><p class=\"present\">Connected for {}{round_trip}</p>{ports}{state}</li>",
         minutes(session.since.elapsed())
     )
 }

@@ -12,9 +12,11 @@
 )]
 
 pub mod browser;
+pub mod cluster;
 pub mod provider;
 pub mod raw;
 pub mod relay;
+pub mod reports;
 pub mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +26,11 @@ use std::time::Duration;
 
 use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
+use gateway::executors::cluster_configs::ClusterConfigs;
 use gateway::model::{Audience, Share};
 use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
+use gateway::workspaces::changes::Changes;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
@@ -45,6 +49,10 @@ pub struct TestGateway {
     pub store: Store,
     /// Its live sessions.
     pub registry: Arc<Registry>,
+    /// Where changes of workspaces are told.
+    pub changes: Changes,
+    /// How clusters are configured.
+    pub configs: Arc<ClusterConfigs>,
     /// An API token of the user `dev`.
     pub user_token: String,
     /// Its one-time sign-in link; empty where an identity provider signs users in.
@@ -85,11 +93,12 @@ impl TestGateway {
         let user_token = store.create_user_token(&user, wall_clock()).await.expect("a token").token.reveal().to_owned();
         let addresses = app.addresses().expect("bound");
         let registry = app.registry().clone();
+        let (changes, configs) = (app.changes().clone(), app.cluster_configs().clone());
         let sign_in_link = app.sign_in_link().expect("random").map(|link| link.to_string()).unwrap_or_default();
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(app.run(stop.clone()));
-        Self { addresses, store, registry, user_token, sign_in_link, stop, task }
+        Self { addresses, store, registry, changes, configs, user_token, sign_in_link, stop, task }
     }
 
     /// Makes an agent token for a workspace of `dev`.

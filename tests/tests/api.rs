@@ -30,3 +30,11 @@ mod shares;
 mod support;
 #[path = "api/tokens.rs"]
 mod tokens;
+#[path = "api/workspace_cli.rs"]
+mod workspace_cli;
+#[path = "api/workspace_events.rs"]
+mod workspace_events;
+#[path = "api/workspace_page.rs"]
+mod workspace_page;
+#[path = "api/workspaces.rs"]
+mod workspaces;

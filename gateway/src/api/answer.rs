@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response as AxumResponse;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use super::problem::Told;
@@ -50,7 +50,11 @@ pub(super) fn seal(response: &mut Response<Bytes>, trace: &str) {
         *response.body_mut() = Bytes::from(document.to_string());
         response.extensions_mut().insert(Told { document: serde_json::Value::Null, code });
     }
-    let headers = response.headers_mut();
+    seal_head(response.headers_mut(), trace);
+}
+
+/// Adds the headers that every answer carries.
+pub(super) fn seal_head(headers: &mut HeaderMap, trace: &str) {
     if let Ok(trace) = HeaderValue::from_str(trace) {
         headers.insert(GATEWAY_TRACE, trace);
     }

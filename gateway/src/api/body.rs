@@ -1,23 +1,54 @@
 //! Reads the body of a request: JSON, bounded in size and time, and all of its mistakes at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::BODY_BYTES_MAX;
 use super::problem::{Mistake, Problem, Refused};
+use super::seats::{Seat, Seats};
+use crate::model::UserName;
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Largest body with a devfile, in bytes: 3 MB of one, twice as long where JSON escapes it, and variables.
+const LARGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How long a large body may take to arrive.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The bytes of a body.
 pub(super) async fn read(body: Body) -> Result<Bytes, Problem> {
-    let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    read_within(body, BODY_BYTES_MAX, BODY_TIMEOUT).await
+}
+
+/// Reads an object that may be large, for a user who is known. Others may have as many under way as there are `seats`; the seat
+/// is to be held for as long as the object.
+pub(super) async fn read_large(
+    request: Request,
+    seats: &Arc<Seats>,
+    user: &UserName,
+) -> Result<(Object, Seat), Problem> {
+    let seat = seats.take(user)?;
+    let is_json = is_json(&request);
+    let bytes = read_within(request.into_body(), LARGE_BYTES_MAX, LARGE_TIMEOUT).await?;
+    Ok((Object::parse(&bytes, is_json)?, seat))
+}
+
+async fn read_within(body: Body, bytes_max: usize, time_max: Duration) -> Result<Bytes, Problem> {
+    // Nobody has to send what is refused by the length that they say.
+    if usize::try_from(body.size_hint().lower()).is_ok_and(|least| least > bytes_max) {
+        return Err(Refused::TooLarge.into());
+    }
+    let read = tokio::time::timeout(time_max, Limited::new(body, bytes_max).collect()).await;
     let read = read.map_err(|_elapsed| Refused::BadRequest { reason: "body_timeout" })?;
     match read {
         Ok(collected) => Ok(collected.to_bytes()),
@@ -36,6 +67,12 @@ impl<S: Sync> FromRequest<S> for Object {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         let is_json = is_json(&request);
         let bytes = read(request.into_body()).await?;
+        Self::parse(&bytes, is_json)
+    }
+}
+
+impl Object {
+    fn parse(bytes: &[u8], is_json: bool) -> Result<Self, Problem> {
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }
@@ -44,7 +81,7 @@ impl<S: Sync> FromRequest<S> for Object {
             return Err(Refused::NotJson.into());
         }
         // The parser bounds how deep values may be nested.
-        match serde_json::from_slice(&bytes) {
+        match serde_json::from_slice(bytes) {
             Ok(Value::Object(members)) => Ok(Self(members)),
             Ok(_) => Err(Refused::BadRequest { reason: "not_an_object" }.into()),
             Err(_) => Err(Refused::BadRequest { reason: "malformed_json" }.into()),
@@ -155,6 +192,11 @@ impl<'a> Fields<'a> {
     /// Notes a mistake of a member.
     pub(super) fn object(&mut self, name: &'static str, wrong: impl Into<String>) {
         self.mistakes.push(Mistake { pointer: format!("{}/{name}", self.pointer), detail: wrong.into() });
+    }
+
+    /// Notes a mistake of something below the object.
+    pub(super) fn at(&mut self, pointer: String, wrong: String) {
+        self.mistakes.push(Mistake { pointer: format!("{}{pointer}", self.pointer), detail: wrong });
     }
 
     /// Notes members that nobody asked for, without repeating their names.

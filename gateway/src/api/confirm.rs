@@ -4,42 +4,24 @@
 //! section 5.4). So the page says who asks, from where, what they would get, and when to refuse; it never goes on by itself,
 //! not even when the address has the code in it.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
+use super::page::{browser, is_form, only, plain};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, body};
 use crate::audit::{Event, Text};
 use crate::auth::device::{Asking, UserCode, network};
-use crate::auth::principal::{Principal, Via};
-use crate::edge::headers::GATEWAY_ERROR;
+use crate::auth::principal::Principal;
 use crate::markup::escape;
 
 /// Where the page is on the public host.
 pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
-
-const STYLE: &str = include_str!("confirm.css");
-
-const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-
-/// The page may show its own style and send its own form, and nobody may frame it.
-static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
-    let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    );
-    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
-});
 
 /// What the page shows.
 #[derive(Debug)]
@@ -106,11 +88,6 @@ pub(super) async fn decide(
     Ok(page(if is_yes { &Page::Allowed } else { &Page::Denied }))
 }
 
-/// Returns who is signed in with a browser. A program's token may not make more tokens this way.
-fn browser(caller: &Caller) -> Result<&Principal, Problem> {
-    caller.user().ok().filter(|principal| principal.via == Via::Browser).ok_or_else(|| Refused::SignInRequired.into())
-}
-
 /// Finds what a code stands for, as often as its user and their address may try.
 fn look_up(
     api: &Shared,
@@ -130,19 +107,6 @@ fn look_up(
         api.audit.record(caller.did(Event::SignInFailed { how: "device", reason: "code_unknown" }));
         Page::Enter { wrong: true }
     })
-}
-
-fn is_form(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
-    media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
-}
-
-/// Returns a parameter if it is there exactly once.
-fn only(form: &[u8], name: &str) -> Option<String> {
-    let mut found = form_urlencoded::parse(form).filter(|(key, _)| key == name);
-    let (_, value) = found.next()?;
-    found.next().is_none().then(|| value.into_owned())
 }
 
 fn page(page: &Page<'_>) -> Response {
@@ -183,7 +147,7 @@ fn page(page: &Page<'_>) -> Response {
             (StatusCode::TOO_MANY_REQUESTS, Some("too_many_requests"), "Wait a little", text)
         }
     };
-    html(status, code, title, &text)
+    plain(status, code, title, &text)
 }
 
 fn question(code: UserCode, asking: &Asking, ago: Duration, principal: &Principal, same_network: bool) -> String {
@@ -211,28 +175,11 @@ fn question(code: UserCode, asking: &Asking, ago: Duration, principal: &Principa
     )
 }
 
-fn html(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
-    let page = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title>\
-         <style>{STYLE}</style></head><body><main><h1>{title}</h1>{text}</main></body></html>\n"
-    );
-    let mut response = Response::new(Body::from(page));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, POLICY.clone());
-    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
-    if let Some(code) = code {
-        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
-    }
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::device::Machine;
+    use crate::auth::principal::Via;
 
     #[test]
     fn question_says_who_asks_and_escapes_them() {
@@ -245,12 +192,5 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("<b>"));
-    }
-
-    #[test]
-    fn style_is_named_by_its_hash_and_nothing_else_may_run() {
-        let policy = POLICY.to_str().unwrap();
-        assert!(policy.contains("form-action 'self'") && policy.contains("frame-ancestors 'none'"));
-        assert!(policy.contains("style-src 'sha256-") && !policy.contains("unsafe"));
     }
 }

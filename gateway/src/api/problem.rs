@@ -15,6 +15,9 @@ use crate::store::StoreError;
 /// Most problems of one body that are told.
 const INVALID_MAX: usize = 32;
 
+/// Most problems of one devfile that are told.
+const PLACES_MAX: usize = 100;
+
 /// Why the API refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -120,7 +123,7 @@ impl Refused {
             Self::MethodNotAllowed => ("Method not allowed", "The method is not for this path."),
             Self::NotJson => ("Not JSON", "The body has to be JSON, with the content type application/json."),
             Self::Invalid => ("Mistakes in the request", "Each mistake is listed with its place."),
-            Self::TooLarge => ("Too large", "The body is larger than 64 KiB."),
+            Self::TooLarge => ("Too large", "The body is larger than this path takes."),
             Self::Conflict { .. } => ("Conflict", "What is there now does not allow that."),
             Self::Changed => ("Changed meanwhile", "It is not what it was when you read it: read it again."),
             Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),
@@ -181,16 +184,26 @@ pub(crate) struct Mistake {
     pub(crate) detail: String,
 }
 
+/// One thing that is wrong with a devfile: what its author has to find, so it names what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) path: String,
+    pub(super) line: Option<u32>,
+    pub(super) column: Option<u32>,
+    pub(super) message: String,
+}
+
 /// An answer of the table. The trace id is added when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     refused: Refused,
     mistakes: Vec<Mistake>,
+    places: Vec<Place>,
 }
 
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
-        Self { refused, mistakes: Vec::new() }
+        Self { refused, mistakes: Vec::new(), places: Vec::new() }
     }
 }
 
@@ -218,7 +231,37 @@ impl Problem {
     /// Lists mistakes.
     pub(super) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
         mistakes.truncate(INVALID_MAX);
-        Self { refused: Refused::Invalid, mistakes }
+        Self { refused: Refused::Invalid, mistakes, places: Vec::new() }
+    }
+
+    /// Lists what is wrong with a devfile.
+    pub(super) fn devfile(mut places: Vec<Place>) -> Self {
+        places.truncate(PLACES_MAX);
+        let mistake = Mistake { pointer: "/devfile".to_owned(), detail: "cannot be used; see problems".to_owned() };
+        Self { refused: Refused::Invalid, mistakes: vec![mistake], places }
+    }
+
+    /// Returns code, status, title and text for people, of what a person can bring about with a link or a button.
+    pub(super) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
+        let text = match self.refused {
+            Refused::NotFound | Refused::Forbidden | Refused::Overloaded { .. } => self.refused.words().1,
+            Refused::Conflict { reason: "not_managed" } => {
+                "This workspace is not run by the gateway: start it where it was made."
+            }
+            Refused::Conflict { .. } | Refused::Changed => self.refused.words().1,
+            Refused::SignInRequired
+            | Refused::BadRequest { .. }
+            | Refused::MethodNotAllowed
+            | Refused::NotJson
+            | Refused::Invalid
+            | Refused::TooLarge
+            | Refused::TooMany { .. }
+            | Refused::AuthorizationPending
+            | Refused::SlowDown { .. }
+            | Refused::ExpiredToken
+            | Refused::AccessDenied => return None,
+        };
+        Some((self.refused.code(), self.refused.status(), self.refused.words().0, text))
     }
 
     /// Writes the document; `{trace}` is filled in by [`seal`](super::answer::seal).
@@ -246,6 +289,12 @@ impl Problem {
             let mistakes = self.mistakes.iter();
             let list = mistakes.map(|one| serde_json::json!({"pointer": one.pointer, "detail": one.detail}));
             members.insert("errors".to_owned(), list.collect());
+        }
+        if !self.places.is_empty() {
+            let list = self.places.iter().map(|Place { path, line, column, message }| {
+                serde_json::json!({"path": path, "line": line, "column": column, "message": message})
+            });
+            members.insert("problems".to_owned(), list.collect());
         }
         document
     }

@@ -96,7 +96,7 @@ pub(super) async fn replace(
 }
 
 /// Finds a workspace for its owner. Somebody else who may know of it is told that they may not do that.
-async fn owned(
+pub(super) async fn owned(
     api: &Shared,
     caller: &Caller,
     name: Result<Path<String>, PathRejection>,

@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::*;
 use crate::auth::browser::Lifetimes;
 use crate::auth::secret::Opaque;
+use crate::workspaces::changes::Changes;
+use crate::workspaces::service::Addresses;
 
 /// Methods that a document can list.
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
@@ -20,8 +22,10 @@ fn document() -> Value {
 async fn api() -> Api {
     let site = Site::new(&"http://localhost:8080".parse().unwrap()).unwrap();
     let sessions = Arc::new(BrowserSessions::new(tokio::time::Instant::now(), Lifetimes::default()));
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let (public_url, agents_url) = ("http://localhost:8080".to_owned(), "http://localhost:8081".to_owned());
+    let addresses = Addresses { zone: "localhost".parse().unwrap(), public_url, agents_url };
     Api::new(ApiParts {
-        store: Store::open("sqlite::memory:").await.unwrap(),
         registry: Arc::new(Registry::new(10, 1)),
         rules: HostRules::new(site.authority(), "localhost".parse().unwrap()).unwrap(),
         site,
@@ -29,7 +33,22 @@ async fn api() -> Api {
         sessions,
         workspaces: Arc::new(Cache::new()),
         audit: Audit::default(),
+        lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
+        drain: Drain::default(),
+        store,
     })
+}
+
+/// Asks, for an answer that comes to an end.
+async fn ask<B>(api: &Api, request: Request<B>) -> Response<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    match api.answer(request, nobody()).await {
+        Answer::Whole(response) => response,
+        Answer::Events(response) => panic!("{response:?}"),
+    }
 }
 
 fn shape(source: Source, purpose: Purpose) -> RequestShape {
@@ -67,7 +86,7 @@ async fn router_answers_the_listed_methods_and_no_other() {
         for method in METHODS {
             let name = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let request = Request::builder().method(name).uri(&path).body(Empty::<Bytes>::new()).unwrap();
-            let answer = api.answer(request, nobody()).await;
+            let answer = ask(&api, request).await;
             let is_listed = methods.contains(&method) || (method == "head" && methods.contains(&"get"));
             assert_eq!(answer.status() != StatusCode::METHOD_NOT_ALLOWED, is_listed, "{method} {path}");
             assert_eq!(answer.headers()["gateway-trace"], "trace");
@@ -118,8 +137,10 @@ fn cookie_speaks_only_where_no_other_page_can_have_asked() {
     ] {
         let api = [PageVisit, Read, Change].map(|purpose| speaks("/api/v1/whoami", source, purpose));
         assert_eq!(api, expected, "{source:?}");
-        let page = [PageVisit, Change].map(|purpose| speaks(DEVICE_PATH, source, purpose));
-        assert_eq!(page, [true, source == Source::SameOrigin], "{source:?}: a link may open the page, and no more");
+        for path in [DEVICE_PATH, "/workspaces/app"] {
+            let page = [PageVisit, Change].map(|purpose| speaks(path, source, purpose));
+            assert_eq!(page, [true, source == Source::SameOrigin], "{source:?}: a link may open {path}, and no more");
+        }
     }
     let token = Principal { via: Via::ApiToken, ..browser() };
     let foreign = ("/api/v1/tokens", shape(Source::Foreign, Change));
@@ -147,7 +168,7 @@ async fn problem_repeats_nothing_and_says_where_to_look() {
             .header("content-type", "application/json")
             .body(Full::from(body))
             .unwrap();
-        let answer = api.answer(request, nobody()).await;
+        let answer = ask(&api, request).await;
         let text = String::from_utf8(answer.body().to_vec()).unwrap();
         let problem: Value = serde_json::from_str(&text).unwrap();
         assert!(!text.contains("secret"), "{method} {path}: {text}");
@@ -161,31 +182,31 @@ async fn problem_repeats_nothing_and_says_where_to_look() {
 #[tokio::test]
 async fn body_that_is_too_large_or_no_json_is_refused_by_name() {
     let api = api().await;
-    let ask = async |content_type: &str, body: String| {
+    let post = async |content_type: &str, body: String| {
         let request = Request::builder()
             .method("POST")
             .uri("/api/v1/device")
             .header("content-type", content_type)
             .body(Full::from(body))
             .unwrap();
-        let answer = api.answer(request, nobody()).await;
+        let answer = ask(&api, request).await;
         (answer.status().as_u16(), answer.headers().get("gateway-error").map(|code| code.to_str().unwrap().to_owned()))
     };
     let of_length = |length: usize| format!("{{\"machine\": \"{}\"}}", "x".repeat(length - 15));
     let code = |code: &str| Some(code.to_owned());
-    assert_eq!(ask("application/json", of_length(BODY_BYTES_MAX)).await, (200, None));
-    assert_eq!(ask("application/json", of_length(BODY_BYTES_MAX + 1)).await, (413, code("too_large")));
-    assert_eq!(ask("text/plain", "{}".to_owned()).await, (415, code("bad_request")));
-    assert_eq!(ask("Application/JSON; charset=utf-8", "{}".to_owned()).await, (200, None));
-    assert_eq!(ask("application/json", "[".repeat(60_000)).await, (400, code("bad_request")), "deep nesting");
+    assert_eq!(post("application/json", of_length(BODY_BYTES_MAX)).await, (200, None));
+    assert_eq!(post("application/json", of_length(BODY_BYTES_MAX + 1)).await, (413, code("too_large")));
+    assert_eq!(post("text/plain", "{}".to_owned()).await, (415, code("bad_request")));
+    assert_eq!(post("Application/JSON; charset=utf-8", "{}".to_owned()).await, (200, None));
+    assert_eq!(post("application/json", "[".repeat(60_000)).await, (400, code("bad_request")), "deep nesting");
 }
 
 #[test]
 fn only_the_api_and_its_page_are_answered_here() {
-    for path in ["/api", "/api/", "/api/v1/whoami", "/api/v2", DEVICE_PATH] {
+    for path in ["/api", "/api/", "/api/v1/whoami", "/api/v2", DEVICE_PATH, "/workspaces/app"] {
         assert!(Api::has(path), "{path}");
     }
-    for path in ["/", "/apis", "/.gateway/device/", "/.gateway/sign-in", "/style.css"] {
+    for path in ["/", "/apis", "/.gateway/device/", "/.gateway/sign-in", "/style.css", "/workspaces"] {
         assert!(!Api::has(path), "{path}");
     }
 }

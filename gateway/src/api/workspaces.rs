@@ -1,22 +1,25 @@
 //! Workspaces: one's own, and those that somebody shares with one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{StatusCode, Uri};
+use http::header::ETAG;
+use http::{HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 
 use super::list::Page;
 use super::problem::{Problem, Refused};
 use super::shares::ShareRow;
+use super::state::{self, StateRow};
 use super::{Caller, Shared, answer};
 use crate::auth::policy::{Exposure, Seen, sees, shared_with};
 use crate::auth::principal::Principal;
 use crate::model::{Port, UnixSeconds, WorkspaceName};
 use crate::sessions::registry::LiveSession;
-use crate::store::{Listed, Workspace, wall_clock};
+use crate::store::{Executor, Listed, Managed, Workspace, WorkspaceId, wall_clock};
 
 /// Keeps cursors of this list apart from others.
 const CURSOR: &str = "w";
@@ -35,6 +38,10 @@ struct Row {
     /// `owner` or `shared`.
     access: &'static str,
     executor: &'static str,
+    /// The cluster that runs it; only the owner is told, as of the state.
+    cluster: Option<String>,
+    /// `None` for one that nobody here runs.
+    state: Option<StateRow>,
     created_at: String,
     connected: bool,
     /// The address of its default port.
@@ -42,7 +49,7 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct Detail {
+pub(super) struct Detail {
     #[serde(flatten)]
     row: Row,
     /// `{port}` is to be replaced.
@@ -74,9 +81,17 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     let page: Page<WorkspaceName> = Page::read(&uri, CURSOR)?;
     let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
     let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
+    // All of one's own on this page are among the first of them behind the same name.
+    let own: HashMap<WorkspaceId, Managed> = match found.iter().any(|workspace| is_managed(workspace.executor)) {
+        true => api.store.managed_of_owner(&principal.user, part).await?,
+        false => Vec::new(),
+    }
+    .into_iter()
+    .map(|managed| (managed.workspace.id, managed))
+    .collect();
     let row = |workspace: &Workspace| {
         let seen = if workspace.owner == principal.user { Seen::Owner } else { Seen::Shared };
-        row(&api, workspace, seen)
+        row(&api, workspace, seen, own.get(&workspace.id))
     };
     let (workspaces, next_cursor) = page.cut(found, CURSOR, |workspace| workspace.name.to_string(), row);
     Ok(answer::json(StatusCode::OK, &List { workspaces, next_cursor }))
@@ -89,14 +104,45 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let now = wall_clock();
     let (workspace, seen) = find(&api, caller.user()?, name, now).await?;
-    let principal = caller.user()?;
+    let managed = match seen {
+        Seen::Owner if is_managed(workspace.executor) => api.store.managed_by_id(workspace.id).await?,
+        Seen::Owner | Seen::Shared => None,
+    };
+    let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now);
+    Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
+}
+
+/// Adds the tag of what a workspace is to be.
+pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Response {
+    if let Some(tag) = managed.and_then(|managed| HeaderValue::try_from(state::tag(managed)).ok()) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// Returns whether somebody here runs what has this executor.
+pub(super) fn is_managed(executor: Executor) -> bool {
+    match executor {
+        Executor::External => false,
+        Executor::Kubernetes => true,
+    }
+}
+
+/// Tells what one user may know of a workspace.
+pub(super) fn detail(
+    api: &Shared,
+    principal: &Principal,
+    (workspace, seen): (&Workspace, Seen),
+    managed: Option<&Managed>,
+    now: UnixSeconds,
+) -> Detail {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
-    let agent = api.registry.current(&workspace.name).map(|session| agent(&api, &session, seen, may_reach));
+    let agent =
+        api.registry.current(&workspace.name).map(|session| agent(api, (&workspace.name, &session), seen, may_reach));
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
-    let detail = Detail { row: row(&api, &workspace, seen), port_url, agent, shared_with_you };
-    Ok(answer::json(StatusCode::OK, &detail))
+    Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
 }
 
 /// Looks for a workspace that somebody may know of. What there is not, what is not theirs to see, and what could be no
@@ -117,7 +163,12 @@ pub(super) async fn find(
     seen.ok_or_else(|| Refused::NotFound.into())
 }
 
-fn row(api: &Shared, workspace: &Workspace, seen: Seen) -> Row {
+/// Returns whether the agent of a workspace can be reached now.
+pub(super) fn is_connected(api: &Shared, name: &WorkspaceName) -> bool {
+    api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
+}
+
+fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed>) -> Row {
     let Workspace { id, name, owner, executor, created_at, .. } = workspace;
     Row {
         id: id.to_string(),
@@ -128,14 +179,21 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen) -> Row {
             Seen::Shared => "shared",
         },
         executor: executor.as_str(),
+        cluster: managed.map(|managed| managed.kubernetes.cluster_name.to_string()),
+        state: managed.map(StateRow::new),
         created_at: created_at.to_string(),
-        connected: api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached()),
+        connected: is_connected(api, name),
         url: api.site.workspace(&api.rules.format(name, None), "/"),
     }
 }
 
-fn agent(api: &Shared, session: &LiveSession, seen: Seen, may_reach: impl Fn(Port) -> bool) -> AgentRow {
-    let address = |port| api.site.workspace(&api.rules.format(&session.workspace, Some(port)), "/");
+fn agent(
+    api: &Shared,
+    (name, session): (&WorkspaceName, &LiveSession),
+    seen: Seen,
+    may_reach: impl Fn(Port) -> bool,
+) -> AgentRow {
+    let address = |port| api.site.workspace(&api.rules.format(name, Some(port)), "/");
     let named = session.ports().iter().filter_map(|port| Port::new(port.number));
     AgentRow {
         connected_seconds: session.since.elapsed().as_secs(),

@@ -178,6 +178,33 @@ pub enum Event {
         /// What was taken back.
         removed: Items,
     },
+    /// A workspace was made that somebody runs for its owner.
+    WorkspaceCreated {
+        /// By whom.
+        by: Actor,
+        /// Its name.
+        workspace: Text,
+        /// Where it is to run.
+        cluster: Text,
+    },
+    /// Somebody changed what a workspace is to be.
+    WorkspaceRequested {
+        /// Who did.
+        by: Actor,
+        /// The workspace.
+        workspace: Text,
+        /// `start`, `stop`, `restart` or `terminate`.
+        how: &'static str,
+        /// Counts the changes of intent of this workspace.
+        generation: u64,
+    },
+    /// A workspace of which nothing is left was taken off the lists.
+    WorkspaceForgotten {
+        /// By whom.
+        by: Actor,
+        /// Its name.
+        workspace: Text,
+    },
     /// A user was shut out, or let in again.
     UserChanged {
         /// By whom.
@@ -193,9 +220,9 @@ pub enum Event {
         by: Actor,
         /// Its id.
         token: Text,
-        /// `agent` or `user`.
+        /// `agent`, `cluster` or `user`.
         subject_kind: &'static str,
-        /// The workspace or user that it speaks for.
+        /// The workspace, cluster or user that it speaks for.
         subject: Text,
         /// Until when it is good.
         expires_at: Option<Text>,
@@ -240,8 +267,12 @@ pub enum Event {
     },
     /// An agent's session came up, or went on over another link.
     AgentConnected {
-        /// The workspace.
-        workspace: Text,
+        /// The workspace, if it is the agent of one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workspace: Option<Text>,
+        /// The cluster, if it is a cluster agent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// The session.
         session: Text,
         /// `new`, `resumed` or `lane`.
@@ -253,13 +284,20 @@ pub enum Event {
     AgentRefused {
         /// The workspace that its credential stands for, where that is known.
         workspace: Option<Text>,
+        /// The cluster that its credential stands for, where it is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// Why.
         reason: Text,
     },
     /// An agent's session ended.
     AgentEnded {
-        /// The workspace.
-        workspace: Text,
+        /// The workspace, if it is the agent of one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workspace: Option<Text>,
+        /// The cluster, if it is a cluster agent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// The session.
         session: Text,
         /// Why.

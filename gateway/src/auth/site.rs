@@ -5,6 +5,9 @@ use thiserror::Error;
 
 use crate::auth::cookie::CookieNames;
 
+/// Where the pages of single workspaces are on the public host, each with the name behind it.
+pub const WORKSPACE_PAGES: &str = "/workspaces/";
+
 /// The public address, split once at start.
 #[derive(Clone, Debug)]
 pub struct Site {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::Output;
 use super::credentials::Remote;
 use crate::config::parse_duration;
-use crate::model::{Audience, Port, UserName, WorkspaceName};
+use crate::model::{Audience, ClusterName, Port, UserName, WorkspaceName};
 use crate::store::{Note, TokenId};
 
 /// Which gateway a command works on; the same words for all that can do both.
@@ -23,12 +23,17 @@ macro_rules! which {
     };
 }
 
+mod lifecycle;
+
+pub use lifecycle::{ChangeArgs, CreateArgs, TerminateArgs};
+
 const TOKEN_EXAMPLES: &str = which!(
     "\
 Examples:
   gateway token create --workspace my-app > agent.token     for the agent of a workspace
   gateway token create --user alice --expires 90d --note backup
   gateway token create --workspace my-app --owner alice --config gateway.toml
+  gateway token create --cluster prod --config gateway.toml > cluster.token    for a cluster agent
   gateway token list --output json
   gateway token rotate t-12 --overlap 1h > agent.token      the old one stays good for an hour
   gateway token revoke t-12                                 ends what is open within 5 s"
@@ -37,6 +42,10 @@ Examples:
 const WORKSPACE_EXAMPLES: &str = which!(
     "\
 Examples:
+  gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
+  gateway workspace stop my-app
+  gateway workspace start my-app
+  gateway workspace terminate my-app                          its storage is gone for good
   gateway workspace list
   gateway workspace show my-app
   gateway workspace open my-app 3000                          prints the address, and opens it on a desktop
@@ -77,8 +86,11 @@ pub enum TokenCommand {
 #[command(after_help = TOKEN_EXAMPLES)]
 pub struct CreateTokenArgs {
     /// For the agent of this workspace. On the gateway's machine it is made if there is none.
-    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["user", "cluster"], conflicts_with_all = ["user", "cluster"])]
     pub workspace: Option<WorkspaceName>,
+    /// For the cluster agent of this cluster, on the gateway's machine. The cluster is made known if it is not yet.
+    #[arg(long, value_name = "NAME", conflicts_with = "user")]
+    pub cluster: Option<ClusterName>,
     /// Owner of the workspace, on the gateway's machine [default: its present owner; for a new one, `dev` in dev mode].
     #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
     pub owner: Option<UserName>,
@@ -155,6 +167,16 @@ pub struct WorkspaceArgs {
 /// What to do with workspaces.
 #[derive(Clone, Debug, Subcommand)]
 pub enum WorkspaceCommand {
+    /// Make a workspace in a cluster, which is to run from then on.
+    Create(CreateArgs),
+    /// Have a workspace run.
+    Start(ChangeArgs),
+    /// Have a workspace stop; its storage is kept.
+    Stop(ChangeArgs),
+    /// Stop a workspace, and start it again once it has.
+    Restart(ChangeArgs),
+    /// End a workspace for good, with its storage.
+    Terminate(TerminateArgs),
     /// List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine.
     #[command(after_help = WORKSPACE_EXAMPLES)]
     List(ListArgs),

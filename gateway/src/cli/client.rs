@@ -60,6 +60,17 @@ pub(super) struct Refusal {
     /// How long to wait between polls, in seconds.
     pub(super) interval: Option<u64>,
     errors: Vec<Mistake>,
+    problems: Vec<Place>,
+}
+
+/// Something that is wrong with a devfile.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    path: String,
+    line: Option<u32>,
+    column: Option<u32>,
+    message: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -79,6 +90,16 @@ impl fmt::Display for Refusal {
         write!(formatter, " ({}, status {})", shown(named), self.status)?;
         for Mistake { pointer, detail } in &self.errors {
             write!(formatter, "\n  {}: {}", shown(pointer), shown(detail))?;
+        }
+        for Place { path, line, column, message } in &self.problems {
+            formatter.write_str("\n  ")?;
+            if let Some(line) = line {
+                write!(formatter, "line {line}, column {}: ", column.unwrap_or(1))?;
+            }
+            if !path.is_empty() {
+                write!(formatter, "{}: ", shown(path))?;
+            }
+            formatter.write_str(&shown(message))?;
         }
         Ok(())
     }
@@ -125,6 +146,14 @@ impl Client {
     /// [`ClientError`].
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
         Ok(self.send(Method::POST, path, None, Some(body)).await?.json()?)
+    }
+
+    /// Changes a part of what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
+        Ok(self.send(Method::PATCH, path, None, Some(body)).await?.json()?)
     }
 
     /// Replaces what is at a path, if it is still what the tag says.
@@ -218,6 +247,12 @@ mod tests {
             r#"{"status":422,"code":"invalid","detail":"\u001b[2JEach","errors":[{"pointer":"/a","detail":"x"}]}"#;
         let refusal: Refusal = serde_json::from_str(text).unwrap();
         assert_eq!(refusal.to_string(), "the gateway refused: [2JEach (invalid, status 422)\n  /a: x");
+        let text = r#"{"status":422,"code":"invalid","detail":"Each","problems":[
+            {"path":"components[0].name","line":3,"column":5,"message":"is no\u0007 name"},{"path":"","line":null,"column":null,"message":"y"}]}"#;
+        let refusal: Refusal = serde_json::from_str(text).unwrap();
+        let told =
+            "the gateway refused: Each (invalid, status 422)\n  line 3, column 5: components[0].name: is no name\n  y";
+        assert_eq!(refusal.to_string(), told);
         let refusal: Refusal = serde_json::from_str(r#"{"code":"sign_in_required"}"#).unwrap();
         assert!(refusal.to_string().contains("gateway login"));
     }

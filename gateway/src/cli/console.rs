@@ -1,7 +1,7 @@
 //! Where commands write: data to one stream, words for people to the other.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::Exit;
 
@@ -10,20 +10,59 @@ pub struct Console {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
     err_is_terminal: bool,
+    /// What somebody types; `None` where nobody does.
+    answers: Option<Box<dyn BufRead + Send>>,
+    /// The last line of standard error is a status, to be replaced.
+    has_status: bool,
 }
+
+/// Longest status, in characters: one that does not fit in a line could not be replaced.
+const STATUS_CHARS_MAX: usize = 79;
 
 impl Console {
     /// Makes the console of this process.
     #[must_use]
     pub fn process() -> Self {
         let err_is_terminal = io::stderr().is_terminal();
-        Self::new(Box::new(io::stdout()), Box::new(io::stderr()), err_is_terminal)
+        let console = Self::new(Box::new(io::stdout()), Box::new(io::stderr()), err_is_terminal);
+        if io::stdin().is_terminal() {
+            console.with_answers(Box::new(io::BufReader::new(io::stdin())))
+        } else {
+            console
+        }
     }
 
     /// Makes a console of two streams. Hints are written only where `err_is_terminal`.
     #[must_use]
     pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, err_is_terminal: bool) -> Self {
-        Self { out, err, err_is_terminal }
+        Self { out, err, err_is_terminal, answers: None, has_status: false }
+    }
+
+    /// Says where answers to questions come from.
+    #[must_use]
+    pub fn with_answers(self, answers: Box<dyn BufRead + Send>) -> Self {
+        Self { answers: Some(answers), ..self }
+    }
+
+    /// Asks whoever sits there; only `y` and `yes` are a yes. Where nobody does, nobody is asked, and it is one.
+    pub fn confirm(&mut self, question: impl Display) -> bool {
+        let Some(answers) = self.answers.as_mut().filter(|_| self.err_is_terminal) else { return true };
+        // A question that cannot be shown is answered by nobody, so with no.
+        if write!(self.err, "{question} [y/N] ").and_then(|()| self.err.flush()).is_err() {
+            return false;
+        }
+        let mut answer = String::new();
+        answers.read_line(&mut answer).is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+    }
+
+    /// Shows on a terminal how far something is, in the place of what was shown before.
+    pub fn status(&mut self, words: impl Display) {
+        if self.err_is_terminal {
+            let words: String = words.to_string().chars().take(STATUS_CHARS_MAX).collect();
+            self.has_status = true;
+            // Nobody is left to be told that standard error is gone.
+            write!(self.err, "\r\x1b[2K{words}").and_then(|()| self.err.flush()).unwrap_or_default();
+        }
     }
 
     /// Writes data and a line end, down to the system.
@@ -50,8 +89,9 @@ impl Console {
 
     /// Writes lines about what went wrong.
     pub fn complain(&mut self, words: impl Display) {
+        let clear = if std::mem::take(&mut self.has_status) { "\r\x1b[2K" } else { "" };
         // Nobody is left to be told that standard error is gone.
-        writeln!(self.err, "{words}").unwrap_or_default();
+        writeln!(self.err, "{clear}{words}").unwrap_or_default();
     }
 
     /// Writes an error with its sources, on one line.

@@ -1,19 +1,25 @@
-//! `gateway workspace`: list, show and open workspaces, and share their ports, straight on the database or over a gateway's
-//! API. A running gateway sees a change within seconds, and cuts what may no longer be open.
+//! `gateway workspace`: make, start and stop, list, show and open workspaces, and share their ports, straight on the database or
+//! over a gateway's API. A running gateway sees a change within seconds, and cuts what may no longer be open.
 
+mod change;
+mod follow;
+mod given;
 mod remote;
+mod wish;
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use self::change::Change;
+use self::wish::Look;
 use super::local::{Journal, operator};
 use super::token::{fail, open_store};
 use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
 use crate::audit::{Event, Items, Text};
 use crate::config::Config;
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
-use crate::store::{Store, StoreError, Workspace};
+use crate::store::{Executor, Store, StoreError, Workspace};
 
 /// Whom the store names as the maker of what comes from the command line: whoever can write the database.
 const OPERATOR: &str = "operator";
@@ -27,6 +33,11 @@ pub async fn run_workspace(
     now: UnixSeconds,
 ) -> Exit {
     let remote = match &args.command {
+        WorkspaceCommand::Create(create) => &create.remote,
+        WorkspaceCommand::Start(change) | WorkspaceCommand::Stop(change) | WorkspaceCommand::Restart(change) => {
+            &change.remote
+        }
+        WorkspaceCommand::Terminate(terminate) => &terminate.change.remote,
         WorkspaceCommand::List(list) => &list.remote,
         WorkspaceCommand::Show(show) => &show.remote,
         WorkspaceCommand::Open(open) => &open.remote,
@@ -47,7 +58,21 @@ async fn run_here(
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
     let (config, store) = open_store(cli, env, console).await?;
+    if let Some(change) = Change::of(&args.command) {
+        let done = change::change_here((&store, &config), change, console, now).await;
+        store.close().await;
+        return done;
+    }
     let done = match &args.command {
+        WorkspaceCommand::Create(args) => {
+            let done = change::create_here((&store, &config), args, console, now).await;
+            Ok(done.unwrap_or_else(|exit| exit))
+        }
+        // Changes were made above.
+        WorkspaceCommand::Start(_)
+        | WorkspaceCommand::Stop(_)
+        | WorkspaceCommand::Restart(_)
+        | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(&store, args.output, console).await,
         WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,
         WorkspaceCommand::Open(args) => open_port(&store, &config, args, console).await,
@@ -99,6 +124,9 @@ async fn show_one(
     let Some(workspace) = store.workspace(&args.workspace).await? else {
         return Ok(no_such(&args.workspace, console));
     };
+    let managed = store.managed(&args.workspace).await?;
+    let cluster = managed.as_ref().map(|managed| managed.kubernetes.cluster_name.to_string());
+    let look = managed.as_ref().map(Look::of);
     let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
     let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));
     Ok(console.finish_with(match args.output {
@@ -109,6 +137,9 @@ async fn show_one(
                 ("name", workspace.name.to_string()),
                 ("owner", workspace.owner.to_string()),
                 ("executor", workspace.executor.as_str().to_owned()),
+                ("cluster", cluster.unwrap_or_else(|| "-".to_owned())),
+                ("state", look.as_ref().map_or_else(|| "-".to_owned(), Look::told)),
+                ("wanted", look.map_or_else(|| "-".to_owned(), |look| look.desired)),
                 ("created", workspace.created_at.to_string()),
                 ("address", url),
                 ("ports", port_url),
@@ -123,6 +154,8 @@ async fn show_one(
                 "name": workspace.name.as_str(),
                 "owner": workspace.owner.as_str(),
                 "executor": workspace.executor.as_str(),
+                "cluster": cluster,
+                "state": look,
                 "created_at": workspace.created_at.to_string(),
                 "url": url,
                 "port_url": port_url,
@@ -155,22 +188,31 @@ fn told(share: &Share) -> String {
 }
 
 async fn list(store: &Store, output: Output, console: &mut Console) -> Result<Exit, StoreError> {
-    let workspaces = store.workspaces().await?;
+    let mut workspaces = Vec::new();
+    for workspace in store.workspaces().await? {
+        let managed = match workspace.executor {
+            Executor::External => None,
+            Executor::Kubernetes => store.managed(&workspace.name).await?,
+        };
+        workspaces.push((workspace, managed.as_ref().map(Look::of)));
+    }
     Ok(console.finish_with(match output {
         Output::Text => {
-            let rows = workspaces.iter().map(|workspace| {
+            let rows = workspaces.iter().map(|(workspace, look)| {
                 let Workspace { name, owner, executor, created_at, .. } = workspace;
-                [name.to_string(), owner.to_string(), executor.as_str().to_owned(), created_at.to_string()]
+                let state = look.as_ref().map_or("-", |look| look.actual.as_str()).to_owned();
+                [name.to_string(), owner.to_string(), executor.as_str().to_owned(), state, created_at.to_string()]
             });
-            table::text(["NAME", "OWNER", "EXECUTOR", "CREATED"], rows)
+            table::text(["NAME", "OWNER", "EXECUTOR", "STATE", "CREATED"], rows)
         }
         Output::Json => {
-            let rows = workspaces.iter().map(|workspace| {
+            let rows = workspaces.iter().map(|(workspace, look)| {
                 json!({
                     "id": workspace.id.to_string(),
                     "name": workspace.name.as_str(),
                     "owner": workspace.owner.as_str(),
                     "executor": workspace.executor.as_str(),
+                    "state": look,
                     "created_at": workspace.created_at.to_string(),
                 })
             });

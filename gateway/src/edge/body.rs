@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::followers::Followed;
 use super::headers;
 use super::living::UnderWay;
 use super::upstream::relay::Relayed;
@@ -129,6 +130,26 @@ pub enum ResponseBody {
     Own(Bytes),
     /// What the app sends.
     App(Box<Download>),
+    /// What the API tells as it happens.
+    Events(Box<Events>),
+}
+
+/// A stream of events, for as long as whoever asked for it may have it.
+#[derive(Debug)]
+pub struct Events {
+    body: axum::body::Body,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    _followed: Arc<Followed>,
+}
+
+impl Events {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if self.ended.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        // It breaks off only where the gateway does.
+        Pin::new(&mut self.body).poll_frame(context).map(|frame| frame?.ok())
+    }
 }
 
 /// An app's body. Dropping it before its end closes the channel, so the app hears of it.
@@ -236,6 +257,10 @@ impl From<Lease> for Source {
 }
 
 impl ResponseBody {
+    pub(super) fn events(body: axum::body::Body, followed: Arc<Followed>) -> Self {
+        Self::Events(Box::new(Events { body, ended: Box::pin(followed.wait_owned()), _followed: followed }))
+    }
+
     pub(super) fn app(source: Source, slot: Slot, watch: UnderWay) -> Self {
         Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
@@ -255,6 +280,7 @@ impl Body for ResponseBody {
         match self.get_mut() {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Events(events) => events.poll_next(context).map(|frame| frame.map(Ok)),
             Self::App(download) => {
                 if let Some(error) = download.broken.take() {
                     return Poll::Ready(Some(Err(error)));
@@ -276,6 +302,7 @@ impl Body for ResponseBody {
         match self {
             Self::Own(bytes) => bytes.is_empty(),
             Self::App(download) => download.broken.is_none() && download.source.is_over(),
+            Self::Events(_) => false,
         }
     }
 
@@ -283,6 +310,7 @@ impl Body for ResponseBody {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::App(download) => download.source.size_hint(),
+            Self::Events(_) => SizeHint::new(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every request's way through the edge, in one place and one order.
 
+mod absent;
 mod public;
 mod recheck;
 mod sign_in;
@@ -24,6 +25,7 @@ use self::strangers::{count, overloaded, tried};
 use super::address::Address;
 use super::body::{ResponseBody, Slot};
 use super::expect::{UnknownExpectation, expectation};
+use super::followers::Followers;
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
 use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
@@ -43,7 +45,7 @@ use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::{SignIn, Visit, path};
 use crate::auth::site::Site;
 use crate::limits::{Guest, Limit, Shares};
-use crate::model::{Port, Scheme, UserName, WorkspaceName};
+use crate::model::{Lifecycle, Port, Scheme, UserName, WorkspaceName};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
@@ -67,8 +69,11 @@ pub struct Edge {
     /// Who signs users in; `None` in dev mode.
     pub(crate) provider: Option<Provider>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    /// What workspaces without a session are and are to be; only asked for where a request has failed already.
+    pub(crate) lives: Cache<WorkspaceName, Lifecycle>,
     pub(crate) public_ports: PublicPorts,
     pub(crate) living: Living,
+    pub(crate) followers: Followers,
     pub(crate) sign_in: SignIn,
     pub(crate) shares: Arc<Shares>,
     pub(crate) api: Api,
@@ -144,6 +149,8 @@ impl Traces {
 enum Refusal {
     /// A row of the table of failures.
     Failure(Failure),
+    /// The workspace is not running; where its owner can start it.
+    Stopped(Option<String>),
     /// A whole response, such as a redirect to sign in.
     Response(Box<Response<Bytes>>),
 }
@@ -168,6 +175,13 @@ impl Edge {
                 response
             }
             Err(Refusal::Response(response)) => response.map(ResponseBody::from),
+            Err(Refusal::Stopped(start)) => {
+                let mut response = self.failed(Failure::WorkspaceStopped, wants, head, origin);
+                if let (Some(start), Wants::Html) = (start, wants) {
+                    respond::offer_start(&mut response, &start, head);
+                }
+                response.map(ResponseBody::from)
+            }
             Err(Refusal::Failure(failure)) => {
                 let mut response = self.failed(failure, wants, head, origin);
                 if (failure.closes_connection() || origin.guest.is_beyond().is_some()) && !over_http2 {
@@ -224,11 +238,17 @@ impl Edge {
         let grant = self.authorise(&parts, &offered, origin, (&address, wanted), now).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
-        let absent = if is_draining { Failure::Draining } else { Failure::AgentAbsent };
-        let session = session.ok_or(absent)?;
-        if session.tunnel.is_detached() && !session.tunnel.attached(LINK_PATIENCE).await {
-            return Err(absent.into());
-        }
+        let session = match session {
+            Some(session) if session.tunnel.is_detached() => {
+                session.tunnel.attached(LINK_PATIENCE).await.then_some(session)
+            }
+            attached => attached,
+        };
+        let Some(session) = session else {
+            // On the heap, so that requests that find a session do not carry it.
+            let why = Box::pin(self.absent(&address, &grant, now));
+            return Err(if is_draining { Failure::Draining.into() } else { why.await });
+        };
         // The address without a port is nobody's while the agent names no default.
         let port = wanted.ok_or(Failure::NoSuchHost)?;
         let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };

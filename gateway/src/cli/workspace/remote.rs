@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::change::{self, Change};
+use super::wish::Look;
 use super::{details, present};
 use crate::cli::client::{Client, ClientError, shown};
 use crate::cli::place::complain;
@@ -28,6 +30,10 @@ struct Row {
     access: String,
     connected: bool,
     url: String,
+    #[serde(default)]
+    cluster: Option<String>,
+    #[serde(default)]
+    state: Option<Look>,
 }
 
 #[derive(Deserialize)]
@@ -66,7 +72,16 @@ struct ShareRow {
 
 /// Runs `gateway workspace` at a gateway.
 pub(super) async fn run(client: &Client, args: &WorkspaceArgs, console: &mut Console, now: UnixSeconds) -> Exit {
+    if let Some(wanted) = Change::of(&args.command) {
+        return change::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
+    }
     let done = match &args.command {
+        WorkspaceCommand::Create(args) => change::create(client, args, console).await,
+        // Changes were asked for above.
+        WorkspaceCommand::Start(_)
+        | WorkspaceCommand::Stop(_)
+        | WorkspaceCommand::Restart(_)
+        | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
         WorkspaceCommand::List(args) => list(client, args.output, console).await,
         WorkspaceCommand::Show(args) => show(client, args, console).await,
         WorkspaceCommand::Open(args) => match client.get::<Detail>(&format!("/workspaces/{}", args.workspace)).await {
@@ -98,9 +113,10 @@ async fn list(client: &Client, output: Output, console: &mut Console) -> Result<
         Output::Text => {
             let rows = rows.into_iter().filter_map(|row| serde_json::from_value::<Row>(row).ok()).map(|row| {
                 let agent = if row.connected { "connected" } else { "absent" };
-                [shown(&row.name), shown(&row.owner), shown(&row.access), agent.to_owned(), shown(&row.url)]
+                let state = row.state.as_ref().map_or_else(|| "-".to_owned(), |look| shown(&look.actual));
+                [shown(&row.name), shown(&row.owner), shown(&row.access), agent.to_owned(), state, shown(&row.url)]
             });
-            table::text(["NAME", "OWNER", "ACCESS", "AGENT", "ADDRESS"], rows)
+            table::text(["NAME", "OWNER", "ACCESS", "AGENT", "STATE", "ADDRESS"], rows)
         }
     }))
 }
@@ -131,6 +147,11 @@ async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result
         ("address", shown(&row.url)),
         ("ports", shown(&port_url)),
     ];
+    if let Some(look) = &row.state {
+        rows.push(("cluster", row.cluster.as_deref().map(shown).unwrap_or_default()));
+        rows.push(("state", shown(&look.told())));
+        rows.push(("wanted", shown(&look.desired)));
+    }
     if !shared_with_you.is_empty() {
         let shares: Vec<String> =
             shared_with_you.iter().map(|share| format!("{} ({})", share.port, shown(&share.audience))).collect();

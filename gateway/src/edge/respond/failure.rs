@@ -252,7 +252,7 @@ const PORT_NOT_ALLOWED: Words = Words {
 const WORKSPACE_STOPPED: Words = Words {
     title: "Workspace stopped",
     text: "The workspace is not running.",
-    hint: "Start it from the dashboard, then reload this page.",
+    hint: "Its owner can start it, here or with gateway workspace start. While it starts or stops, wait a little.",
 };
 
 const AGENT_ABSENT: Words = Words {

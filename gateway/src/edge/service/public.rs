@@ -11,7 +11,7 @@ use tracing::info;
 use super::sign_in::is_sign_in;
 use super::strangers::{overloaded, tried};
 use super::{Edge, Origin, Refusal};
-use crate::api::{Api, Caller, Told};
+use crate::api::{Answer, Api, Caller, Told};
 use crate::audit::{Credential, Event, Items, Record, Text};
 use crate::auth::request::Offered;
 use crate::auth::shape::{self, Here};
@@ -99,13 +99,21 @@ impl Edge {
             return Ok(self.sign_in.ask(Visit::from(&parts), now).map(ResponseBody::from));
         }
         let request = Request::from_parts(parts, body);
-        Ok(self.call(request, caller, origin).await.map(ResponseBody::from))
+        Ok(self.call(request, caller, origin).await)
     }
 
     /// Calls the API, and counts and logs a failure as for any other host.
-    async fn call(&self, request: Request<Incoming>, caller: Caller, origin: &Origin) -> Response<Bytes> {
-        let trace = caller.trace();
-        let response = self.api.answer(request, caller).await;
+    async fn call(&self, request: Request<Incoming>, caller: Caller, origin: &Origin) -> Response<ResponseBody> {
+        let (trace, proven) = (caller.trace(), caller.proven());
+        let response = match (self.api.answer(request, caller).await, proven) {
+            (Answer::Whole(response), _) => response.map(ResponseBody::from),
+            (Answer::Events(response), Some((offered, user))) => {
+                let followed = self.followers.follow(offered, user);
+                response.map(|body| ResponseBody::events(body, followed))
+            }
+            // Nobody gets any without having proved who they are.
+            (Answer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
+        };
         if let Some(Told { code, .. }) = response.extensions().get::<Told>() {
             self.metrics.failed(code);
             info!(code, %trace, peer = %origin.peer, "request to the API failed");

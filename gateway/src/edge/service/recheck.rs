@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
 use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
 use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
+use crate::auth::request::At;
+use crate::edge::followers::Followed;
 use crate::edge::living::Watch;
 use crate::edge::respond::Failure;
 use crate::store::wall_clock;
@@ -24,7 +27,8 @@ const _: () = assert!(
     "a revocation cuts within five seconds"
 );
 
-/// So many are asked before others get their turn.
+/// So many are asked at a time, before others get their turn. One after the other, look-ups would add up: a thousand streams
+/// with credentials of their own, or a store that is far away, and a round takes longer than the seconds that there are.
 const TURN: usize = 64;
 
 /// A request that was let through once does not change its shape; only who and what is asked again.
@@ -46,11 +50,24 @@ impl Edge {
                 Ok(open) => self.public_ports.replace(open),
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
-            for (number, watch) in self.living.due().into_iter().enumerate() {
-                self.recheck_one(&watch).await;
-                if number % TURN == TURN - 1 {
-                    tokio::task::yield_now().await;
-                }
+            for turn in self.living.due().chunks(TURN) {
+                join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
+                tokio::task::yield_now().await;
+            }
+            for followed in self.followers.due() {
+                self.recheck_follower(&followed).await;
+            }
+        }
+    }
+
+    async fn recheck_follower(&self, followed: &Followed) {
+        match self.principal(followed.offered(), At::Public, Instant::now()).await {
+            Ok(Some(principal)) if principal.user == *followed.user() => {}
+            // As for everything that is open.
+            Err(_unavailable) => {}
+            Ok(Some(_) | None) => {
+                info!(user = %followed.user(), "access ended: cutting a stream of events");
+                followed.end();
             }
         }
     }

@@ -73,10 +73,8 @@ pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
 
 /// The devfile's amounts before the defaults; a default that contradicts what the devfile says about the other gives way to it.
 fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]: [Option<&String>; 2]) -> Amounts {
-    let exceeds = |request: Option<&String>, limit: Option<&String>| match (
-        request.and_then(|text| read(text)),
-        limit.and_then(|text| read(text)),
-    ) {
+    let amount = |text: Option<&String>| text.and_then(|text| read(text));
+    let exceeds = |request: Option<&String>, limit: Option<&String>| match (amount(request), amount(limit)) {
         (Some(request), Some(limit)) => request > limit,
         (None, _) | (_, None) => false,
     };

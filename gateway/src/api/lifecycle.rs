@@ -1,0 +1,248 @@
+//! Workspaces come, run, stop and go: what their owners ask for. It is done by others, later: see `events`.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::header::{IF_MATCH, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::body::{self, Fields, Object, text};
+use super::etag::Condition;
+use super::problem::{Mistake, Place, Problem, Refused};
+use super::workspaces::{detail, is_managed, tagged};
+use super::{Caller, PREFIX, Shared, actor, answer, shares, state};
+use crate::audit::{Event, Text};
+use crate::auth::policy::Seen;
+use crate::model::{ClusterName, DesiredState, UnixSeconds, WorkspaceName};
+use crate::store::{Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
+use crate::workspaces::service::{BadVariable, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables};
+
+/// The executor that runs what is made here.
+const EXECUTOR: &str = "kubernetes";
+
+/// What the audit log calls a change to a state.
+pub(super) fn deed(desired: DesiredState) -> &'static str {
+    match desired {
+        DesiredState::Running => "start",
+        DesiredState::Stopped => "stop",
+        DesiredState::RestartRequested => "restart",
+        DesiredState::Terminated => "terminate",
+    }
+}
+
+pub(super) async fn create(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    // Devfiles are large: who asks is known before a byte of them is read.
+    let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
+    let new = read(&object)?;
+    drop(object);
+    let now = wall_clock();
+    let (name, cluster) = (new.name.clone(), new.cluster.clone());
+    let slot = api.audit.slot().await?;
+    let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
+    drop(seat);
+    slot.record(caller.did(Event::WorkspaceCreated {
+        by: actor(principal),
+        workspace: Text::of(&name),
+        cluster: Text::of(&cluster),
+    }));
+    // That there was none may be remembered.
+    api.workspaces.forget(&name, Instant::now());
+    let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now);
+    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
+    if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(super) async fn change(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Object,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_MATCH)?;
+    let now = wall_clock();
+    let managed = owned(&api, &caller, name, now).await?;
+    let desired = body.read(|fields| fields.required("desired_state", text::<DesiredState>))?;
+    let managed = request(&api, &caller, managed, desired, &condition).await?;
+    shown(&api, &caller, StatusCode::OK, &managed, now)
+}
+
+/// Terminates a workspace, or forgets one of which nothing is left.
+pub(super) async fn remove(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_MATCH)?;
+    let now = wall_clock();
+    let managed = owned(&api, &caller, name, now).await?;
+    if !managed.lifecycle.is_over() {
+        let managed = request(&api, &caller, managed, DesiredState::Terminated, &condition).await?;
+        return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now);
+    }
+    if !condition.allows_change_of(&state::tag(&managed)) {
+        return Err(Refused::Changed.into());
+    }
+    let slot = api.audit.slot().await?;
+    api.lifecycles.forget(&managed).await.map_err(problem)?;
+    let name = &managed.workspace.name;
+    slot.record(caller.did(Event::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
+    api.workspaces.forget(name, Instant::now());
+    Ok(answer::done())
+}
+
+/// Asks for another state, and writes down who did.
+pub(super) async fn request(
+    api: &Shared,
+    caller: &Caller,
+    managed: Managed,
+    desired: DesiredState,
+    condition: &Condition,
+) -> Result<Managed, Problem> {
+    let slot = api.audit.slot().await?;
+    let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
+    let may_change = |life: &crate::model::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
+    let changed = api.lifecycles.change(managed, desired, may_change, wall_clock()).await.map_err(problem)?;
+    // Asking for what is intended already changes nothing, and is no news.
+    if changed.lifecycle.generation != before {
+        slot.record(caller.did(Event::WorkspaceRequested {
+            by: actor(caller.user()?),
+            workspace: Text::of(&changed.workspace.name),
+            how: deed(desired),
+            generation: changed.lifecycle.generation,
+        }));
+    }
+    Ok(changed)
+}
+
+/// Finds a workspace that is run for whoever asks. A share gives nobody a say in that.
+pub(super) async fn owned(
+    api: &Shared,
+    caller: &Caller,
+    name: Result<Path<String>, PathRejection>,
+    now: UnixSeconds,
+) -> Result<Managed, Problem> {
+    let Workspace { id, executor, .. } = shares::owned(api, caller, name, now).await?;
+    if !is_managed(executor) {
+        return Err(Refused::Conflict { reason: "not_managed" }.into());
+    }
+    api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())
+}
+
+fn shown(
+    api: &Shared,
+    caller: &Caller,
+    status: StatusCode,
+    managed: &Managed,
+    now: UnixSeconds,
+) -> Result<Response, Problem> {
+    let detail = detail(api, caller.user()?, (&managed.workspace, Seen::Owner), Some(managed), now);
+    Ok(tagged(answer::json(status, &detail), Some(managed)))
+}
+
+fn read(body: &Object) -> Result<NewWorkspace, Problem> {
+    body.read(|fields| {
+        let name = fields.required("name", text::<WorkspaceName>);
+        fields.required("executor", |value| match value.as_str() {
+            Some(EXECUTOR) => Ok(()),
+            Some(_) | None => Err(format!("has to be {EXECUTOR}")),
+        });
+        let cluster = fields.required("agent", text::<ClusterName>);
+        let devfile =
+            fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+        let ports = fields.optional("ports", |value| match value.as_array() {
+            Some(ports) if ports.is_empty() => Ok(()),
+            Some(_) | None => Err("has to be empty: the endpoints of the devfile say them".to_owned()),
+        });
+        let _nothing: Option<()> = ports;
+        let variables = match fields.has("variables") {
+            true => fields.objects("variables", VARIABLES_MAX, variable),
+            false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
+        };
+        let variables = variables?;
+        for wrong in check_variables(&variables) {
+            fields.at(place(&wrong), wrong.to_string());
+        }
+        Some(NewWorkspace { name: name?, cluster: cluster?, devfile: devfile.map(Into::into), variables })
+    })
+}
+
+fn variable(fields: &mut Fields<'_>) -> Option<Variable> {
+    let name = fields.required("name", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+    let value = fields.required("value", |value: &Value| {
+        value.as_str().map(|text| SecretText::new(text.to_owned())).ok_or("has to be a text".into())
+    });
+    let kind = fields.required("kind", |value| match value.as_str() {
+        Some("env") => Ok(VariableKind::Env),
+        Some("file") => Ok(VariableKind::File),
+        Some(_) | None => Err("has to be env or file".to_owned()),
+    });
+    Some(Variable { kind: kind?, name: name?, value: value? })
+}
+
+/// Returns where in the body a variable is.
+fn place(wrong: &BadVariable) -> String {
+    match wrong {
+        BadVariable::EnvName { number }
+        | BadVariable::FileName { number }
+        | BadVariable::Reserved { number }
+        | BadVariable::Twice { number } => format!("/variables/{number}/name"),
+        BadVariable::Nul { number } => format!("/variables/{number}/value"),
+        BadVariable::Number | BadVariable::Size => "/variables".to_owned(),
+    }
+}
+
+/// Tells why a workspace is not made or changed.
+pub(super) fn problem(error: WorkspaceError) -> Problem {
+    let mistake = |pointer: &str, error: &WorkspaceError| {
+        Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
+    };
+    let conflict = |reason| Refused::Conflict { reason }.into();
+    match error {
+        WorkspaceError::NoSuchWorkspace => Refused::NotFound.into(),
+        WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
+        WorkspaceError::NameTooLong { .. } => mistake("/name", &error),
+        WorkspaceError::Variables(wrong) => {
+            Problem::invalid(wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect())
+        }
+        WorkspaceError::NameTaken => conflict("name_taken"),
+        WorkspaceError::ClusterQuota(_) => conflict("cluster_quota"),
+        WorkspaceError::UserQuota(_) => conflict("user_quota"),
+        WorkspaceError::Refused(_) => conflict("terminated"),
+        WorkspaceError::NotOver => conflict("not_terminated"),
+        WorkspaceError::Changed => Refused::Changed.into(),
+        WorkspaceError::Busy => Refused::Overloaded { limit: "workspace_changes" }.into(),
+        WorkspaceError::Interrupted => Refused::Overloaded { limit: "interrupted" }.into(),
+        WorkspaceError::ClusterUnreadable => {
+            tracing::error!("the stored configuration of a cluster cannot be read");
+            Refused::Overloaded { limit: "cluster_configuration" }.into()
+        }
+        WorkspaceError::Devfile(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|one| Place { path: one.path, line: one.line, column: one.column, message: one.message })
+                .collect(),
+        ),
+        WorkspaceError::Frozen(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|message| Place { path: String::new(), line: None, column: None, message })
+                .collect(),
+        ),
+        WorkspaceError::Randomness(error) => error.into(),
+        WorkspaceError::Store(error) => error.into(),
+    }
+}

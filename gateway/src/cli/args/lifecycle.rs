@@ -1,0 +1,105 @@
+//! What the commands take that make workspaces, and start, stop and end them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::Output;
+use crate::cli::credentials::Remote;
+use crate::config::parse_duration;
+use crate::model::{ClusterName, UserName, WorkspaceName};
+
+const CREATE_EXAMPLES: &str = which!(
+    "\
+Examples:
+  gateway workspace create my-app --agent cluster-1                     from the built-in devfile
+  gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
+  git show main:.devfile.yaml | gateway workspace create my-app --agent cluster-1 --devfile -
+  gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
+
+Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE for
+each environment variable, as it is behind the first = (lines that begin with # are left out), and --secret-file a file that the
+workspace finds under that name. --devfile - reads standard input."
+);
+
+const CHANGE_EXAMPLES: &str = which!(
+    "\
+Examples:
+  gateway workspace start my-app                      waits until it runs, and shows how far it is
+  gateway workspace stop my-app --no-wait
+  gateway workspace restart my-app --timeout 20m
+  gateway workspace terminate my-app --yes            its storage is gone for good
+  gateway workspace start my-app --output json        one JSON object for each change, on a line of its own
+
+Exit codes: 0 it is what was asked for, 1 it failed or was not in time, with the reason."
+);
+
+/// Flags of `gateway workspace create`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CREATE_EXAMPLES)]
+pub struct CreateArgs {
+    /// Name of the workspace, and of its hosts.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// The cluster that is to run it, by the name of its agent.
+    #[arg(long, value_name = "CLUSTER")]
+    pub agent: ClusterName,
+    /// Devfile to make it from, or `-` for standard input [default: one container to look around in].
+    #[arg(long, value_name = "FILE")]
+    pub devfile: Option<PathBuf>,
+    /// File with environment variables, one NAME=VALUE in each line; can be there several times.
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+    /// A name and the file with what the workspace finds under it; can be there several times.
+    #[arg(long, value_name = "NAME=FILE")]
+    pub secret_file: Vec<String>,
+    /// Owner, on the gateway's machine [default: `dev` in dev mode].
+    #[arg(long, value_name = "USER")]
+    pub owner: Option<UserName>,
+    /// Wait until it runs, and show how far it is.
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub timeout: Duration,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of the commands that change what a workspace is to be.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CHANGE_EXAMPLES)]
+pub struct ChangeArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// Only ask for it, and do not wait until it is so.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub timeout: Duration,
+    /// Shape of what is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway workspace terminate`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CHANGE_EXAMPLES)]
+pub struct TerminateArgs {
+    /// What all changes take.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// Do not ask whether you are sure; asked is only on a terminal.
+    #[arg(long)]
+    pub yes: bool,
+}

@@ -1,0 +1,170 @@
+//! Waits until what somebody asked for has come true, and shows how far it is: on a terminal in one line that changes, elsewhere
+//! in a line for each change, and for programs as JSON, one object to a line.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::wish::{Look, Verdict, Wish};
+use crate::cli::client::{Client, ClientError, shown};
+use crate::cli::{Console, Exit, Output};
+use crate::model::WorkspaceName;
+use crate::store::{Store, StoreError};
+
+/// How often it is looked.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Where it is looked.
+#[derive(Clone, Copy)]
+pub(super) enum Lookout<'a> {
+    /// At a gateway.
+    Gateway(&'a Client),
+    /// In this machine's database.
+    Here(&'a Store),
+}
+
+/// Why it could not be looked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a command waits for, and for how long.
+pub(super) struct Waiting<'a> {
+    pub(super) workspace: &'a WorkspaceName,
+    pub(super) wish: Wish,
+    /// What was answered when it was asked for.
+    pub(super) asked: Look,
+    pub(super) timeout: Duration,
+    pub(super) output: Output,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    state: Option<Look>,
+}
+
+impl Lookout<'_> {
+    async fn look(self, workspace: &WorkspaceName) -> Result<Option<Look>, LookError> {
+        match self {
+            Self::Here(store) => Ok(store.managed(workspace).await?.as_ref().map(Look::of)),
+            Self::Gateway(client) => match client.get::<Detail>(&format!("/workspaces/{workspace}")).await {
+                Ok(detail) => Ok(detail.state),
+                Err(error) if error.code() == Some("not_found") => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+impl LookError {
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_passing() || error.code() == Some("too_many_requests"),
+            Self::Store(_) => true,
+        }
+    }
+}
+
+/// Waits, and says how it ended.
+pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: &mut Console) -> Exit {
+    let began = Instant::now();
+    let mut teller = Teller { waiting, began, told: None };
+    let mut seen = Some(teller.waiting.asked.clone());
+    loop {
+        teller.tell(seen.as_ref(), console);
+        let Waiting { wish, asked, timeout, .. } = &teller.waiting;
+        match wish.judge(asked, seen.as_ref()) {
+            Verdict::Reached => return teller.reached(console),
+            Verdict::Failed(reason) => return teller.failed("failed", &reason, console),
+            Verdict::Waiting if began.elapsed() >= *timeout => {
+                let last = seen.as_ref().map(Look::told).unwrap_or_default();
+                return teller.failed("timeout", &format!("not within {timeout:?}; it is {last}"), console);
+            }
+            Verdict::Waiting => {}
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        match lookout.look(teller.waiting.workspace).await {
+            Ok(look) => seen = look,
+            // A gateway that restarts, a network that is gone for a moment.
+            Err(error) if error.is_passing() && began.elapsed() < teller.waiting.timeout => {}
+            Err(error) => {
+                console.complain_of(&error);
+                return Exit::Failed;
+            }
+        }
+    }
+}
+
+struct Teller<'a> {
+    waiting: Waiting<'a>,
+    began: Instant,
+    told: Option<Look>,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, look: Option<&Look>, console: &mut Console) {
+        let Some(look) = look else { return };
+        let name = self.waiting.workspace;
+        let is_news = self.told.as_ref() != Some(look);
+        match self.waiting.output {
+            Output::Json if is_news => self.line(look, None, console),
+            Output::Text if console.is_attended() => {
+                let seconds = self.began.elapsed().as_secs();
+                console.status(format_args!("{name}: {} ({seconds} s)", shown(&look.told())));
+            }
+            Output::Text if self.told.as_ref().map(Look::told) != Some(look.told()) => {
+                console.complain(format_args!("{name}: {}", shown(&look.told())));
+            }
+            Output::Json | Output::Text => {}
+        }
+        self.told = Some(look.clone());
+    }
+
+    /// Writes a line for programs. That nobody reads it ends nothing: what was asked for is asked for.
+    fn line(&self, look: &Look, outcome: Option<(&str, Option<&str>)>, console: &mut Console) {
+        let mut line = json!({
+            "workspace": self.waiting.workspace.as_str(),
+            "desired": look.desired,
+            "actual": look.actual,
+            "reason": look.reason,
+            "generation": look.generation,
+            "blockers": look.blockers,
+            "elapsed_seconds": self.began.elapsed().as_secs(),
+        });
+        if let (Some((outcome, why)), Some(members)) = (outcome, line.as_object_mut()) {
+            members.insert("outcome".to_owned(), outcome.into());
+            members.insert("why".to_owned(), why.into());
+        }
+        console.data(line).unwrap_or_default();
+    }
+
+    fn reached(&self, console: &mut Console) -> Exit {
+        let last = self.told.clone().unwrap_or_default();
+        let seconds = self.began.elapsed().as_secs();
+        match (self.waiting.output, self.waiting.wish) {
+            (Output::Json, _) => self.line(&last, Some(("reached", None)), console),
+            (Output::Text, Wish::Terminate) => {
+                console.complain(format_args!("{} is gone, after {seconds} s", self.waiting.workspace));
+            }
+            (Output::Text, Wish::Start | Wish::Stop | Wish::Restart) => {
+                console.complain(format_args!("{} is {}, after {seconds} s", self.waiting.workspace, last.actual));
+            }
+        }
+        Exit::Success
+    }
+
+    fn failed(&self, outcome: &str, reason: &str, console: &mut Console) -> Exit {
+        let last = self.told.clone().unwrap_or_default();
+        match self.waiting.output {
+            Output::Json => self.line(&last, Some((outcome, Some(reason))), console),
+            Output::Text => console.complain(format_args!("{}: {}", self.waiting.workspace, shown(reason))),
+        }
+        Exit::Failed
+    }
+}

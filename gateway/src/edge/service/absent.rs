@@ -1,0 +1,49 @@
+//! What a request is told that has come to a workspace without a session: that it is stopped, or that its agent is away.
+//!
+//! This is the only place of the edge that asks what a workspace is to be: whoever has a session does not come here.
+
+use tokio::time::Instant;
+
+use super::{Edge, Refusal};
+use crate::auth::policy::{Because, Grant};
+use crate::auth::site::WORKSPACE_PAGES;
+use crate::edge::address::Address;
+use crate::edge::respond::Failure;
+use crate::model::{ActualState, DesiredState, Lifecycle};
+use crate::store::Executor;
+
+impl Edge {
+    /// Finds the reason. Whoever asks may use the workspace; only its owner is offered to start it.
+    pub(super) async fn absent(&self, address: &Address, grant: &Grant, now: Instant) -> Refusal {
+        let name = &address.name;
+        let is_managed = match self.workspace(name, now).await {
+            Ok(Some(workspace)) => match workspace.executor {
+                Executor::External => false,
+                Executor::Kubernetes => true,
+            },
+            Ok(None) | Err(_) => false,
+        };
+        if !is_managed {
+            return Failure::AgentAbsent.into();
+        }
+        let load =
+            async || Ok::<_, crate::store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
+        match self.lives.get(name, now, load).await {
+            Ok(Some(life)) if !is_running(&life) => {
+                let is_owner = matches!(grant.because(), Because::Owner);
+                Refusal::Stopped(is_owner.then(|| self.start_address(address)))
+            }
+            // It runs, so its agent is about to come; or nobody can say.
+            Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
+        }
+    }
+
+    /// Writes the address of the page that can start a workspace, and leads back to this host.
+    fn start_address(&self, address: &Address) -> String {
+        self.site.public(&format!("{WORKSPACE_PAGES}{}?host={}", address.name, address.host))
+    }
+}
+
+fn is_running(life: &Lifecycle) -> bool {
+    life.desired == DesiredState::Running && life.actual == ActualState::Running
+}

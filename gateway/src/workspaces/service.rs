@@ -1,0 +1,251 @@
+//! Creates workspaces and changes what they are to be: validated, frozen, stored, told (design, sections 6.1 and 6.2).
+//!
+//! Whoever calls has asked already who it is and whether they may. The store is the truth: what is told afterwards only says
+//! that there is something to read.
+
+mod error;
+mod variables;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::changes::{Change, Changes, Listener};
+use super::cluster_config::ClusterConfig;
+use super::devfile;
+use super::frozen::{Facts, freeze};
+use crate::auth::token::{Token, TokenKind};
+use crate::config::Config;
+use crate::model::{ClusterName, DesiredState, Lifecycle, Scheme, UnixSeconds, UserName, WorkspaceName, Zone};
+use crate::store::{Managed, NewManaged, Quotas, Store, Variable};
+
+pub use error::WorkspaceError;
+pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
+
+/// Longest name of a namespace (RFC 1123 label), in bytes.
+const NAMESPACE_BYTES_MAX: usize = 63;
+
+/// How often a change of intent is tried again when something else was written meanwhile. Reports of a cluster come a few
+/// times a second for one workspace at most.
+const TRIES: usize = 16;
+
+/// Where things are, as workspaces have to know it.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    /// The domain under which workspaces have their hosts.
+    pub zone: Zone,
+    /// The gateway, for people.
+    pub public_url: String,
+    /// The gateway, for agents, unless a cluster's configuration says another.
+    pub agents_url: String,
+}
+
+impl Addresses {
+    /// Takes them from a gateway's configuration: agents find it at the public host, on the port that is for them.
+    #[must_use]
+    pub fn of(config: &Config, agents_port: u16) -> Self {
+        let scheme = if config.tls.agents.is_some() { Scheme::Https } else { Scheme::Http };
+        Self {
+            zone: config.zone.clone(),
+            public_url: config.public_url.to_string(),
+            agents_url: format!("{}://{}:{agents_port}", scheme.as_str(), config.public_url.host()),
+        }
+    }
+}
+
+/// A workspace that somebody wants.
+#[derive(Debug)]
+pub struct NewWorkspace {
+    /// Its name.
+    pub name: WorkspaceName,
+    /// The cluster that is to run it.
+    pub cluster: ClusterName,
+    /// What is to run; `None` for [`devfile::DEFAULT_DEVFILE`].
+    pub devfile: Option<Bytes>,
+    /// What its containers find in their environment and as files.
+    pub variables: Vec<Variable>,
+}
+
+/// What creates workspaces and changes what they are to be. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Workspaces {
+    store: Store,
+    changes: Changes,
+    addresses: Arc<Addresses>,
+}
+
+/// A workspace's objects and where they go, before anything is stored.
+struct Prepared {
+    devfile: String,
+    frozen: String,
+    namespace: String,
+}
+
+impl Workspaces {
+    /// Makes one that tells `changes` of what it stores.
+    #[must_use]
+    pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
+        Self { store, changes, addresses: Arc::new(addresses) }
+    }
+
+    /// Hears of every change from now on.
+    #[must_use]
+    pub fn listen(&self) -> Listener {
+        self.changes.listen()
+    }
+
+    /// Makes a workspace that is to run. Its objects are generated here, once, and never again.
+    ///
+    /// # Errors
+    /// [`WorkspaceError`] names what is wrong, of a devfile everything at once; then nothing is stored.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it stores everything or nothing.
+    pub async fn create(
+        &self,
+        owner: &UserName,
+        new: NewWorkspace,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let NewWorkspace { name, cluster, devfile, variables } = new;
+        let wrong = variables::check(&variables);
+        if !wrong.is_empty() {
+            return Err(WorkspaceError::Variables(wrong));
+        }
+        let cluster = self.store.cluster(&cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let (config_version, config) =
+            self.store.cluster_config(cluster.id, None).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let config = ClusterConfig::from_json(&config).map_err(|_| WorkspaceError::ClusterUnreadable)?;
+        if !config.enabled {
+            return Err(WorkspaceError::ClusterDisabled);
+        }
+        let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
+        let prepared = {
+            let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
+            // A large devfile takes long enough to keep others on this thread waiting.
+            let work = move || prepare(&addresses, &name, &cluster, &config, devfile.as_deref());
+            tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)??
+        };
+        let agent_token = Token::generate(TokenKind::Agent)?;
+        let new = NewManaged {
+            name: &name,
+            owner,
+            cluster: cluster.id,
+            config_version,
+            namespace: &prepared.namespace,
+            devfile: &prepared.devfile,
+            frozen: &prepared.frozen,
+            variables: &variables,
+            agent_token: &agent_token,
+            quotas,
+        };
+        let managed = self.store.create_managed(&new, now).await?;
+        self.say(&managed);
+        Ok(managed)
+    }
+
+    /// Changes what a workspace is to be.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NoSuchWorkspace`] also for one that nobody runs for its owner; else as [`Workspaces::change`].
+    pub async fn request(
+        &self,
+        name: &WorkspaceName,
+        desired: DesiredState,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let found = self.store.managed(name).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+        self.change(found, desired, |_| true, now).await
+    }
+
+    /// Changes what a workspace that was `found` is to be, if `may_change` agrees to what it is when that is written. It is
+    /// this workspace that changes, and not another that has taken its name meanwhile.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::Refused`] when that cannot be, [`WorkspaceError::Changed`] when `may_change` does not agree.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, the change is stored or not, as a whole.
+    pub async fn change(
+        &self,
+        found: Managed,
+        desired: DesiredState,
+        may_change: impl Fn(&Lifecycle) -> bool + Send,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let (id, mut found) = (found.workspace.id, found);
+        for _ in 0..TRIES {
+            if !may_change(&found.lifecycle) {
+                return Err(WorkspaceError::Changed);
+            }
+            let next = found.lifecycle.request(desired, now)?;
+            if next == found.lifecycle {
+                return Ok(found);
+            }
+            let is_written = self.store.swap_lifecycle(id, found.lifecycle.revision, &next).await?;
+            if is_written {
+                self.say(&found);
+            }
+            found = self.store.managed_by_id(id).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+            if is_written {
+                return Ok(found);
+            }
+        }
+        Err(WorkspaceError::Busy)
+    }
+
+    /// Forgets a workspace of which nothing is left, and frees its name.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NotOver`] while something is left.
+    pub async fn forget(&self, found: &Managed) -> Result<(), WorkspaceError> {
+        if !self.store.forget(found.workspace.id).await? {
+            return Err(WorkspaceError::NotOver);
+        }
+        self.say(found);
+        Ok(())
+    }
+
+    fn say(&self, managed: &Managed) {
+        self.changes.say(Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) });
+    }
+}
+
+/// Makes a workspace's objects from what was given.
+fn prepare(
+    addresses: &Addresses,
+    name: &WorkspaceName,
+    cluster: &ClusterName,
+    config: &ClusterConfig,
+    given: Option<&[u8]>,
+) -> Result<Prepared, WorkspaceError> {
+    let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
+    let devfile = devfile::parse(text)?;
+    let namespace = namespace(name, config)?;
+    let facts = Facts {
+        workspace: name,
+        cluster,
+        namespace: &namespace,
+        zone: &addresses.zone,
+        public_url: &addresses.public_url,
+        agents_url: config.gateway_url.as_deref().unwrap_or(&addresses.agents_url),
+    };
+    let frozen = freeze(&devfile, config, &facts)
+        .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
+    Ok(Prepared { devfile: String::from_utf8_lossy(text).into_owned(), frozen: frozen.to_json(), namespace })
+}
+
+/// Returns the namespace that a workspace's objects go to.
+fn namespace(name: &WorkspaceName, config: &ClusterConfig) -> Result<String, WorkspaceError> {
+    if let Some(shared) = &config.shared_namespace {
+        return Ok(shared.clone());
+    }
+    let namespace = format!("{}{name}", config.namespace_prefix);
+    if namespace.len() > NAMESPACE_BYTES_MAX {
+        return Err(WorkspaceError::NameTooLong { bytes_max: NAMESPACE_BYTES_MAX - config.namespace_prefix.len() });
+    }
+    Ok(namespace)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Why a workspace is not made or changed.
+
+use thiserror::Error;
+
+use super::BadVariable;
+use crate::auth::token::NoRandomness;
+use crate::model::LifecycleRefused;
+use crate::store::{CreateError, StoreError};
+use crate::workspaces::devfile::{DevfileProblems, Problem};
+
+/// Why not. Each text says what to change.
+#[derive(Debug, Error)]
+pub enum WorkspaceError {
+    /// There is none of that name that somebody runs for its owner.
+    #[error("there is no workspace of that name whose life is managed here")]
+    NoSuchWorkspace,
+    /// There is no cluster of that name, or nobody has configured it yet.
+    #[error("there is no cluster of that name that is configured")]
+    NoSuchCluster,
+    /// The operator has not opened the cluster for workspaces.
+    #[error("the cluster takes no workspaces: `enabled` is not set in its configuration")]
+    ClusterDisabled,
+    /// The configuration of the cluster in the store is not one that this version reads.
+    #[error("the stored configuration of the cluster cannot be read")]
+    ClusterUnreadable,
+    /// Somebody has a workspace of that name.
+    #[error("the name is taken")]
+    NameTaken,
+    /// The cluster's prefix and the name are longer than the name of a namespace may be.
+    #[error("a name has at most {bytes_max} characters in this cluster")]
+    NameTooLong {
+        /// The longest name, in bytes.
+        bytes_max: usize,
+    },
+    /// There are as many workspaces in the cluster as there may be.
+    #[error("there are {0} workspaces in the cluster already, and no more may be")]
+    ClusterQuota(u32),
+    /// The owner has as many workspaces in the cluster as one may have.
+    #[error("you have {0} workspaces in this cluster already, and may have no more")]
+    UserQuota(u32),
+    /// The devfile cannot be used; all that is wrong with it.
+    #[error("the devfile cannot be used: {}", problems(.0))]
+    Devfile(Vec<Problem>),
+    /// What comes out of devfile and configuration cannot be applied; all that is wrong with it.
+    #[error("what the devfile asks for cannot be made: {}", .0.join("; "))]
+    Frozen(Vec<String>),
+    /// Variables that cannot be used; all that is wrong with them.
+    #[error("variables cannot be used: {}", variables(.0))]
+    Variables(Vec<BadVariable>),
+    /// It cannot become that any more.
+    #[error(transparent)]
+    Refused(#[from] LifecycleRefused),
+    /// It is not what whoever asked believed.
+    #[error("the workspace has changed since it was read")]
+    Changed,
+    /// Something is left of it.
+    #[error("the workspace is not terminated yet")]
+    NotOver,
+    /// Others write the same all the time.
+    #[error("the workspace changes too fast just now; try again")]
+    Busy,
+    /// The work was given up.
+    #[error("the work was interrupted; try again")]
+    Interrupted,
+    /// No token could be made.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<DevfileProblems> for WorkspaceError {
+    fn from(problems: DevfileProblems) -> Self {
+        Self::Devfile(problems.0)
+    }
+}
+
+impl From<CreateError> for WorkspaceError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::NameTaken => Self::NameTaken,
+            CreateError::ClusterQuota(quota) => Self::ClusterQuota(quota),
+            CreateError::UserQuota(quota) => Self::UserQuota(quota),
+            CreateError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+fn problems(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+    lines.join("; ")
+}
+
+fn variables(wrong: &[BadVariable]) -> String {
+    let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    lines.join("; ")
+}

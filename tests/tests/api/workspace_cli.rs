@@ -1,0 +1,213 @@
+//! The commands that make workspaces and change what they are to be, against a running gateway, with a cluster that does what
+//! it is told.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use clap::Parser as _;
+use e2e::reports::observe;
+use gateway::cli::{Cli, Command, Console, Exit, run_workspace};
+use gateway::model::{ActualState, DesiredState};
+use gateway::store::wall_clock;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tunnel_proto::reconcile::Blocker;
+
+use super::support::{As, Folder, World};
+use super::workspaces::world;
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Somebody with a token at a machine of their own.
+struct Desk {
+    folder: Folder,
+    flags: String,
+}
+
+impl Desk {
+    fn new(world: &World) -> Self {
+        let folder = Folder::new();
+        let As::Token(token) = world.dev() else { unreachable!() };
+        let file = folder.path().join("token");
+        std::fs::write(&file, token).unwrap();
+        let flags = format!(" --gateway http://{} --token-file {}", world.public(), file.display());
+        Self { folder, flags }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// Runs a command; `answer` is what somebody types who sits there.
+    async fn run(&self, words: &str, answer: Option<&'static str>) -> (Exit, String, String) {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let words = format!("gateway workspace {words}{}", self.flags);
+        let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+        let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), answer.is_some());
+        if let Some(answer) = answer {
+            console = console.with_answers(Box::new(answer.as_bytes()));
+        }
+        let Command::Workspace(args) = &cli.command else { panic!("{cli:?}") };
+        let exit = run_workspace(&cli, args, &BTreeMap::new(), &mut console, wall_clock()).await;
+        (exit, out.text(), err.text())
+    }
+}
+
+/// Does to `app` what a cluster would, a step for each look, until the test ends.
+fn obedient(world: &World) -> JoinSet<()> {
+    let (store, changes) = (world.gateway.store.clone(), world.gateway.changes.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            let Ok(Some(found)) = store.managed(&"app".parse().unwrap()).await else { continue };
+            let (actual, blockers) = step(found.lifecycle.desired, found.lifecycle.actual);
+            if actual != found.lifecycle.actual {
+                observe(&store, &changes, "app", actual, None, &blockers).await;
+            }
+        }
+    });
+    tasks
+}
+
+fn step(desired: DesiredState, actual: ActualState) -> (ActualState, Vec<Blocker>) {
+    use ActualState::{Running, Starting, Stopped, Stopping, Terminated, Terminating};
+    let next = match (desired, actual) {
+        (DesiredState::Running, Starting | Running) => Running,
+        (DesiredState::Running, _) => Starting,
+        (DesiredState::Stopped | DesiredState::RestartRequested, Stopping | Stopped) => Stopped,
+        (DesiredState::Stopped | DesiredState::RestartRequested, _) => Stopping,
+        (DesiredState::Terminated, Terminating | Terminated) => Terminated,
+        (DesiredState::Terminated, _) => {
+            let blocker = Blocker { object: "Pod app-1".to_owned(), ..Blocker::default() };
+            return (Terminating, vec![blocker]);
+        }
+    };
+    (next, Vec::new())
+}
+
+#[tokio::test]
+async fn workspace_lives_its_whole_life_from_the_command_line() {
+    let world = world().await;
+    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
+    let devfile = desk.file(
+        "devfile.yaml",
+        "schemaVersion: 2.2.0\ncomponents:\n  - name: main\n    attributes:\n      gateway/inject-editor: true\n    \
+         container:\n      image: example.com/app:1\n",
+    );
+    let (env, key) = (desk.file("app.env", "# for the app\nKEY=secret=1\n"), desk.file("key", "secret-2\n"));
+    let words =
+        format!("create app --agent one --devfile {devfile} --env-file {env} --secret-file id_rsa={key} --wait");
+    let (exit, out, err) = desk.run(&words, None).await;
+    assert_eq!(exit, Exit::Success, "{out} {err}");
+    assert_eq!(out, format!("http://app.localhost:{}/\n", world.gateway.addresses.public.port()));
+    assert!(err.contains("app: CreationRequested") && err.contains("app is Running, after "), "{err}");
+    assert!(!err.contains("secret") && !err.contains('\r'), "{err:?}");
+    let stored = world.gateway.managed("app").await;
+    let kept = world.gateway.store.variables(stored.workspace.id).await.unwrap();
+    assert!(kept.iter().any(|one| one.name == "KEY" && one.value.reveal() == "secret=1"));
+    assert!(kept.iter().any(|one| one.name == "id_rsa" && one.value.reveal() == "secret-2\n"));
+
+    for (words, last) in
+        [("stop app", "app is Stopped"), ("start app", "app is Running"), ("restart app", "app is Running")]
+    {
+        let (exit, out, err) = desk.run(words, None).await;
+        assert_eq!((exit, out.as_str()), (Exit::Success, ""), "{words}: {err}");
+        assert!(err.lines().last().unwrap().starts_with(last), "{words}: {err}");
+    }
+    assert_eq!(world.gateway.managed("app").await.lifecycle.generation, 5, "a restart is a stop and a start");
+    let (_, list, _) = desk.run("list", None).await;
+    assert!(list.lines().nth(1).unwrap().contains("Running"), "{list}");
+    let (_, shown, _) = desk.run("show app", None).await;
+    assert!(shown.contains("state    Running") && shown.contains("cluster  one"), "{shown}");
+
+    let (exit, _, err) = desk.run("terminate app", Some("n\n")).await;
+    assert_eq!(exit, Exit::Failed, "{err}");
+    assert!(err.contains("cannot be taken back. [y/N]") && err.contains("was left as it is"), "{err}");
+    assert_eq!(world.gateway.managed("app").await.lifecycle.generation, 5);
+    let (exit, out, err) = desk.run("terminate app --output json", Some("yes\n")).await;
+    assert_eq!(exit, Exit::Success, "{out} {err}");
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines.iter().any(|line| line["blockers"][0]["object"] == "Pod app-1"), "{out}");
+    let last = lines.last().unwrap();
+    assert_eq!((&last["actual"], &last["outcome"]), (&"Terminated".into(), &"reached".into()), "{out}");
+    assert!(last["elapsed_seconds"].is_u64() && lines.len() >= 3, "{out}");
+}
+
+#[tokio::test]
+async fn progress_on_a_terminal_is_one_line_that_changes() {
+    let world = world().await;
+    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
+    let (exit, _, err) = desk.run("create app --agent one --wait", Some("")).await;
+    assert_eq!(exit, Exit::Success, "{err}");
+    assert!(err.contains("\r\u{1b}[2Kapp: ") && err.contains(" s)"), "{err:?}");
+    assert_eq!(err.matches('\n').count(), 1, "only the last one stays: {err:?}");
+}
+
+#[tokio::test]
+async fn failure_and_time_end_the_waiting_with_1_and_the_reason() {
+    let world = world().await;
+    let desk = Desk::new(&world);
+    let (exit, _, err) = desk.run("create app --agent one --wait --timeout 1s", None).await;
+    assert_eq!((exit, err.contains("not within 1s; it is CreationRequested")), (Exit::Failed, true), "{err}");
+    let (store, changes) = (world.gateway.store.clone(), world.gateway.changes.clone());
+    let stop = async {
+        let (exit, out, _) = desk.run("stop app --no-wait --output json", None).await;
+        let line: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((exit, &line["desired"]), (Exit::Success, &"Stopped".into()));
+    };
+    stop.await;
+    let fail = async {
+        e2e::until("it is asked for", || {
+            let audit = world.audit();
+            audit.iter().any(|record| record["how"] == "start")
+        })
+        .await;
+        observe(&store, &changes, "app", ActualState::Failed, Some("CrashLoopBackOff: exit 1"), &[]).await;
+    };
+    let ((exit, out, err), ()) = tokio::join!(desk.run("start app --output json", None), fail);
+    let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!((exit, &last["outcome"]), (Exit::Failed, &"failed".into()), "{out} {err}");
+    assert_eq!(last["why"], "CrashLoopBackOff: exit 1");
+}
+
+#[tokio::test]
+async fn refusals_are_told_with_what_is_wrong_and_where() {
+    let world = world().await;
+    let desk = Desk::new(&world);
+    let bad = desk.file("bad.yaml", "schemaVersion: 2.2.0\nparent: {}\n");
+    let env = desk.file("bad.env", "A=1\nsecret-line\n");
+    for (words, told) in [
+        (format!("create app --agent one --devfile {bad}"), vec!["line 2, column", "parent"]),
+        ("create app --agent absent".to_owned(), vec!["/agent", "no cluster of that name"]),
+        (format!("create app --agent one --env-file {env}"), vec!["bad.env, line 2: has to be NAME=VALUE"]),
+        ("create app --agent one --secret-file nothing".to_owned(), vec!["NAME=FILE"]),
+        ("create app --agent one --devfile /does/not/exist".to_owned(), vec!["/does/not/exist: "]),
+        ("create app --agent one --owner ann".to_owned(), vec!["--owner"]),
+        ("start absent".to_owned(), vec!["not_found"]),
+    ] {
+        let (exit, out, err) = desk.run(&words, None).await;
+        assert!(exit != Exit::Success && out.is_empty(), "{words}: {out}");
+        assert!(told.iter().all(|told| err.contains(told)) && !err.contains("secret-line"), "{words}: {err}");
+    }
+}
