@@ -74,6 +74,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let numbers = [
         ("gateway_sessions", "Live sessions of agents", count(sessions.len())),
+        ("gateway_cluster_sessions", "Those of cluster agents", count(admin.registry.clusters().len())),
         ("gateway_channels", "Live channels", sum(|stats| count_of(stats.channels_live))),
         ("gateway_tunnel_window_bytes", "Bytes promised to agents", admin.budget.reserved()),
         ("gateway_tunnel_window_bytes_limit", "Bound of the bytes promised", admin.budget.limit()),
@@ -114,7 +115,11 @@ fn count_of(number: usize) -> u64 {
 /// One row of `/debug/sessions`.
 #[derive(Debug, Serialize)]
 struct SessionRow {
-    workspace: String,
+    /// One of the two is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
     session: String,
     generation: u64,
     peer: String,
@@ -133,7 +138,8 @@ impl SessionRow {
     fn new(session: &LiveSession) -> Self {
         let stats = session.stats();
         Self {
-            workspace: session.workspace.to_string(),
+            workspace: session.subject.workspace().map(ToString::to_string),
+            cluster: session.subject.cluster().map(ToString::to_string),
             session: session.id.to_string(),
             generation: session.generation.get(),
             peer: session.peer().to_string(),

@@ -36,6 +36,9 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::executors::cluster_configs::ClusterConfigs;
+use crate::executors::kubernetes::Driver;
+use crate::executors::timers::Timers;
 use crate::limits::Shares;
 use crate::model::Scheme;
 use crate::net::acme::{AcmeError, Renewal};
@@ -114,7 +117,6 @@ impl From<NoRandomness> for StartError {
 /// A gateway whose listeners are bound.
 #[derive(Debug)]
 pub struct App {
-    changes: Changes,
     config: Config,
     edge: Arc<Edge>,
     agents: Arc<AgentService>,
@@ -132,6 +134,7 @@ pub struct App {
     audit: Audit,
     audit_writer: Writer,
     renewal: Option<Renewal>,
+    driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
@@ -180,19 +183,13 @@ impl App {
         let changes = Changes::default();
         let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), (&lifecycles, &drain))?;
-        let admission = Admission {
-            registry: registry.clone(),
-            budget: budget.clone(),
-            owners: Owners::default(),
-            tunnel: config.tunnel.clone(),
-            requests_max: config.limits.requests_per_workspace,
-            drain: drain.clone(),
-        };
+        let admission = admission(&config, &registry, &budget, &drain);
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let driver = driver(&config, &registry, &store, &changes, &metrics);
         let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
             certificates: certificates.clone(),
@@ -204,7 +201,6 @@ impl App {
             drain: drain.clone(),
         });
         Ok(Self {
-            changes,
             config,
             edge,
             agents,
@@ -221,6 +217,7 @@ impl App {
             audit,
             audit_writer,
             renewal,
+            driver,
         })
     }
 
@@ -246,13 +243,19 @@ impl App {
     /// Returns where changes of workspaces are told.
     #[must_use]
     pub fn changes(&self) -> &Changes {
-        &self.changes
+        &self.driver.changes
     }
 
     /// Returns the live sessions.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// Returns how clusters are configured.
+    #[must_use]
+    pub fn cluster_configs(&self) -> &Arc<ClusterConfigs> {
+        &self.driver.configs
     }
 
     /// Returns the configuration with what binding settled.
@@ -289,6 +292,7 @@ impl App {
         background.spawn(self.shares.clone().keep());
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
+        execute(self.driver, &background, &self.closed);
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
@@ -355,6 +359,41 @@ impl App {
         };
         (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
     }
+}
+
+fn admission(config: &Config, registry: &Arc<Registry>, budget: &Arc<ReplicaBudget>, drain: &Drain) -> Admission {
+    Admission {
+        registry: registry.clone(),
+        budget: budget.clone(),
+        owners: Owners::default(),
+        tunnel: config.tunnel.clone(),
+        requests_max: config.limits.requests_per_workspace,
+        drain: drain.clone(),
+    }
+}
+
+fn driver(
+    config: &Config,
+    registry: &Arc<Registry>,
+    store: &Store,
+    changes: &Changes,
+    metrics: &Metrics,
+) -> Arc<Driver> {
+    Arc::new(Driver {
+        registry: registry.clone(),
+        store: store.clone(),
+        changes: changes.clone(),
+        configs: ClusterConfigs::new(config.agents_dir.clone()),
+        metrics: metrics.clone(),
+    })
+}
+
+/// Starts those who carry out what workspaces are to be.
+fn execute(driver: Arc<Driver>, background: &Drain, closed: &CancellationToken) {
+    background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
+    let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
+    background.spawn(timers.run(closed.clone()));
+    background.spawn(driver.run(closed.clone()));
 }
 
 /// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door

@@ -56,6 +56,8 @@ pub struct Config {
     pub log: Log,
     /// The audit log (`audit.*`).
     pub audit: AuditLog,
+    /// Where the configurations of cluster agents are (`agents_dir`).
+    pub agents_dir: Option<PathBuf>,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod edge;
+pub mod executors;
 pub mod limits;
 mod markup;
 pub mod model;

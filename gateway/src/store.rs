@@ -9,6 +9,7 @@
 mod clusters;
 mod create;
 mod database;
+mod ids;
 mod json;
 mod lifecycles;
 mod managed;

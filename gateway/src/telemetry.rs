@@ -19,7 +19,7 @@ struct Code {
     code: &'static str,
 }
 
-/// Label of [`Metrics::tcp_ended`].
+/// Label of [`Metrics::tcp_ended`] and [`Metrics::reported`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct End {
     end: &'static str,
@@ -55,7 +55,34 @@ impl TcpEnd {
     }
 }
 
-/// Counters of the edge. Clones share them.
+/// Label of [`Metrics::intent_sent`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cycle {
+    cycle: &'static str,
+}
+
+/// What came of a cluster agent's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportEnd {
+    /// It is stored.
+    Stored,
+    /// It says what is stored already.
+    Unchanged,
+    /// It is about nothing of that cluster.
+    Ignored,
+}
+
+impl ReportEnd {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Unchanged => "unchanged",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// Counters of the edge and of the executors. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     answered: [Counter; 5],
@@ -63,6 +90,9 @@ pub struct Metrics {
     audit_lost: Counter,
     tcp_opened: Counter,
     tcp_ended: Family<End, Counter>,
+    intents: Family<Cycle, Counter>,
+    reports: Family<End, Counter>,
+    law_refusals: Counter,
 }
 
 /// Names of the classes of a status code, in order.
@@ -97,6 +127,21 @@ impl Metrics {
         self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
     }
 
+    /// Counts an intent that a cluster agent was told, with or without secrets.
+    pub(crate) fn intent_sent(&self, is_full: bool) {
+        self.intents.get_or_create(&Cycle { cycle: if is_full { "full" } else { "partial" } }).inc();
+    }
+
+    /// Counts a report of a cluster agent.
+    pub(crate) fn reported(&self, end: ReportEnd) {
+        self.reports.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
+    /// Counts a config that was not sent because it would have made a cluster agent delete what is needed.
+    pub(crate) fn law_refused(&self) {
+        self.law_refusals.inc();
+    }
+
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
@@ -109,6 +154,10 @@ impl Metrics {
             "Raw TCP streams that are over, by how they ended",
             self.tcp_ended.clone(),
         );
+        registry.register("gateway_intents", "Intents that cluster agents were told", self.intents.clone());
+        registry.register("gateway_cluster_reports", "Reports of cluster agents, by what came of them", self.reports.clone());
+        let law = "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
+        registry.register("gateway_law_refusals", law, self.law_refusals.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }

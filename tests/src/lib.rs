@@ -12,6 +12,7 @@
 )]
 
 pub mod browser;
+pub mod cluster;
 pub mod provider;
 pub mod raw;
 pub mod relay;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
+use gateway::executors::cluster_configs::ClusterConfigs;
 use gateway::model::{Audience, Share};
 use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
@@ -47,8 +49,10 @@ pub struct TestGateway {
     pub store: Store,
     /// Its live sessions.
     pub registry: Arc<Registry>,
-    /// Where it hears that something about a workspace has changed.
+    /// Where changes of workspaces are told.
     pub changes: Changes,
+    /// How clusters are configured.
+    pub configs: Arc<ClusterConfigs>,
     /// An API token of the user `dev`.
     pub user_token: String,
     /// Its one-time sign-in link; empty where an identity provider signs users in.
@@ -89,12 +93,12 @@ impl TestGateway {
         let user_token = store.create_user_token(&user, wall_clock()).await.expect("a token").token.reveal().to_owned();
         let addresses = app.addresses().expect("bound");
         let registry = app.registry().clone();
-        let changes = app.changes().clone();
+        let (changes, configs) = (app.changes().clone(), app.cluster_configs().clone());
         let sign_in_link = app.sign_in_link().expect("random").map(|link| link.to_string()).unwrap_or_default();
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(app.run(stop.clone()));
-        Self { addresses, store, registry, changes, user_token, sign_in_link, stop, task }
+        Self { addresses, store, registry, changes, configs, user_token, sign_in_link, stop, task }
     }
 
     /// Makes an agent token for a workspace of `dev`.

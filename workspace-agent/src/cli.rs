@@ -1,13 +1,17 @@
 //! The command line.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod size;
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "cluster")]
+pub use self::cluster::ClusterArguments;
 pub use self::size::Size;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
@@ -31,6 +35,9 @@ const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 pub enum Command {
     /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
     Run(RunArguments),
+    /// Makes a Kubernetes cluster be what a gateway wants of its workspaces, and reports what it sees.
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterArguments),
 }
 
 /// Arguments of `run`.
@@ -117,17 +124,10 @@ impl RunArguments {
     /// # Errors
     /// A text that names the argument and what is wrong with it (exit status 64).
     pub fn options(self) -> anyhow::Result<Options> {
-        let gateway = Gateway::parse(&self.gateway, self.ca_file.as_deref())
-            .map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
-        let environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        let gateway = gateway.behind(environment, self.ca_file.as_deref())?;
+        let gateway = gateway(&self.gateway, self.ca_file.as_deref())?;
         let files = [("--token-file", &self.token_file), ("--client-cert", &self.client_cert)];
         for (name, file) in files.into_iter().chain([("--client-key", &self.client_key)]) {
-            if let Some(file) = file
-                && let Err(error) = std::fs::metadata(file)
-            {
-                return Err(anyhow::Error::new(error).context(format!("{name} {}", file.display())));
-            }
+            check_file(name, file.as_deref())?;
         }
         let gateway = match (self.client_cert, self.client_key) {
             (Some(cert), Some(key)) => gateway.showing(ClientFiles { cert, key })?,
@@ -147,16 +147,38 @@ impl RunArguments {
     }
 }
 
+/// Reads a gateway's URL, and finds the way to it.
+fn gateway(url: &str, ca_file: Option<&Path>) -> anyhow::Result<Gateway> {
+    let gateway = Gateway::parse(url, ca_file).map_err(|error| anyhow::Error::new(error).context("--gateway"))?;
+    let environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    Ok(gateway.behind(environment, ca_file)?)
+}
+
+/// Checks that a file that was named is there: it is read later.
+fn check_file(name: &str, file: Option<&Path>) -> anyhow::Result<()> {
+    match file.map(|file| (file, std::fs::metadata(file))) {
+        Some((file, Err(error))) => Err(anyhow::Error::new(error).context(format!("{name} {}", file.display()))),
+        Some((_, Ok(_))) | None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn arguments(cli: Cli) -> RunArguments {
+        match cli.command {
+            Command::Run(arguments) => arguments,
+            #[cfg(feature = "cluster")]
+            Command::Cluster(_) => panic!("another command"),
+        }
+    }
 
     fn run(more: &[&str]) -> Result<RunArguments, clap::Error> {
         // Any file will do: it is read when the agent dials.
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let fixed = ["workspace-agent", "run", "--gateway", "http://localhost:8081", "--token-file", file];
-        let Cli { command: Command::Run(arguments) } = Cli::try_parse_from(fixed.iter().chain(more))?;
-        Ok(arguments)
+        Ok(arguments(Cli::try_parse_from(fixed.iter().chain(more))?))
     }
 
     #[test]
@@ -172,9 +194,8 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let parse = |url: &str, more: &[&str]| {
             let fixed = ["workspace-agent", "run", "--gateway", url];
-            let Cli { command: Command::Run(arguments) } =
-                Cli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
-            arguments.options().map(drop).map_err(|error| format!("{error:#}"))
+            let cli = Cli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+            arguments(cli).options().map(drop).map_err(|error| format!("{error:#}"))
         };
         let tls = "https://localhost:8081";
         let certificate = ["--client-cert", file, "--client-key", file];

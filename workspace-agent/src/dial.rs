@@ -116,6 +116,8 @@ pub struct Agent<N> {
     pub network: Arc<N>,
     /// What proves who it is; read anew for each dial.
     pub token: TokenSource,
+    /// What it is there for.
+    pub role: Role,
     /// What it says of its ports.
     pub ports: Arc<Ports>,
     /// What its links may be carried by.
@@ -151,6 +153,7 @@ impl<N: Network> Agent<N> {
         Self {
             network: Arc::new(network),
             token,
+            role: Role::Workspace,
             ports,
             transport: Transport::default(),
             memory: Memory::default(),
@@ -282,9 +285,9 @@ impl<N: Network> Agent<N> {
     fn hello(&self, carried: Option<&Carried>) -> Hello {
         Hello {
             versions: version::OURS,
-            features: version::FEATURES.iter().map(|name| (*name).to_owned()).collect(),
+            features: version::features(self.role).iter().map(|name| (*name).to_owned()).collect(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            role: Role::Workspace,
+            role: self.role,
             instance: self.instance,
             resume: carried.and_then(Carried::resume),
             open_credit_bytes: OPEN_CREDIT_BYTES,

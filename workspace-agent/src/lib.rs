@@ -1,7 +1,11 @@
 //! The agent inside a workspace. It dials a gateway, keeps one session open, and joins the channels that the gateway
 //! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no address from anybody: ports only.
+//!
+//! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
 
 pub mod cli;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod dial;
 pub mod ports;
 

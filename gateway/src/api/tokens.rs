@@ -163,9 +163,11 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
         match (kind, fields.has("workspace")) {
             (Some(TokenKind::Agent), false) => fields.object("workspace", "has to name a workspace, for an agent"),
             (Some(TokenKind::User), true) => fields.object("workspace", "is for tokens of agents only"),
-            // Users make no other kind, as is read above.
-            (Some(TokenKind::Agent), true) | (Some(TokenKind::User) | None, false) | (None, true) => {}
-            (Some(TokenKind::Cluster), _) => {}
+            // The operator makes tokens of clusters, on the gateway's machine.
+            (Some(TokenKind::Agent), true)
+            | (Some(TokenKind::User) | None, false)
+            | (Some(TokenKind::Cluster), _)
+            | (None, true) => {}
         }
         Some(Wanted { kind: kind?, workspace, lasting, note })
     })

@@ -220,9 +220,9 @@ pub enum Event {
         by: Actor,
         /// Its id.
         token: Text,
-        /// `agent` or `user`.
+        /// `agent`, `cluster` or `user`.
         subject_kind: &'static str,
-        /// The workspace or user that it speaks for.
+        /// The workspace, cluster or user that it speaks for.
         subject: Text,
         /// Until when it is good.
         expires_at: Option<Text>,
@@ -267,8 +267,12 @@ pub enum Event {
     },
     /// An agent's session came up, or went on over another link.
     AgentConnected {
-        /// The workspace.
-        workspace: Text,
+        /// The workspace, if it is the agent of one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workspace: Option<Text>,
+        /// The cluster, if it is a cluster agent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// The session.
         session: Text,
         /// `new`, `resumed` or `lane`.
@@ -280,13 +284,20 @@ pub enum Event {
     AgentRefused {
         /// The workspace that its credential stands for, where that is known.
         workspace: Option<Text>,
+        /// The cluster that its credential stands for, where it is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// Why.
         reason: Text,
     },
     /// An agent's session ended.
     AgentEnded {
-        /// The workspace.
-        workspace: Text,
+        /// The workspace, if it is the agent of one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workspace: Option<Text>,
+        /// The cluster, if it is a cluster agent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
         /// The session.
         session: Text,
         /// Why.

@@ -48,7 +48,7 @@ fn revoked(token: &str) -> Record {
 }
 
 fn refused(reason: &str) -> Record {
-    Record::new(Event::AgentRefused { workspace: None, reason: Text::new(reason) })
+    Record::new(Event::AgentRefused { workspace: None, cluster: None, reason: Text::new(reason) })
 }
 
 async fn written(config: &AuditLog, fill: impl AsyncFnOnce(&Audit)) -> Counter {

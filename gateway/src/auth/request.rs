@@ -55,7 +55,7 @@ impl Offered {
 /// and must not reach an app; every other value must reach it unchanged.
 #[must_use]
 pub fn is_gateway_bearer(value: &HeaderValue) -> bool {
-    bearer(value).is_some_and(|text| [b"gwu_", b"gwa_", b"gwc_"].iter().any(|prefix| text.starts_with(*prefix)))
+    bearer(value).is_some_and(|text| TokenKind::ALL.iter().any(|kind| text.starts_with(kind.prefix().as_bytes())))
 }
 
 fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {

@@ -1,6 +1,6 @@
 //! Tokens of agents and of programs: how they look, how a typing slip shows, what of them is stored.
 //!
-//! A token is `gwa_` (agent), `gwu_` (user) or `gwc_` (cluster), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
+//! A token is `gwa_` (agent), `gwc_` (cluster agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
 //! 256 random bits, and 6 characters of base64url that hold a checksum: the first 4 bytes of the SHA-256 of all
 //! characters before. The prefix lets secret scanners find a leaked token; the checksum refuses a cut or mistyped one
 //! before the store is asked, and covers the prefix, so one kind cannot be retyped as the other.
@@ -38,30 +38,33 @@ const _: () = assert!(HINT_CHARS <= CHECKSUM_CHARS);
 pub enum TokenKind {
     /// The agent of one workspace.
     Agent,
+    /// The cluster agent of one cluster.
+    Cluster,
     /// A program of one user.
     User,
-    /// The agent of one cluster.
-    Cluster,
 }
 
 impl TokenKind {
-    const ALL: [Self; 3] = [Self::Agent, Self::User, Self::Cluster];
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Cluster, Self::User];
 
     /// Returns the kind as one lower-case word, as stored and printed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
-            Self::User => "user",
             Self::Cluster => "cluster",
+            Self::User => "user",
         }
     }
 
-    fn prefix(self) -> &'static str {
+    /// Returns what its tokens begin with.
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
         match self {
             Self::Agent => "gwa_",
-            Self::User => "gwu_",
             Self::Cluster => "gwc_",
+            Self::User => "gwu_",
         }
     }
 }
@@ -84,8 +87,8 @@ pub struct Token {
 /// Why a text is not a token. Carries no part of the text, so that it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadToken {
-    /// It begins with none of `gwa_`, `gwu_` and `gwc_`.
-    #[error("a token begins with gwa_, gwu_ or gwc_")]
+    /// It begins with none of `gwa_`, `gwc_` and `gwu_`.
+    #[error("a token begins with gwa_, gwc_ or gwu_")]
     Prefix,
     /// It is longer or shorter than [`TOKEN_CHARS`].
     #[error("a token has {TOKEN_CHARS} characters; was it cut?")]
@@ -202,7 +205,7 @@ mod tests {
     use super::*;
 
     fn kinds() -> impl Strategy<Value = TokenKind> {
-        prop_oneof![Just(TokenKind::Agent), Just(TokenKind::User), Just(TokenKind::Cluster)]
+        proptest::sample::select(TokenKind::ALL.to_vec())
     }
 
     #[test]
@@ -248,6 +251,7 @@ mod tests {
     fn malformed_texts_say_what_is_wrong() {
         let good = Token::from_secret(TokenKind::Agent, [3; 32]).reveal().to_owned();
         let retyped = good.replacen("gwa_", "gwu_", 1);
+        let promoted = good.replacen("gwa_", "gwc_", 1);
         let wide = format!("gwa_{}ä{}", "A".repeat(42), "A".repeat(5));
         for (text, expected) in [
             ("", BadToken::Prefix),
@@ -259,6 +263,7 @@ mod tests {
             (&wide, BadToken::Character),
             (&format!("gwa_{}", "=".repeat(49)), BadToken::Character),
             (&retyped, BadToken::Checksum),
+            (&promoted, BadToken::Checksum),
         ] {
             assert_eq!(Token::parse(text).unwrap_err(), expected, "{text:?}");
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::Output;
 use super::credentials::Remote;
 use crate::config::parse_duration;
-use crate::model::{Audience, Port, UserName, WorkspaceName};
+use crate::model::{Audience, ClusterName, Port, UserName, WorkspaceName};
 use crate::store::{Note, TokenId};
 
 /// Which gateway a command works on; the same words for all that can do both.
@@ -33,6 +33,7 @@ Examples:
   gateway token create --workspace my-app > agent.token     for the agent of a workspace
   gateway token create --user alice --expires 90d --note backup
   gateway token create --workspace my-app --owner alice --config gateway.toml
+  gateway token create --cluster prod --config gateway.toml > cluster.token    for a cluster agent
   gateway token list --output json
   gateway token rotate t-12 --overlap 1h > agent.token      the old one stays good for an hour
   gateway token revoke t-12                                 ends what is open within 5 s"
@@ -85,8 +86,11 @@ pub enum TokenCommand {
 #[command(after_help = TOKEN_EXAMPLES)]
 pub struct CreateTokenArgs {
     /// For the agent of this workspace. On the gateway's machine it is made if there is none.
-    #[arg(long, value_name = "NAME", required_unless_present = "user", conflicts_with = "user")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["user", "cluster"], conflicts_with_all = ["user", "cluster"])]
     pub workspace: Option<WorkspaceName>,
+    /// For the cluster agent of this cluster, on the gateway's machine. The cluster is made known if it is not yet.
+    #[arg(long, value_name = "NAME", conflicts_with = "user")]
+    pub cluster: Option<ClusterName>,
     /// Owner of the workspace, on the gateway's machine [default: its present owner; for a new one, `dev` in dev mode].
     #[arg(long, value_name = "USER", requires = "workspace", conflicts_with = "user")]
     pub owner: Option<UserName>,

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Cli, ConfigArgs, ConfigCommand, Console, Exit, Output};
 use crate::config::EffectiveRow;
+use crate::executors::cluster_configs;
 
 /// Runs `gateway config`.
 pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
@@ -19,6 +20,13 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
     };
     match args.command {
         ConfigCommand::Check => {
+            let refusals = config.agents_dir.as_deref().map(cluster_configs::check).unwrap_or_default();
+            for refusal in &refusals {
+                console.complain(refusal);
+            }
+            if !refusals.is_empty() {
+                return Exit::BadConfig;
+            }
             console.hint("the configuration is good");
             Exit::Success
         }

@@ -101,8 +101,8 @@ async fn create_token(
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
     let terms = Terms { note: args.note.clone(), expires_at: args.expires.map(|time| now.later(time)) };
-    let made = match (&args.workspace, &args.user) {
-        (Some(workspace), None) => match owner(store, config, workspace, args.owner.as_ref()).await {
+    let made = match (&args.workspace, &args.cluster, &args.user) {
+        (Some(workspace), None, None) => match owner(store, config, workspace, args.owner.as_ref()).await {
             Ok(Some(owner)) => store.create_agent_token_with(workspace, &owner, &terms, now).await,
             Ok(None) => {
                 console.complain(format_args!("{workspace} is new: name its owner with --owner"));
@@ -110,20 +110,20 @@ async fn create_token(
             }
             Err(error) => Err(error),
         },
-        (None, Some(user)) => store.create_user_token_with(user, &terms, now).await,
-        (Some(_), Some(_)) | (None, None) => {
-            console.complain("give either --workspace or --user");
+        (None, Some(cluster), None) => store.create_cluster_token_with(cluster, &terms, now).await,
+        (None, None, Some(user)) => store.create_user_token_with(user, &terms, now).await,
+        (None, None, None) | (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+            console.complain("give one of --workspace, --cluster and --user");
             return Err(Exit::Usage);
         }
     };
     let made = made.map_err(|error| fail(console, &error))?;
-    let kind = if args.workspace.is_some() { TokenKind::Agent } else { TokenKind::User };
-    let subject = args.workspace.as_ref().map(Text::of).or_else(|| args.user.as_ref().map(Text::of));
+    let (kind, subject) = speaks_for(args);
     let event = Event::TokenCreated {
         by: operator(),
         token: Text::of(made.id),
         subject_kind: kind.as_str(),
-        subject: subject.unwrap_or_else(|| Text::new("")),
+        subject,
         expires_at: terms.expires_at.map(Text::of),
         note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
     };
@@ -156,6 +156,15 @@ async fn rotate_token(
     let exit = hand_over(store, journal, &made, &shown, console, now).await?;
     console.hint(format_args!("{} stays good until {until}", args.id));
     Ok(exit)
+}
+
+/// Returns the kind of the token that is asked for, and whom it speaks for.
+fn speaks_for(args: &CreateTokenArgs) -> (TokenKind, Text) {
+    match (&args.workspace, &args.cluster, &args.user) {
+        (Some(workspace), _, _) => (TokenKind::Agent, Text::of(workspace)),
+        (None, Some(cluster), _) => (TokenKind::Cluster, Text::of(cluster)),
+        (None, None, user) => (TokenKind::User, user.as_ref().map_or_else(|| Text::new(""), Text::of)),
+    }
 }
 
 /// Prints a token that was just made, this once.

@@ -13,7 +13,7 @@ use super::{EffectiveRow, Origin};
 const SUGGEST_CHARS_MAX: usize = 64;
 
 /// Keys and sections that the design has and this version has not: a person who set one did not mistype.
-const NOT_YET: [&str; 4] = ["agents_dir", "directory", "listen.peers", "tls.peers"];
+const NOT_YET: [&str; 3] = ["directory", "listen.peers", "tls.peers"];
 
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
 pub(super) type Key = Cow<'static, str>;

@@ -130,6 +130,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
+        agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),

@@ -10,19 +10,19 @@ use tracing::{info, warn};
 use tunnel_link::drain::Drain;
 use tunnel_link::grpc::{Code, FrameReader, Refused, Via};
 use tunnel_link::session::Session;
-use tunnel_proto::handshake::{self, Agreement};
-use tunnel_proto::hello::{self, Hello, Join, Resume, Role, Welcome};
+use tunnel_proto::handshake::{self, Agreement, Refusal};
+use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
 use super::lanes::{Lane, Lanes};
-use super::registry::{Full, Lease, NewSession, Registry};
+use super::registry::{Full, Lease, NewSession, Registry, Subject};
 use super::resume::{self, Place, Verdict};
 use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
-use crate::model::{UserName, WorkspaceName};
+use crate::model::UserName;
 
 pub mod claim;
 mod owners;
@@ -54,8 +54,8 @@ pub struct Admission {
 /// An agent that proved who it is and said its Hello.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The workspace that its credential stands for.
-    pub workspace: WorkspaceName,
+    /// What its credential stands for.
+    pub subject: Subject,
     /// Whose workspace it is; not needed to go on with a session.
     pub owner: Option<UserName>,
     /// What it proved that with, and for how long that counts.
@@ -91,8 +91,8 @@ impl Admission {
     /// [`Refused`] with the words for the agent's log.
     pub fn admit(&self, candidate: Candidate) -> Result<Admitted, Refused> {
         let hello = &candidate.hello;
-        let agreement = handshake::agree(hello, Role::Workspace)
-            .map_err(|refusal| refused(Code::FailedPrecondition, &refusal.to_string(), None))?;
+        let agreement = handshake::agree(hello, candidate.subject.role())
+            .map_err(|refusal| refused(Code::FailedPrecondition, &words(&refusal, &candidate.subject), None))?;
         let resumes = self.resumes(&agreement);
         if let Some(resume) = hello.resume.as_ref().filter(|_| resumes)
             && let Some(Resumed { claim, received, secret }) = self.resume(&candidate, resume)?
@@ -109,13 +109,13 @@ impl Admission {
         let (lanes, join_secret, budget) = self.lanes(hello, &agreement, self.budget_of(candidate.owner.as_ref()))?;
         let tunnel = Session::new(self.settings(hello, resumes, budget));
         let link = tunnel.link();
-        let Candidate { workspace, owner: _, mut lease, peer, via, hello } = candidate;
+        let Candidate { subject, owner: _, mut lease, peer, via, hello } = candidate;
         if !resumes {
             // To come back would cost it the session.
             lease.renew_at = None;
         }
         let claimed = self.registry.claim(NewSession {
-            workspace,
+            subject,
             lease,
             tunnel,
             keys,
@@ -132,11 +132,11 @@ impl Admission {
             .map_err(|Full| refused(Code::ResourceExhausted, "limits.sessions is reached", Some(RETRY_AFTER)))?;
         let claim = Claim::new(self.registry.clone(), session.clone(), Place::First, link);
         if let Some(displaced) = displaced {
-            info!(workspace = %displaced.workspace, session = %displaced.id, by = %session.id, "session displaced");
+            info!(agent = %displaced.subject, session = %displaced.id, by = %session.id, "session displaced");
             displaced.tunnel.close(Reason::Displaced, "a newer session of this agent took over");
         }
         info!(
-            workspace = %session.workspace, session = %session.id, generation = %session.generation, %peer,
+            agent = %session.subject, session = %session.id, generation = %session.generation, %peer,
             credential = %session.credential(), agent_version = %session.agent_version, %via, "session up"
         );
         let mut welcome = self.welcome(&claim, agreement, secret, None);
@@ -178,7 +178,7 @@ impl Admission {
         agreement: Agreement,
         resumes: bool,
     ) -> Result<Admitted, Refused> {
-        let current = self.registry.current(&candidate.workspace);
+        let current = self.registry.of(&candidate.subject);
         let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
         let (session, budget) =
             resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
@@ -190,7 +190,7 @@ impl Admission {
         if !session.lanes.add(lane.clone()) {
             return Err(foreign());
         }
-        info!(workspace = %session.workspace, session = %session.id, peer = %candidate.peer, "lane added");
+        info!(agent = %session.subject, session = %session.id, peer = %candidate.peer, "lane added");
         session.renew(candidate.lease.clone());
         let claim = Claim::new(self.registry.clone(), session, Place::Lane(lane), link);
         let welcome = self.welcome(&claim, agreement, secret, None);
@@ -208,8 +208,8 @@ impl Admission {
 
     /// Returns whether the session or lane that an agent wants to resume is here.
     #[must_use]
-    pub fn knows(&self, workspace: &WorkspaceName, resume: &Resume) -> bool {
-        let current = self.registry.current(workspace);
+    pub fn knows(&self, subject: &Subject, resume: &Resume) -> bool {
+        let current = self.registry.of(subject);
         current.is_some_and(|current| resume::place(&current, resume.session).is_some())
     }
 
@@ -245,7 +245,7 @@ impl Admission {
     /// agent gets a new one at once.
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, Refused> {
         let peer = candidate.peer;
-        let current = self.registry.current(&candidate.workspace);
+        let current = self.registry.of(&candidate.subject);
         let (session, place) = match resume::judge(current.as_ref(), candidate.hello.instance, resume) {
             Verdict::Resume(session, place) => (session, place),
             Verdict::New => return Ok(None),
@@ -254,13 +254,13 @@ impl Admission {
             }
         };
         let Some(goes_on) = place.go_on(&session, resume).map_err(|_| no_randomness())? else {
-            warn!(%peer, workspace = %candidate.workspace, session = %resume.session, "resume with a wrong or old secret");
+            warn!(%peer, agent = %candidate.subject, session = %resume.session, "resume with a wrong or old secret");
             return Err(refused(Code::PermissionDenied, "this session is not this agent's to resume", None));
         };
         let (link, received, secret) = match goes_on {
             Ok(goes_on) => goes_on,
             Err(error) => {
-                info!(workspace = %session.workspace, session = %session.id, %error, "session cannot go on");
+                info!(agent = %session.subject, session = %session.id, %error, "session cannot go on");
                 return Ok(None);
             }
         };
@@ -268,7 +268,7 @@ impl Admission {
         session.renew(candidate.lease.clone());
         let stats = place.tunnel(&session).stats();
         info!(
-            workspace = %session.workspace, session = %session.id, %peer, link = stats.links,
+            agent = %session.subject, session = %session.id, %peer, link = stats.links,
             again = stats.replay_bytes, via = %candidate.via, credential = %candidate.lease.credential, "session resumed"
         );
         let claim = Claim::new(self.registry.clone(), session, place, link);
@@ -308,12 +308,27 @@ impl Admission {
             keepalive_interval: self.tunnel.keepalive_interval,
             keepalive_timeout: self.tunnel.keepalive_timeout,
             resume_secret,
-            workspace: session.workspace.to_string(),
+            workspace: session.subject.name().to_owned(),
             resume_grace,
             resumed: received.map(|received| hello::Resumed { received }),
             lanes: 0,
             join_secret: Bytes::new(),
         }
+    }
+}
+
+/// Says why there is no agreement, so that whoever started the wrong program with a token knows the right one.
+fn words(refusal: &Refusal, subject: &Subject) -> String {
+    match (refusal, subject) {
+        (Refusal::Role, Subject::Workspace(_)) => {
+            "this credential is for the agent in a workspace, and not for a cluster agent: use it with workspace-agent run"
+                .to_owned()
+        }
+        (Refusal::Role, Subject::Cluster(_)) => {
+            "this credential is for a cluster agent, and not for the agent in a workspace: use it with workspace-agent cluster"
+                .to_owned()
+        }
+        (Refusal::Version { .. } | Refusal::CannotReconcile, _) => refusal.to_string(),
     }
 }
 

@@ -1,7 +1,9 @@
-//! Who an agent is: from what it shows to one workspace, in one place. What it says in its Hello chooses nothing.
+//! Who an agent is: from what it shows to one workspace or one cluster, in one place. What it says in its Hello chooses
+//! nothing.
 //!
 //! It may show a token of this gateway, a client certificate, a service-account token of a Kubernetes pod, or a token of a
-//! CI job. Each answers for exactly one workspace; two that are shown together have to name the same one.
+//! CI job. Each answers for exactly one workspace; two that are shown together have to name the same one. Cluster agents
+//! show a token of this gateway, of a kind of its own.
 
 mod ci;
 mod job;
@@ -24,7 +26,7 @@ pub use self::refusal::Refusal;
 use self::ci::CiSystem;
 use self::kubernetes::Cluster;
 use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
-use super::registry::{Credential, Lease, Review};
+use super::registry::{Credential, Lease, Review, Subject};
 use crate::auth::jwt::Moment;
 use crate::auth::token::{Token, TokenKind};
 use crate::config::AgentAuth;
@@ -39,8 +41,8 @@ pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
 /// An agent that proved who it is.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The workspace that it is the agent of.
-    pub workspace: WorkspaceName,
+    /// What it is the agent of.
+    pub subject: Subject,
     /// What it proved that with, and for how long that counts.
     pub lease: Lease,
     /// What has to be done before it gets a session, if its credential is good for one process only.
@@ -50,6 +52,7 @@ pub struct Identity {
 /// A credential that is good for one process.
 #[derive(Clone, Debug)]
 struct Once {
+    workspace: WorkspaceName,
     issuer: Arc<str>,
     use_id: Box<str>,
     token_hash: [u8; 32],
@@ -114,7 +117,9 @@ impl AgentIdentities {
             Bearer::Own(text) => self.of_own_token(text, now.wall).await?,
             Bearer::Signed(text) => self.of_signed_token(text, now).await?,
         };
-        if named.is_some_and(|name| name != identity.workspace.as_str()) {
+        // A certificate names a workspace, so beside a cluster's token it is another's.
+        let is_named = |name: &str| identity.subject.workspace().is_some_and(|workspace| workspace.as_str() == name);
+        if named.is_some_and(|name| !is_named(name)) {
             return Err(Refusal::Disagree);
         }
         if named.is_some() {
@@ -137,7 +142,7 @@ impl AgentIdentities {
             use_id: &once.use_id,
             token_hash: &once.token_hash,
             process_hash: &process_hash,
-            workspace: &identity.workspace,
+            workspace: &once.workspace,
             owner: &once.owner,
             create: once.create,
             until: once.until,
@@ -177,26 +182,28 @@ impl AgentIdentities {
         let workspace: WorkspaceName = name.parse().map_err(|_| bad)?;
         self.exists(&workspace).await?;
         let credential = Credential::Certificate { fingerprint: certificate.fingerprint.clone() };
-        Ok(Identity { workspace, lease: Lease::renewable(credential, Some(end_of(certificate)), now), once: None })
+        let lease = Lease::renewable(credential, Some(end_of(certificate)), now);
+        Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None })
     }
 
     async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<Identity, Refusal> {
         let token = Token::parse(text).map_err(|_| Refusal::Damaged)?;
-        if token.kind() != TokenKind::Agent {
-            return Err(Refusal::WrongKind);
+        match token.kind() {
+            TokenKind::Agent | TokenKind::Cluster => {}
+            TokenKind::User => return Err(Refusal::WrongKind),
         }
         let record = self.store.token_by_hash(&token.hash()).await.map_err(|error| store_failed(&error))?;
         let record = record.ok_or(Refusal::Unknown)?;
         if !record.is_live(now) {
             return Err(Refusal::Revoked);
         }
-        match record.subject {
-            TokenSubject::Agent { workspace, .. } => {
-                let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
-                Ok(Identity { workspace, lease, once: None })
-            }
-            TokenSubject::User { .. } | TokenSubject::Cluster { .. } => Err(Refusal::WrongKind),
-        }
+        let subject = match record.subject {
+            TokenSubject::Agent { workspace, .. } => Subject::Workspace(workspace),
+            TokenSubject::Cluster { cluster, .. } => Subject::Cluster(cluster),
+            TokenSubject::User { .. } => return Err(Refusal::WrongKind),
+        };
+        let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
+        Ok(Identity { subject, lease, once: None })
     }
 
     async fn of_signed_token(&self, text: &str, now: Moment) -> Result<Identity, Refusal> {
@@ -204,17 +211,18 @@ impl AgentIdentities {
         if let Some((index, cluster)) = self.clusters.iter().enumerate().find(|(_, one)| one.issues_as(&issuer)) {
             let (workspace, lease) = cluster.identify(text, index, now).await?;
             self.exists(&workspace).await?;
-            return Ok(Identity { workspace, lease, once: None });
+            return Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None });
         }
         let system = self.ci.iter().find(|one| one.issues_as(&issuer)).ok_or(Refusal::Issuer)?;
         system.identify(text, &self.store, now).await
     }
 
-    /// Returns who owns a workspace.
+    /// Returns who owns what an agent is of; nobody owns a cluster.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`].
-    pub async fn owner(&self, workspace: &WorkspaceName) -> Result<Option<UserName>, Refusal> {
+    pub async fn owner(&self, subject: &Subject) -> Result<Option<UserName>, Refusal> {
+        let Some(workspace) = subject.workspace() else { return Ok(None) };
         let found = self.store.workspace(workspace).await.map_err(|error| store_failed(&error))?;
         Ok(found.map(|workspace| workspace.owner))
     }

@@ -35,7 +35,7 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, st
         for (session, due) in registry.due(wall_clock()) {
             match due {
                 Due::Renew => {
-                    debug!(workspace = %session.workspace, session = %session.id, "the credential ends soon: links are cut");
+                    debug!(agent = %session.subject, session = %session.id, "the credential ends soon: links are cut");
                     session.ask_to_renew();
                 }
                 Due::End => end(&session),
@@ -56,7 +56,7 @@ async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Revie
         Err(_) if !session.lives_by(review) => {}
         Err(refusal) => {
             info!(
-                workspace = %session.workspace, session = %session.id, credential = %session.credential(),
+                agent = %session.subject, session = %session.id, credential = %session.credential(),
                 code = refusal.code(), "the credential was taken back: session ended"
             );
             session.tunnel.close(Reason::Revoked, "the cluster does not vouch for this agent any more");
@@ -73,6 +73,6 @@ fn end(session: &LiveSession) {
         Credential::Certificate { .. } => (Reason::SessionLost, "the client certificate has expired"),
         Credential::Pod { .. } => (Reason::SessionLost, "the service-account token has expired"),
     };
-    info!(workspace = %session.workspace, session = %session.id, %credential, detail, "session ended");
+    info!(agent = %session.subject, session = %session.id, %credential, detail, "session ended");
     session.tunnel.close(reason, detail);
 }

@@ -54,6 +54,6 @@ fn end(session: &LiveSession, token: TokenId, is_revoked: bool) {
     } else {
         (Reason::SessionLost, "the token has expired: dial again with a new one")
     };
-    info!(workspace = %session.workspace, session = %session.id, %token, %reason, "session ended: its token counts no more");
+    info!(agent = %session.subject, session = %session.id, %token, %reason, "session ended: its token counts no more");
     session.tunnel.close(reason, why);
 }

@@ -1,4 +1,4 @@
-//! Which workspace has which session now. The newest wins, and only its owner removes an entry.
+//! Which workspace and which cluster has which session now. The newest wins, and only its owner removes an entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::session::Session;
@@ -18,12 +18,14 @@ use tunnel_proto::reason::Reason;
 
 use super::lanes::Lanes;
 use crate::auth::keys::ResumeKeys;
-use crate::model::{Port, UnixSeconds, WorkspaceName};
+use crate::model::{ClusterName, Port, UnixSeconds, WorkspaceName};
 use crate::store::TokenId;
 
 mod lease;
+mod subject;
 
 pub use self::lease::{Credential, Due, Lease, Review};
+pub use self::subject::Subject;
 
 use self::lease::Held;
 
@@ -35,10 +37,10 @@ pub struct LiveSession {
     /// Its agent's place among those of one token, of which the newest wins: this session, or the one of before that the
     /// agent could not go on with.
     pub rank: SessionId,
-    /// Its place among the sessions of this workspace.
+    /// Its place among the sessions of this subject.
     pub generation: Generation,
-    /// The workspace.
-    pub workspace: WorkspaceName,
+    /// Whose agent it is.
+    pub subject: Subject,
     /// What it lives on.
     lease: Mutex<Held>,
     /// Tells its links to end, so that the agent comes back with a newer credential.
@@ -76,8 +78,8 @@ pub struct PortMode {
 /// What a new session is made from: an agent that proved who it is and said its Hello.
 #[derive(Debug)]
 pub struct NewSession {
-    /// The workspace that its credential stands for.
-    pub workspace: WorkspaceName,
+    /// Whom its credential stands for.
+    pub subject: Subject,
     /// What it lives on.
     pub lease: Lease,
     /// The tunnel.
@@ -211,20 +213,62 @@ impl fmt::Debug for LiveSession {
             .debug_struct("LiveSession")
             .field("id", &self.id)
             .field("generation", &self.generation)
-            .field("workspace", &self.workspace)
+            .field("subject", &self.subject)
             .finish_non_exhaustive()
     }
 }
 
-/// The sessions of this replica, by workspace. The map never leaves this file, and its lock is never held across an
-/// await.
+/// The sessions of this replica, by whose they are. The maps never leave this file, and their lock is never held across
+/// an await.
+///
+/// Invariants: workspaces and clusters have maps of their own. Whatever users ask for goes through [`Registry::current`],
+/// which takes the name of a workspace and looks into the map of workspaces, so no request reaches a cluster's session.
 #[derive(Debug)]
 pub struct Registry {
-    sessions: RwLock<HashMap<WorkspaceName, Arc<LiveSession>>>,
+    sessions: RwLock<Places>,
     sessions_max: usize,
+    /// Counts the sessions of clusters that came up.
+    arrivals: watch::Sender<u64>,
     next: AtomicU64,
     /// Ids and generations of this replica start above those of any earlier run.
     base: u64,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    workspaces: HashMap<WorkspaceName, Arc<LiveSession>>,
+    clusters: HashMap<ClusterName, Arc<LiveSession>>,
+}
+
+impl Places {
+    fn get(&self, subject: &Subject) -> Option<&Arc<LiveSession>> {
+        match subject {
+            Subject::Workspace(name) => self.workspaces.get(name),
+            Subject::Cluster(name) => self.clusters.get(name),
+        }
+    }
+
+    fn put(&mut self, session: Arc<LiveSession>) -> Option<Arc<LiveSession>> {
+        match &session.subject {
+            Subject::Workspace(name) => self.workspaces.insert(name.clone(), session),
+            Subject::Cluster(name) => self.clusters.insert(name.clone(), session),
+        }
+    }
+
+    fn remove(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Workspace(name) => self.workspaces.remove(name),
+            Subject::Cluster(name) => self.clusters.remove(name),
+        };
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
+        self.workspaces.values().chain(self.clusters.values())
+    }
+
+    fn len(&self) -> usize {
+        self.workspaces.len() + self.clusters.len()
+    }
 }
 
 /// As many sessions live as `limits.sessions` allows.
@@ -239,6 +283,7 @@ impl Registry {
         Self {
             sessions: RwLock::default(),
             sessions_max,
+            arrivals: watch::Sender::new(0),
             next: AtomicU64::new(1),
             // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
             base: started_ms << 20,
@@ -248,22 +293,46 @@ impl Registry {
     /// Returns the session of a workspace.
     #[must_use]
     pub fn current(&self, workspace: &WorkspaceName) -> Option<Arc<LiveSession>> {
-        self.sessions.read().get(workspace).cloned()
+        self.sessions.read().workspaces.get(workspace).cloned()
     }
 
-    /// Returns all sessions, ordered by workspace.
+    /// Returns the session of a cluster's agent.
+    #[must_use]
+    pub fn cluster(&self, cluster: &ClusterName) -> Option<Arc<LiveSession>> {
+        self.sessions.read().clusters.get(cluster).cloned()
+    }
+
+    /// Returns the session of whomever an agent is of.
+    #[must_use]
+    pub fn of(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
+        self.sessions.read().get(subject).cloned()
+    }
+
+    /// Returns all sessions, those of workspaces first, ordered by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<LiveSession>> {
-        let mut all: Vec<_> = self.sessions.read().values().cloned().collect();
-        all.sort_by(|left, right| left.workspace.cmp(&right.workspace));
+        let mut all: Vec<_> = self.sessions.read().all().cloned().collect();
+        all.sort_by(|left, right| left.subject.cmp(&right.subject));
         all
+    }
+
+    /// Returns the sessions of clusters, in no order.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<Arc<LiveSession>> {
+        self.sessions.read().clusters.values().cloned().collect()
+    }
+
+    /// Tells when sessions of clusters came up: it changes with each.
+    #[must_use]
+    pub fn arrivals(&self) -> watch::Receiver<u64> {
+        self.arrivals.subscribe()
     }
 
     /// Returns what is due for sessions because of what their agents proved themselves with.
     #[must_use]
     pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, Due)> {
         let sessions = self.sessions.read();
-        sessions.values().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
+        sessions.all().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
     }
 
     /// Returns how many sessions live.
@@ -284,7 +353,7 @@ impl Registry {
     /// [`Full`] when the bound is reached and nothing would be displaced.
     pub fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
         let mut sessions = self.sessions.write();
-        if sessions.len() >= self.sessions_max && !sessions.contains_key(&new.workspace) {
+        if sessions.len() >= self.sessions_max && sessions.get(&new.subject).is_none() {
             return Err(Full);
         }
         // Given out under the lock: of two claims at once, the one that stays has the higher generation.
@@ -295,7 +364,7 @@ impl Registry {
             // Whatever an agent says, it cannot outrank those who come after it.
             rank: new.had.map_or(id, |had| had.min(id)),
             generation: Generation::new(number),
-            workspace: new.workspace.clone(),
+            subject: new.subject,
             lease: Mutex::new(Held::new(new.lease)),
             renewal: Notify::new(),
             tunnel: new.tunnel,
@@ -310,7 +379,11 @@ impl Registry {
             ports: new.ports,
             default_port: new.default_port.and_then(Port::new),
         });
-        let displaced = sessions.insert(new.workspace, session.clone());
+        let displaced = sessions.put(session.clone());
+        drop(sessions);
+        if session.subject.cluster().is_some() {
+            self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
+        }
         Ok((session, displaced))
     }
 
@@ -327,78 +400,13 @@ impl Registry {
     /// Removes a session's entry if it is still the one in place.
     pub fn release(&self, session: &LiveSession) -> bool {
         let mut sessions = self.sessions.write();
-        let is_current = sessions.get(&session.workspace).is_some_and(|current| current.id == session.id);
+        let is_current = sessions.get(&session.subject).is_some_and(|current| current.id == session.id);
         if is_current {
-            sessions.remove(&session.workspace);
+            sessions.remove(&session.subject);
         }
         is_current
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use tunnel_proto::mux::{Settings, Side};
-
-    use super::*;
-
-    fn new(workspace: &str) -> NewSession {
-        NewSession {
-            workspace: workspace.parse().expect("a name"),
-            lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
-            tunnel: Session::new(Settings::new(Side::Gateway)),
-            keys: ResumeKeys::default(),
-            lanes: Lanes::default(),
-            had: None,
-            instance: 1,
-            peer: ([127, 0, 0, 1], 1).into(),
-            agent_version: "0".into(),
-            ports: Vec::new(),
-            default_port: None,
-            requests_max: 1,
-        }
-    }
-
-    #[test]
-    fn release_by_displaced_session_keeps_the_newer_one() {
-        let registry = Registry::new(10, 1);
-        let (first, none) = registry.claim(new("a")).expect("room");
-        assert!(none.is_none());
-        let (second, displaced) = registry.claim(new("a")).expect("room");
-        assert_eq!(displaced.map(|session| session.id), Some(first.id));
-        assert!(second.generation > first.generation);
-        assert!(!registry.release(&first));
-        assert_eq!(registry.current(&first.workspace).map(|session| session.id), Some(second.id));
-        assert!(registry.release(&second));
-        assert!(registry.is_empty());
-    }
-
-    #[test]
-    fn full_registry_still_lets_an_agent_replace_its_own_session() {
-        let registry = Registry::new(1, 1);
-        assert!(registry.claim(new("a")).is_ok());
-        assert_eq!(registry.claim(new("b")).err(), Some(Full));
-        assert!(registry.claim(new("a")).is_ok());
-    }
-
-    #[test]
-    fn ids_and_generations_grow_over_restarts() {
-        let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0;
-        let registry = Registry::new(1, 1_001);
-        let after = registry.claim(new("a")).expect("room").0;
-        assert!(after.generation > before.generation && after.id > before.id);
-        assert!(registry.lane_id() > after.id);
-    }
-
-    #[test]
-    fn unnamed_ports_are_exposed_only_while_none_is_named() {
-        let port = |number| Port::new(number).expect("a port");
-        let registry = Registry::new(2, 1);
-        let (open, _) = registry.claim(new("a")).expect("room");
-        assert!(open.exposes(port(1)));
-        let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
-        let (closed, _) = registry.claim(NewSession { ports: vec![named], ..new("b") }).expect("room");
-        assert!(closed.exposes(port(5173)) && !closed.exposes(port(1)));
-        assert_eq!(closed.mode(port(5173)).protocol, AppProtocol::Http2);
-        assert_eq!(closed.mode(port(1)), PortMode::default());
-    }
-}
+mod tests;

@@ -80,7 +80,7 @@ pub fn place(current: &LiveSession, id: SessionId) -> Option<Place> {
     if current.id == id { Some(Place::First) } else { current.lanes.get(id).map(Place::Lane) }
 }
 
-/// Decides for an agent that names a session or a lane, when `current` is the session of its workspace.
+/// Decides for an agent that names a session or a lane, when `current` is the session of its subject.
 #[must_use]
 pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
     let Some(current) = current else { return Verdict::New };

@@ -22,7 +22,7 @@ use tunnel_proto::limit::RESUME_ANSWER_TIMEOUT;
 use super::admission::{Admission, Admitted, Candidate, RETRY_AFTER, refused, shutting_down};
 use super::identity::{AgentIdentities, Identity, Shown};
 use super::pacer::{Busy, Pacer};
-use super::registry::Credential;
+use super::registry::{Credential, Subject};
 use super::resume::Place;
 use crate::audit::{self, Audit, Event, Record, Text};
 use crate::config::Timeouts;
@@ -184,7 +184,8 @@ impl AgentService {
     async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<Identity, Refused> {
         let admitted = self.identify(headers, shown).await;
         if let Err(refused) = &admitted {
-            let event = Event::AgentRefused { workspace: None, reason: Text::new(&refused.message) };
+            let reason = Text::new(&refused.message);
+            let event = Event::AgentRefused { workspace: None, cluster: None, reason };
             self.audit.record(Record::new(event).at_peer(peer.ip()));
         }
         admitted
@@ -209,7 +210,8 @@ impl AgentService {
         let attached = self.attach_as(identity.clone(), reader, peer, pace).await;
         if let Err(refused) = &attached {
             let reason = Text::new(&refused.message);
-            let event = Event::AgentRefused { workspace: Some(Text::of(&identity.workspace)), reason };
+            let (workspace, cluster) = named(&identity.subject);
+            let event = Event::AgentRefused { workspace, cluster, reason };
             self.audit.record(did(&identity, event, peer));
         }
         attached
@@ -224,22 +226,22 @@ impl AgentService {
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = self.read_hello(&mut reader).await?;
         // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
-        let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.workspace, resume));
+        let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.subject, resume));
         if is_new {
             self.admission.takes_new()?;
             self.turn().await?;
         }
         self.identities.spend(&mut identity, hello.instance).await?;
         // Whoever goes on counts in what they have.
-        let owner = if is_new { self.identities.owner(&identity.workspace).await? } else { None };
-        let Identity { workspace, lease, .. } = identity.clone();
-        let admitted = self.admission.admit(Candidate { workspace, owner, lease, peer, via: reader.via(), hello })?;
+        let owner = if is_new { self.identities.owner(&identity.subject).await? } else { None };
+        let Identity { subject, lease, .. } = identity.clone();
+        let admitted = self.admission.admit(Candidate { subject, owner, lease, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.audit.record(did(&identity, connected(&admitted), peer));
         let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
         self.admission.serve_then(admitted, reader, move |reason| {
-            let (workspace, session) = (Text::of(&session.workspace), Text::of(session.id));
-            let event = Event::AgentEnded { workspace, session, reason: Text::of(reason) };
+            let (workspace, cluster) = named(&session.subject);
+            let event = Event::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
             audit.record(did(&identity, event, peer));
         });
         Ok(response)
@@ -285,8 +287,10 @@ fn did(identity: &Identity, event: Event, peer: SocketAddr) -> Record {
 
 fn connected(admitted: &Admitted) -> Event {
     let session = &admitted.claim.session;
+    let (workspace, cluster) = named(&session.subject);
     Event::AgentConnected {
-        workspace: Text::of(&session.workspace),
+        workspace,
+        cluster,
         session: Text::of(session.id),
         how: match (admitted.claim.place(), &admitted.welcome.resumed) {
             (Place::First | Place::Lane(_), Some(_)) => "resumed",
@@ -295,6 +299,11 @@ fn connected(admitted: &Admitted) -> Event {
         },
         agent_version: Text::new(&session.agent_version),
     }
+}
+
+/// Returns the workspace and the cluster of a record, of which one is there.
+fn named(subject: &Subject) -> (Option<Text>, Option<Text>) {
+    (subject.workspace().map(Text::of), subject.cluster().map(Text::of))
 }
 
 fn log_refused(peer: SocketAddr, refused: &Refused) {

@@ -11,11 +11,13 @@ mod network;
 mod settings;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::document::{self, At, Problem, Problems};
+use crate::model::TimeLimits;
 
 pub use amounts::{Amounts, Resources};
 pub use lists::SecretRef;
@@ -98,6 +100,17 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// Returns how long a workspace may be what it is.
+    #[must_use]
+    pub fn time_limits(&self) -> TimeLimits {
+        let hours = |hours: u32| Duration::from_secs(u64::from(hours) * 3600);
+        TimeLimits {
+            active: hours(self.max_active_hours),
+            stopped: hours(self.max_stopped_hours),
+            age: hours(AGE_HOURS_MAX),
+        }
+    }
+
     /// Returns the JSON of what it says: keys in order at every depth and no spaces, so that the same meaning is always
     /// the same bytes.
     #[must_use]

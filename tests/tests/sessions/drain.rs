@@ -70,7 +70,7 @@ async fn agents_without_a_session_here_are_sent_away_during_the_drain_and_displa
         let (status, said) = RawAgent::dial(gateway, token, Hello { instance: 7, ..hello() }).await.refusal().await;
         assert_eq!((status, said.as_str()), (UNAVAILABLE, "this gateway is shutting down"));
     }
-    assert_eq!(gateway.registry.current(&flaky.session.workspace).map(|current| current.id), Some(flaky.session.id));
+    assert_eq!(gateway.registry.of(&flaky.session.subject).map(|current| current.id), Some(flaky.session.id));
     assert!(gateway.registry.current(&"two".parse().unwrap()).is_none());
     finish(waiting).await;
     assert_eq!(flaky.stage.gateway.stop().await, Drained::Clean);

@@ -97,7 +97,7 @@ impl Owned {
     }
 
     fn is_current(&self) -> bool {
-        let current = self.stage.gateway.registry.current(&self.session.workspace);
+        let current = self.stage.gateway.registry.of(&self.session.subject);
         current.is_some_and(|current| current.id == self.session.id) && !self.session.tunnel.is_ended()
     }
 
@@ -327,7 +327,7 @@ async fn agent_that_does_not_offer_to_resume_has_a_session_that_ends_with_its_li
     drop(agent);
     let answer = user.message().await.expect("an answer");
     assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
-    until("the session is gone", || stage.gateway.registry.current(&session.workspace).is_none()).await;
+    until("the session is gone", || stage.gateway.registry.of(&session.subject).is_none()).await;
     stage.finish().await;
 }
 
@@ -364,7 +364,7 @@ async fn session_that_is_displaced_while_it_waits_for_a_link_cannot_be_resumed()
     assert!(newest.session > owned.session.id);
     let (status, _) = owned.dial(owned.asking()).await.refusal().await;
     assert_eq!(status, ABORTED);
-    let current = owned.stage.gateway.registry.current(&owned.session.workspace).expect("the newer one stays");
+    let current = owned.stage.gateway.registry.of(&owned.session.subject).expect("the newer one stays");
     assert_eq!((current.id, current.tunnel.stats().links), (newest.session, 1));
     owned.assert_lost("displaced").await;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use gateway::config::Tunnel;
 use gateway::model::{UnixSeconds, WorkspaceName};
 use gateway::sessions::admission::{Admission, Candidate, Owners, refused};
-use gateway::sessions::registry::{Credential, Lease, Registry};
+use gateway::sessions::registry::{Credential, Lease, Registry, Subject};
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
@@ -137,16 +137,17 @@ impl Gateway {
             Ok(_) => return Err(refused(Code::InvalidArgument, "the first frame is not a hello", None)),
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
-        let candidate = Candidate { workspace, owner: None, lease: lease(), peer, via: Via::Http2, hello };
+        let subject = Subject::Workspace(workspace);
+        let candidate = Candidate { subject, owner: None, lease: lease(), peer, via: Via::Http2, hello };
         let admitted = self.admission.admit(candidate)?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {
-            self.shared.note(GATEWAY, format_args!("session of {} goes on", session.workspace));
+            self.shared.note(GATEWAY, format_args!("session of {} goes on", session.subject.name()));
         } else {
             let tunnel = session.tunnel.clone();
             let place = self.shared.session_up(Witness {
                 host: GATEWAY.to_owned(),
-                workspace: session.workspace.to_string(),
+                workspace: session.subject.name().to_owned(),
                 side: Side::Gateway,
                 generation: session.generation.get(),
                 session: tunnel.clone(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gateway::sessions::admission::Candidate;
+use gateway::sessions::registry::Subject;
 use http_body_util::Empty;
 use tunnel_link::grpc::{Code, FrameReader};
 use tunnel_proto::hello::{Hello, Resume, Role};
@@ -111,9 +112,9 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         join: None,
         lanes: 1,
     };
-    let (workspace, lease) = ("well".parse().expect("a name"), crate::gateway_host::lease());
+    let (subject, lease) = (Subject::Workspace("well".parse().expect("a name")), crate::gateway_host::lease());
     let (peer, via) = (([192, 168, 0, 99], 9).into(), tunnel_link::grpc::Via::Http2);
-    let candidate = Candidate { workspace, owner: None, lease, peer, via, hello };
+    let candidate = Candidate { subject, owner: None, lease, peer, via, hello };
     let admitted = gateway.admission.admit(candidate).map_err(|refused| refused.code)?;
     // A link on which nothing comes.
     gateway.admission.serve(admitted, FrameReader::new(Empty::<Bytes>::new()));

@@ -203,8 +203,11 @@ impl Gateway {
 
     /// Connects.
     ///
+    /// # Errors
+    /// [`DialFailure`] names the step that failed.
+    ///
     /// Cancel safety: safe; a half-made connection is closed.
-    pub(super) async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
+    pub async fn connect(&self, offer: Offer) -> Result<Connected, DialFailure> {
         let Some((proxy, config)) = &self.proxy else {
             let stream = tcp(&self.host, self.port, socket::tune_link).await.map_err(|error| {
                 let is_late = error.kind() == io::ErrorKind::TimedOut;

@@ -37,6 +37,7 @@ impl<N: Network> Agent<N> {
         Self {
             network: self.network.clone(),
             token: self.token.clone(),
+            role: self.role,
             ports: self.ports.clone(),
             transport: self.transport,
             memory: self.memory.clone(),

@@ -49,9 +49,10 @@ fn authorization_of_the_app_is_none_of_ours() {
 fn token_that_cannot_be_used_is_refused_and_never_falls_back_to_the_cookie() {
     let good = token(TokenKind::User);
     let agent = bearer_of(&token(TokenKind::Agent));
+    let cluster = bearer_of(&token(TokenKind::Cluster));
     let cookie = format!("gateway_session={}", Opaque::random().unwrap().reveal());
     let cut = bearer_of(&good).replace("gwu_", "gwu_x");
-    for value in ["Bearer gwu_", &cut, &agent, "bearer gwa_x", "BEARER  gwu_\u{ff}"] {
+    for value in ["Bearer gwu_", &cut, &agent, &cluster, "bearer gwa_x", "bearer gwc_x", "BEARER  gwu_\u{ff}"] {
         assert_eq!(read(&[(AUTHORIZATION, value), (COOKIE, &cookie)]), Offered::Refused, "{value}");
         assert!(is_gateway_bearer(&HeaderValue::from_bytes(value.as_bytes()).unwrap()), "{value}");
     }

@@ -71,6 +71,10 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
         console.complain("--owner is for the gateway's own machine; over the API, workspaces are yours");
         return Ok(Exit::Usage);
     }
+    if args.cluster.is_some() {
+        console.complain("--cluster is for the gateway's own machine: whoever holds such a token sees all that is sent there");
+        return Ok(Exit::Usage);
+    }
     let mut body = match (&args.workspace, &args.user) {
         (Some(workspace), _) => json!({"kind": "agent", "workspace": workspace.as_str()}),
         (None, user) => {

@@ -15,6 +15,9 @@ pub(super) struct Row {
     kind: String,
     workspace: Option<String>,
     user: Option<String>,
+    // A gateway's API, whose lists have one's own tokens only, does not name it.
+    #[serde(default)]
+    cluster: Option<String>,
     hint: String,
     state: String,
     created_at: String,
@@ -26,10 +29,10 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn of(token: &TokenRecord, now: UnixSeconds) -> Self {
-        let (workspace, user) = match &token.subject {
-            TokenSubject::Agent { workspace, .. } => (Some(workspace.to_string()), None),
-            TokenSubject::User { user } => (None, Some(user.to_string())),
-            TokenSubject::Cluster { .. } => (None, None),
+        let (workspace, cluster, user) = match &token.subject {
+            TokenSubject::Agent { workspace, .. } => (Some(workspace.to_string()), None, None),
+            TokenSubject::Cluster { cluster, .. } => (None, Some(cluster.to_string()), None),
+            TokenSubject::User { user } => (None, None, Some(user.to_string())),
         };
         let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
         Self {
@@ -37,6 +40,7 @@ impl Row {
             kind: token.subject.kind().to_string(),
             workspace,
             user,
+            cluster,
             hint: token.hint.clone(),
             state: match (token.is_live(now), token.revoked_at) {
                 (true, _) => "live",
@@ -61,11 +65,11 @@ pub(super) fn show(rows: &[Row], output: Output) -> String {
             let header = ["ID", "KIND", "FOR", "ENDS IN", "STATE", "CREATED", "EXPIRES", "NOTE"];
             let text = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), shown);
             let rows = rows.iter().map(|row| {
-                let subject = if row.workspace.is_some() { &row.workspace } else { &row.user };
+                let subject = [&row.workspace, &row.cluster, &row.user].into_iter().find(|name| name.is_some());
                 [
                     shown(&row.id),
                     shown(&row.kind),
-                    text(subject),
+                    text(subject.unwrap_or(&None)),
                     shown(&row.hint),
                     shown(&row.state),
                     shown(&row.created_at),

@@ -71,7 +71,7 @@ fn gateway_fields_never_cross_in_any_spelling() {
 
 #[test]
 fn authorization_of_the_app_survives_and_ours_does_not() {
-    for ours in ["Bearer gwu_abc", "bearer  gwa_abc", "BEARER gwu_"] {
+    for ours in ["Bearer gwu_abc", "bearer  gwa_abc", "Bearer gwc_abc", "BEARER gwu_"] {
         check_to_app(&PLAIN, &[("authorization", ours)], &[]);
     }
     for other in ["Bearer abc", "Basic gwu_abc", "gwu_abc", "Bearer", "Bearer xgwu_"] {

@@ -55,7 +55,7 @@ impl Claim {
         };
         let end = match end {
             LinkEnd::Lost => {
-                info!(workspace = %self.session.workspace, session = %self.session.id, "link lost, waiting for the next");
+                info!(agent = %self.session.subject, session = %self.session.id, "link lost, waiting for the next");
                 self.link.await_next().await
             }
             end @ (LinkEnd::Replaced | LinkEnd::Over(_)) => end,
@@ -71,7 +71,7 @@ impl Claim {
         let (stats, uptime) = (tunnel.stats(), session.since.elapsed());
         let what = self.place.name();
         info!(
-            workspace = %session.workspace, session = %session.id, reason = %end, ?uptime, links = stats.links,
+            agent = %session.subject, session = %session.id, reason = %end, ?uptime, links = stats.links,
             sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
         );
         Some(end.reason())

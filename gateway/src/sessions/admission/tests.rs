@@ -1,9 +1,10 @@
+use tunnel_proto::hello::Role;
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
 use tunnel_proto::version;
 
 use super::*;
 use crate::config::Config;
-use crate::model::UnixSeconds;
+use crate::model::{UnixSeconds, WorkspaceName};
 use crate::sessions::registry::Credential;
 
 const WORKSPACE: &str = "one";
@@ -39,7 +40,7 @@ fn hello(instance: u64, lanes: u32) -> Hello {
 
 fn candidate(hello: Hello) -> Candidate {
     Candidate {
-        workspace: name(),
+        subject: Subject::Workspace(name()),
         owner: None,
         lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         peer: ([127, 0, 0, 1], 1).into(),

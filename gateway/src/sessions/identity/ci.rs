@@ -12,7 +12,7 @@ use crate::auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment
 use crate::config::CiIssuer;
 use crate::model::UnixSeconds;
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
-use crate::sessions::registry::{Credential, Lease};
+use crate::sessions::registry::{Credential, Lease, Subject};
 use crate::store::Store;
 
 /// One CI system.
@@ -62,6 +62,7 @@ impl CiSystem {
         let job = Job::of_claims(claims, &self.of.rules, &self.of.once_per)?;
         let expires_at = claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?;
         let once = Once {
+            workspace: job.workspace,
             issuer: self.issuer.clone(),
             use_id: job.use_id.into(),
             token_hash,
@@ -71,13 +72,14 @@ impl CiSystem {
             // Up to here it would be taken for a good one.
             expires_at: after(expires_at, LEEWAY_SECONDS.unsigned_abs()),
         };
-        Ok(Identity { workspace: job.workspace, lease: lease_of(&once), once: Some(once) })
+        Ok(identity_of(once))
     }
 
     async fn again(&self, token_hash: [u8; 32], store: &Store, now: UnixSeconds) -> Result<Option<Identity>, Refusal> {
         let used = store.used_token(&token_hash, now).await.map_err(|error| store_failed(&error))?;
         let Some(used) = used.filter(|used| *used.issuer == *self.issuer) else { return Ok(None) };
         let once = Once {
+            workspace: used.workspace,
             issuer: self.issuer.clone(),
             use_id: used.use_id.into(),
             token_hash,
@@ -86,10 +88,12 @@ impl CiSystem {
             until: used.until,
             expires_at: used.until,
         };
-        Ok(Some(Identity { workspace: used.workspace, lease: lease_of(&once), once: Some(once) }))
+        Ok(Some(identity_of(once)))
     }
 }
 
-fn lease_of(once: &Once) -> Lease {
-    Lease::once(Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() }, once.until)
+fn identity_of(once: Once) -> Identity {
+    let credential = Credential::Job { issuer: once.issuer.clone(), use_id: once.use_id.clone() };
+    let lease = Lease::once(credential, once.until);
+    Identity { subject: Subject::Workspace(once.workspace.clone()), lease, once: Some(once) }
 }

@@ -29,7 +29,7 @@ pub enum Refusal {
     #[error("the token is damaged: copy it again, or make a new one")]
     Damaged,
     /// It is a person's.
-    #[error("this token is not an agent's: make one with gateway token create --workspace")]
+    #[error("this token is not an agent's: make one with gateway token create --workspace, or --cluster")]
     WrongKind,
     /// This gateway never made it, or has forgotten it.
     #[error("the token is not known here: was it made for this gateway?")]

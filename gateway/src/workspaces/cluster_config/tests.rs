@@ -76,6 +76,9 @@ fn small_file_gets_the_defaults() {
     let tools_image = "registry.example.com/tools:1".to_owned();
     assert_eq!(config, ClusterConfig { enabled: true, tools_image, ..ClusterConfig::default() });
     assert_eq!((config.max_active_hours, config.max_stopped_hours), (36, 744));
+    let hours = |hours: u64| std::time::Duration::from_secs(hours * 3600);
+    let limits = crate::model::TimeLimits { active: hours(36), stopped: hours(744), age: hours(8760) };
+    assert_eq!(config.time_limits(), limits);
     assert_eq!((config.quota, config.quota_per_user), (None, None));
     assert_eq!(config.network_policy.egress[0].allow, "0.0.0.0/0");
     assert_eq!(config.network_policy.egress[0].except, ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]);

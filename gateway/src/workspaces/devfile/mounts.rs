@@ -10,7 +10,7 @@ use crate::workspaces::document::{At, Place, Problems, show};
 const PATH_MAX: usize = 4095;
 
 /// Paths that are ours in each container, with what is below them.
-const OWN_PATHS: [&str; 2] = ["/.workspace-data", "/workspace-scripts"];
+const OWN_PATHS: [&str; 1] = ["/workspace-gateway"];
 
 /// What is mounted in the containers so far.
 #[derive(Default)]

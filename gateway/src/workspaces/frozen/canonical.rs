@@ -51,8 +51,12 @@ mod tests {
     #[test]
     fn keys_are_sorted_at_every_depth_and_lists_are_not() {
         let value: Value =
-            serde_json::from_str(r#" {"b": [ {"z":1,"a":{"d":null,"c":"é\u0007\n"}}, "x" ], "a": true} "#).expect("JSON");
-        assert_eq!(list([&value].into_iter()), "[{\"a\":true,\"b\":[{\"a\":{\"c\":\"é\\u0007\\n\",\"d\":null},\"z\":1},\"x\"]}]");
+            serde_json::from_str(r#" {"b": [ {"z":1,"a":{"d":null,"c":"é\u0007\n"}}, "x" ], "a": true} "#)
+                .expect("JSON");
+        assert_eq!(
+            list([&value].into_iter()),
+            "[{\"a\":true,\"b\":[{\"a\":{\"c\":\"é\\u0007\\n\",\"d\":null},\"z\":1},\"x\"]}]"
+        );
     }
 
     #[test]

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::names::{
-    CLUSTER_LABEL, HOST_TEMPLATE_ANNOTATION, INVENTORY_ID_LABEL, Names, OWNING_INVENTORY_ANNOTATION,
-    WORKSPACE_LABEL,
+    CLUSTER_LABEL, HOST_TEMPLATE_ANNOTATION, INVENTORY_ID_LABEL, Names, OWNING_INVENTORY_ANNOTATION, WORKSPACE_LABEL,
 };
 use super::role::{Inventory, Owner, Role};
 use super::{Facts, FrozenProblem};

@@ -35,7 +35,8 @@ fn variable(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = match after.strip_prefix('{') {
         Some(inside) => inside.split_once('}')?,
         None => {
-            let end = after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(after.len());
+            let end =
+                after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(after.len());
             after.split_at_checked(end)?
         }
     };

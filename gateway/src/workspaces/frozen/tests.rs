@@ -17,11 +17,7 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn new(workspace: &str) -> Self {
         let zone = "workspaces.example.net".parse().expect("a zone");
-        Self {
-            workspace: workspace.parse().expect("a workspace"),
-            cluster: "prod".parse().expect("a cluster"),
-            zone,
-        }
+        Self { workspace: workspace.parse().expect("a workspace"), cluster: "prod".parse().expect("a cluster"), zone }
     }
 
     pub(super) fn facts(&self) -> Facts<'_> {
@@ -174,7 +170,9 @@ fn agent_is_told_the_ports_of_the_devfile_and_the_editors() {
     let mut elsewhere = config();
     elsewhere.gateway_url = Some("http://10.0.0.7:8081/it's".to_owned());
     let frozen = froze(&devfile, &elsewhere);
-    assert!(script(&frozen, "agent.sh").is_some_and(|agent| agent.contains(r"--gateway 'http://10.0.0.7:8081/it'\''s' ")));
+    assert!(
+        script(&frozen, "agent.sh").is_some_and(|agent| agent.contains(r"--gateway 'http://10.0.0.7:8081/it'\''s' "))
+    );
 }
 
 #[test]
@@ -293,7 +291,10 @@ fn workspace_that_could_never_start_is_refused_when_it_is_made() {
     let components = [vec![main(json!({"image": "a"}))], three.to_vec()].concat();
     let said = problems_of(&devfile_of(components, json!({})), &bounded(), "mine");
     assert_eq!(said.lines().count(), 4, "{said}");
-    assert!(said.contains("all containers together have a CPU request over the most that a workspace may have, 2"), "{said}");
+    assert!(
+        said.contains("all containers together have a CPU request over the most that a workspace may have, 2"),
+        "{said}"
+    );
     let unspecified = ClusterConfig { default_resources: None, ..bounded() };
     let one = devfile_of(vec![main(json!({"image": "a", "memoryLimit": "1Gi", "cpuLimit": "1"}))], json!({}));
     froze(&one, &unspecified);
@@ -337,7 +338,10 @@ fn variables_of_the_devfile_come_after_ours_and_labels_of_the_cluster_are_on_all
     for object in frozen.objects() {
         assert_eq!(object.value["metadata"]["labels"]["team"], "red");
         assert_eq!(object.value["metadata"]["annotations"]["example.com/note"], "x y");
-        assert_eq!(object.value["metadata"]["annotations"][HOST_TEMPLATE_ANNOTATION], "{port}-mine.workspaces.example.net");
+        assert_eq!(
+            object.value["metadata"]["annotations"][HOST_TEMPLATE_ANNOTATION],
+            "{port}-mine.workspaces.example.net"
+        );
     }
     // What a pod is found by never changes with the configuration.
     let selector = &of(&frozen, Role::Deployment)["spec"]["selector"]["matchLabels"];

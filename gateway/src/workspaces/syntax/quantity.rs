@@ -14,7 +14,7 @@ const MOST: u128 = (u64::MAX >> 1) as u128 * ONE;
 const CHARS_MAX: usize = 64;
 
 /// An amount, exact to a billionth; what is finer counts as one more billionth, as Kubernetes rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(u128);
 
 /// Why a text is not an amount.
@@ -32,6 +32,12 @@ pub enum BadQuantity {
 }
 
 impl Quantity {
+    /// Returns two amounts together.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// One processor, or one byte.
     pub const ONE: Self = Self(ONE);
 

@@ -104,7 +104,7 @@ fn volumes_and_mounts_fit_together() {
         check_with(&mount(&format!("{{name: v, path: {bad:?}}}")), &[&expected]);
     }
     check_with(&mount("{name: v, path: /}"), &[&format!("{at}.path: must not be /: it would hide the image")]);
-    for own in ["/projects", "/workspace-scripts/a", "/.workspace-data"] {
+    for own in ["/projects", "/workspace-gateway", "/workspace-gateway/tools/a"] {
         check_with(
             &mount(&format!("{{name: v, path: {own}/}}")),
             &[&format!("{at}.path: {own:?} is mounted by the gateway")],

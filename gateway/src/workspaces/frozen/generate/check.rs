@@ -26,7 +26,10 @@ pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
         for mount in &component.volume_mounts {
             let path = mount.mount_path();
             if std::path::Path::new(&path).starts_with(GATEWAY_DIR) {
-                tell(&format!("component {}", component.name), format!("a volume is mounted in {GATEWAY_DIR}, which is the gateway's"));
+                tell(
+                    &format!("component {}", component.name),
+                    format!("a volume is mounted in {GATEWAY_DIR}, which is the gateway's"),
+                );
             }
         }
     }

@@ -45,7 +45,8 @@ pub(super) fn volumes(plan: &Plan<'_>) -> Vec<Value> {
     };
     let own = std::iter::once(claim(plan.names.data(), DATA_SIZE));
     let lasting = plan.devfile.volumes.iter().filter(|volume| !volume.ephemeral);
-    let size = |volume: &crate::workspaces::devfile::Volume| volume.size.clone().unwrap_or_else(|| VOLUME_SIZE.to_owned());
+    let size =
+        |volume: &crate::workspaces::devfile::Volume| volume.size.clone().unwrap_or_else(|| VOLUME_SIZE.to_owned());
     own.chain(lasting.map(|volume| claim(plan.names.volume(&volume.name), &size(volume)))).collect()
 }
 

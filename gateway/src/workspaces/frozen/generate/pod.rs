@@ -166,7 +166,8 @@ fn mounts(component: &Component, place: Place) -> Vec<Value> {
     if component.is_main {
         mounts.push(read_only(TOOLS, TOOLS_DIR));
     }
-    let own = |mount: &crate::workspaces::devfile::VolumeMount| json!({"name": mount.name, "mountPath": mount.mount_path()});
+    let own =
+        |mount: &crate::workspaces::devfile::VolumeMount| json!({"name": mount.name, "mountPath": mount.mount_path()});
     mounts.extend(component.volume_mounts.iter().map(own));
     mounts
 }

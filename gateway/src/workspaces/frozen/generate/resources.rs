@@ -35,7 +35,8 @@ impl<T: AsRef<str>> Needs<T> {
     pub(super) fn to_json(&self) -> Value {
         let of = |pick: fn(&Amounts<T>) -> Option<&T>| {
             let both = [("cpu", pick(&self.cpu)), ("memory", pick(&self.memory))];
-            let said: BTreeMap<_, _> = both.into_iter().filter_map(|(name, value)| Some((name, value?.as_ref()))).collect();
+            let said: BTreeMap<_, _> =
+                both.into_iter().filter_map(|(name, value)| Some((name, value?.as_ref()))).collect();
             (!said.is_empty()).then_some(said)
         };
         let (requests, limits) = (of(|amounts| amounts.request.as_ref()), of(|amounts| amounts.limit.as_ref()));
@@ -69,10 +70,11 @@ pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
 
 /// The devfile's amounts before the defaults; a default that contradicts what the devfile says about the other gives way to it.
 fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]: [Option<&String>; 2]) -> Amounts {
-    let exceeds = |request: Option<&String>, limit: Option<&String>| match (request.and_then(read), limit.and_then(read)) {
-        (Some(request), Some(limit)) => request > limit,
-        (None, _) | (_, None) => false,
-    };
+    let exceeds =
+        |request: Option<&String>, limit: Option<&String>| match (request.and_then(read), limit.and_then(read)) {
+            (Some(request), Some(limit)) => request > limit,
+            (None, _) | (_, None) => false,
+        };
     let (request, limit) = match (request, limit) {
         (None, Some(limit)) if exceeds(usual, Some(limit)) => (Some(limit), Some(limit)),
         (Some(request), None) if exceeds(Some(request), usual_limit) => (Some(request), Some(request)),
@@ -94,7 +96,11 @@ pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
     let rows: [(&str, fn(&Needs) -> Option<&String>, &String); 4] = [
         ("CPU request", |needs| needs.cpu.request.as_ref().or(needs.cpu.limit.as_ref()), &most.requests.cpu),
         ("CPU limit", |needs| needs.cpu.limit.as_ref(), &most.limits.cpu),
-        ("memory request", |needs| needs.memory.request.as_ref().or(needs.memory.limit.as_ref()), &most.requests.memory),
+        (
+            "memory request",
+            |needs| needs.memory.request.as_ref().or(needs.memory.limit.as_ref()),
+            &most.requests.memory,
+        ),
         ("memory limit", |needs| needs.memory.limit.as_ref(), &most.limits.memory),
     ];
     let mut problems = Vec::new();
@@ -111,7 +117,8 @@ pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
         let together = amounts(&plan.containers).into_iter().fold(Quantity::default(), Quantity::saturating_add);
         let alone = amounts(&plan.init).into_iter().max().unwrap_or_default();
         if read(bound).is_some_and(|bound| together.max(alone) > bound) {
-            let message = format!("all containers together have a {what} over the most that a workspace may have, {bound}");
+            let message =
+                format!("all containers together have a {what} over the most that a workspace may have, {bound}");
             problems.push(FrozenProblem::new("components".to_owned(), message));
         }
     }

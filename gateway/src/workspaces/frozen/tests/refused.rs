@@ -87,7 +87,11 @@ fn names_labels_and_owners_have_to_agree() {
     check("/0/metadata/namespace", json!("A"), "no DNS label");
     check("/1/metadata/name", json!("other"), "is not an object of this workspace");
     check("/0/metadata/name", json!("other-workspace-inventory"), "is not an object of this workspace");
-    check("/0/metadata/labels/workspace-gateway.dev~1workspace", json!("8080-a"), "label workspace-gateway.dev/workspace");
+    check(
+        "/0/metadata/labels/workspace-gateway.dev~1workspace",
+        json!("8080-a"),
+        "label workspace-gateway.dev/workspace",
+    );
     check("/0/metadata/labels/workspace-gateway.dev~1workspace", json!("default"), "of its own");
     check("/0/metadata/labels/workspace-gateway.dev~1cluster", json!("No"), "names no cluster");
     check("/2/metadata/labels/workspace-gateway.dev~1workspace", json!("other"), "must be mine");
@@ -109,7 +113,11 @@ fn names_labels_and_owners_have_to_agree() {
 fn pods_have_to_be_selected_by_their_own_labels() {
     check("/1/spec/selector/matchLabels/app", json!("x"), "does not select");
     check("/1/spec/selector/matchLabels", json!({}), "does not select");
-    check("/1/spec/template/metadata/labels/workspace-gateway.dev~1cluster", json!("x"), "does not select its own pods");
+    check(
+        "/1/spec/template/metadata/labels/workspace-gateway.dev~1cluster",
+        json!("x"),
+        "does not select its own pods",
+    );
     check("/2/spec/selector", json!({"workspace-gateway.dev/workspace": "other"}), "does not select");
     check("/5/spec/podSelector/matchLabels", json!({}), "does not select");
     check("/5/spec/egress/1/to/0/ipBlock/cidr", json!("0.0.0.0"), "no block of addresses");
@@ -128,7 +136,11 @@ fn parts_of_a_pod_have_to_fit() {
     check(&format!("{container}/volumeMounts/0/mountPath"), json!("/workspace-gateway/files/"), "or there twice");
     check(&format!("{container}/volumeMounts/0/mountPath"), json!("/a/../b"), "no path of a volume");
     check(&format!("{container}/resources"), json!({"limits": {"cpu": "lots"}}), "cpu is not a Kubernetes quantity");
-    check(&format!("{container}/resources"), json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}), "than its limit");
+    check(
+        &format!("{container}/resources"),
+        json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}),
+        "than its limit",
+    );
     check(&format!("{container}/resources"), json!({"limits": {"gpu": "1"}}), "something else than CPU and memory");
     let port = json!({"name": "80-tcp", "containerPort": 80, "protocol": "TCP"});
     check(&format!("{container}/ports"), json!([port, port]), "is there twice");

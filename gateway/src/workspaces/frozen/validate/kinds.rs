@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::schema::{
-    ClaimSpec, ConfigMap, IpBlock, PolicySpec, QuotaSpec, Secret, Selector, ServiceAccount, ServiceSpec, Specified, Texts,
+    ClaimSpec, ConfigMap, IpBlock, PolicySpec, QuotaSpec, Secret, Selector, ServiceAccount, ServiceSpec, Specified,
+    Texts,
 };
 use super::{Common, Findings, is_said, is_service_name, pod};
 use crate::workspaces::frozen::names::{CLUSTER_LABEL, WORKSPACE_LABEL};
@@ -26,7 +27,11 @@ pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, fin
         Role::CoreInventory | Role::SecretsInventory => {
             if let Some(map) = typed::<ConfigMap>(value, place, findings) {
                 // What it tracks is written by whoever applies.
-                findings.require(place, map.data.is_none() && map.immutable.is_none(), "an inventory is stored without data");
+                findings.require(
+                    place,
+                    map.data.is_none() && map.immutable.is_none(),
+                    "an inventory is stored without data",
+                );
             }
         }
         Role::Scripts => {
@@ -47,7 +52,11 @@ pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, fin
         Role::ResourceQuota => {
             if let Some(Specified { spec, .. }) = typed::<Specified<QuotaSpec>>(value, place, findings) {
                 let unknown = spec.hard.keys().find(|name| !BOUNDED.contains(&name.as_str()));
-                findings.require(place, unknown.is_none() && !spec.hard.is_empty(), "bounds something else than CPU and memory");
+                findings.require(
+                    place,
+                    unknown.is_none() && !spec.hard.is_empty(),
+                    "bounds something else than CPU and memory",
+                );
                 quantities(&spec.hard, place, findings);
             }
         }
@@ -100,7 +109,11 @@ pub(super) fn selector(labels: &Texts, place: &str, common: &Common, findings: &
         CLUSTER_LABEL => *value == common.cluster,
         _ => false,
     });
-    findings.require(place, finds && labels.contains_key(WORKSPACE_LABEL), "does not select the workspace's pod by its labels");
+    findings.require(
+        place,
+        finds && labels.contains_key(WORKSPACE_LABEL),
+        "does not select the workspace's pod by its labels",
+    );
 }
 
 /// Checks amounts by name.
@@ -113,11 +126,7 @@ pub(super) fn quantities(amounts: &Texts, place: &str, findings: &mut Findings) 
 }
 
 /// Checks ports of one list: each has a name and number of its own.
-pub(super) fn ports<'p>(
-    ports: impl Iterator<Item = (&'p str, u16, &'p str)>,
-    place: &str,
-    findings: &mut Findings,
-) {
+pub(super) fn ports<'p>(ports: impl Iterator<Item = (&'p str, u16, &'p str)>, place: &str, findings: &mut Findings) {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     for (name, number, protocol) in ports {
         let is_new = names.insert(name) && numbers.insert((number, protocol));
@@ -193,7 +202,11 @@ fn network_policy(spec: &PolicySpec, place: &str, common: &Common, findings: &mu
                     findings.require(place, is_block(block), message);
                 }
                 (None, Some(selector)) => {
-                    findings.require(place, selector.match_labels.values().all(|value| is_said(value)), "selects every namespace");
+                    findings.require(
+                        place,
+                        selector.match_labels.values().all(|value| is_said(value)),
+                        "selects every namespace",
+                    );
                     labels(&selector.match_labels, place, findings);
                 }
                 (Some(_), Some(_)) | (None, None) => findings.tell(place, "a peer must be addresses or namespaces"),

@@ -40,7 +40,11 @@ fn pod(spec: &PodSpec, place: &str, findings: &mut Findings) {
     for volume in &spec.volumes {
         let is_new = is_dns_label(&volume.name) && volumes.insert(volume.name.as_str());
         findings.require(place, is_new, format!("{:?} is no name of a volume, or there twice", volume.name));
-        findings.require(place, is_one_kind(volume), format!("volume {:?} must be of one kind, and sound", volume.name));
+        findings.require(
+            place,
+            is_one_kind(volume),
+            format!("volume {:?} must be of one kind, and sound", volume.name),
+        );
     }
     let mut names = BTreeSet::new();
     for container in spec.init_containers.iter().chain(&spec.containers) {
@@ -55,9 +59,13 @@ fn pod(spec: &PodSpec, place: &str, findings: &mut Findings) {
 
 fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findings: &mut Findings) {
     let name = &container.name;
-    let mut require = |holds: bool, message: String| findings.require(place, holds, format!("container {name}: {message}"));
+    let mut require =
+        |holds: bool, message: String| findings.require(place, holds, format!("container {name}: {message}"));
     require(is_image(&container.image), format!("{:?} is no image", container.image));
-    require(matches!(container.image_pull_policy.as_str(), "Always" | "IfNotPresent" | "Never"), "pulls when?".to_owned());
+    require(
+        matches!(container.image_pull_policy.as_str(), "Always" | "IfNotPresent" | "Never"),
+        "pulls when?".to_owned(),
+    );
     let security = &container.security_context;
     require(!security.privileged && security.run_as_non_root && security.run_as_user > 0, "has privileges".to_owned());
     let mut seen = BTreeSet::new();
@@ -79,7 +87,12 @@ fn container(container: &Container, place: &str, volumes: &BTreeSet<&str>, findi
     require(are_known, "asks for something else than CPU and memory".to_owned());
     for (what, limit) in &resources.limits {
         let amount = |text: &String| text.parse::<Quantity>().ok();
-        let exceeds = resources.requests.get(what).and_then(amount).zip(amount(limit)).is_some_and(|(asked, limit)| asked > limit);
+        let exceeds = resources
+            .requests
+            .get(what)
+            .and_then(amount)
+            .zip(amount(limit))
+            .is_some_and(|(asked, limit)| asked > limit);
         require(!exceeds, format!("asks for more {what} than its limit"));
     }
     quantities(&resources.requests, place, findings);
@@ -107,7 +120,9 @@ pub(super) fn references(values: &[Value], heads: &[Head], findings: &mut Findin
         let pod = &spec.template.spec;
         let mut wanted = vec![("ServiceAccount", pod.service_account_name.as_str())];
         for volume in &pod.volumes {
-            wanted.extend(volume.persistent_volume_claim.iter().map(|claim| ("PersistentVolumeClaim", claim.claim_name.as_str())));
+            wanted.extend(
+                volume.persistent_volume_claim.iter().map(|claim| ("PersistentVolumeClaim", claim.claim_name.as_str())),
+            );
             wanted.extend(volume.config_map.iter().map(|map| ("ConfigMap", map.name.as_str())));
             wanted.extend(volume.secret.iter().map(|secret| ("Secret", secret.secret_name.as_str())));
         }
@@ -115,7 +130,11 @@ pub(super) fn references(values: &[Value], heads: &[Head], findings: &mut Findin
         let env = containers.flat_map(|container| &container.env_from);
         wanted.extend(env.map(|from| ("Secret", from.secret_ref.name.as_str())));
         for (kind, name) in wanted {
-            findings.require(&head.place(), there.contains(&(kind, name)), format!("refers to {kind} {name:?}, which is not there"));
+            findings.require(
+                &head.place(),
+                there.contains(&(kind, name)),
+                format!("refers to {kind} {name:?}, which is not there"),
+            );
         }
     }
 }

@@ -1,0 +1,162 @@
+//! How clusters are configured: `agents_dir/NAME/config.yaml` for the cluster agent `NAME` (design, section 2.2), read
+//! when it changes and stored version by version. Each workspace keeps the version that it was made with.
+//!
+//! A file with a mistake changes nothing: what was in force stays in force, and why is told once in the log and as long as
+//! it is so by [`ClusterConfigs::refusals`]. A file that is gone changes nothing either. A cluster without a file has the
+//! defaults, with which no workspaces can be made.
+
+mod folder;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::folder::{Found, Stamp, gone, scan};
+use crate::model::ClusterName;
+use crate::store::{Cluster, ClusterId, ConfigVersion, Store, StoreError, wall_clock};
+use crate::workspaces::cluster_config::ClusterConfig;
+
+pub use self::folder::{Refusal, check};
+
+/// How often it is looked whether files changed. A `stat` call for each.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The configurations of all clusters.
+#[derive(Debug)]
+pub struct ClusterConfigs {
+    dir: Option<PathBuf>,
+    /// Counts the configurations that were taken over.
+    changes: watch::Sender<u64>,
+    refusals: RwLock<BTreeMap<PathBuf, Arc<Refusal>>>,
+}
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+struct Seen {
+    stamps: HashMap<PathBuf, Stamp>,
+    /// Clusters that have some configuration.
+    configured: HashSet<ClusterId>,
+}
+
+impl ClusterConfigs {
+    /// Makes them for a folder, if there is one. Nothing is read yet.
+    #[must_use]
+    pub fn new(dir: Option<PathBuf>) -> Arc<Self> {
+        Arc::new(Self { dir, changes: watch::Sender::new(0), refusals: RwLock::default() })
+    }
+
+    /// Tells when another configuration is in force, of whichever cluster.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the files that are not in force as they are, and why.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Arc<Refusal>> {
+        self.refusals.read().values().cloned().collect()
+    }
+
+    /// Returns why a cluster's file is not in force as it is.
+    #[must_use]
+    pub fn refusal(&self, cluster: &ClusterName) -> Option<Arc<Refusal>> {
+        self.refusals.read().values().find(|refusal| refusal.cluster == cluster.as_str()).cloned()
+    }
+
+    /// Returns the newest configuration of a cluster. One that has none gets the defaults.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Corrupt`] for a configuration that this version cannot read.
+    pub async fn newest(
+        &self,
+        store: &Store,
+        cluster: &Cluster,
+    ) -> Result<(ConfigVersion, ClusterConfig), StoreError> {
+        let Some((version, text)) = store.cluster_config(cluster.id, None).await? else {
+            let config = ClusterConfig::default();
+            let version = store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await?;
+            return Ok((version, config));
+        };
+        let unreadable = |_| StoreError::Corrupt { table: "cluster_configs", column: "config" };
+        Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
+    }
+
+    /// Looks at the folder now and then and takes over what changed, until `stop`.
+    pub async fn watch(self: Arc<Self>, store: Store, stop: CancellationToken) {
+        let mut seen = Seen::default();
+        let mut is_store_told = false;
+        loop {
+            match self.look(&store, &mut seen).await {
+                Ok(()) => is_store_told = false,
+                Err(error) if !is_store_told => {
+                    is_store_told = true;
+                    warn!(%error, "configurations of clusters cannot be stored now");
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn look(&self, store: &Store, seen: &mut Seen) -> Result<(), StoreError> {
+        if let Some(dir) = self.dir.clone() {
+            let stamps = seen.stamps.clone();
+            // A folder may be on a file system that answers slowly.
+            let scanned = tokio::task::spawn_blocking(move || (scan(&dir, &stamps), gone(&stamps))).await;
+            let (found, gone) = scanned.unwrap_or_default();
+            for path in gone {
+                info!(file = %path.display(), "a cluster's configuration is gone, and what was in force stays");
+                seen.stamps.remove(&path);
+                self.refusals.write().remove(&path);
+            }
+            for one in found {
+                let (path, stamp) = (one.path.clone(), one.stamp);
+                self.take_over(store, one).await?;
+                seen.stamps.insert(path, stamp);
+            }
+        }
+        for cluster in store.clusters().await? {
+            if !seen.configured.contains(&cluster.id) {
+                match self.newest(store, &cluster).await {
+                    Ok(_) => seen.configured.insert(cluster.id),
+                    // Told where it matters: to whoever makes workspaces there.
+                    Err(StoreError::Corrupt { .. }) => false,
+                    Err(error) => return Err(error),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_over(&self, store: &Store, found: Found) -> Result<(), StoreError> {
+        let (name, config) = match found.read {
+            Ok(read) => read,
+            Err(refusal) => {
+                warn!(problems = %refusal, "a cluster's configuration is refused, and what was in force stays");
+                self.refusals.write().insert(found.path, Arc::new(refusal));
+                return Ok(());
+            }
+        };
+        let cluster = store.ensure_cluster(&name, wall_clock()).await?;
+        let before = store.cluster_config(cluster.id, None).await?.map(|(version, _)| version);
+        let version = store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await?;
+        self.refusals.write().remove(&found.path);
+        if before != Some(version) {
+            info!(cluster = %name, %version, file = %found.path.display(), "a cluster's configuration is in force");
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! What a cluster agent is told about one workspace, from what is stored of it.
+
+use bytes::Bytes;
+use thiserror::Error;
+use tunnel_proto::reconcile::{Intent, MESSAGE_BYTES_MAX, PULL_SECRETS_MAX, SecretRef, ToCluster};
+
+use super::plan::{Standing, Why};
+use crate::model::DesiredState;
+use crate::store::{Managed, Variable};
+use crate::workspaces::cluster_config::ClusterConfig;
+use crate::workspaces::frozen::FrozenConfig;
+use crate::workspaces::sending::{Cycle, LawBroken, check_law, config_for};
+
+/// Room for what is in a message besides the objects.
+const ENVELOPE_BYTES: usize = 64 * 1024;
+
+/// Why nothing can be said about a workspace. Others are told about as always. The texts reach its owner.
+#[derive(Debug, Error)]
+pub(super) enum Unsendable {
+    /// The frozen config is not one.
+    #[error("its frozen config cannot be used: {0}")]
+    Frozen(String),
+    /// The configuration of the cluster that it was made with is not one.
+    #[error("the configuration of the cluster that it was made with cannot be used: {0}")]
+    Config(String),
+    /// It was about to be sent in a way that would delete what is needed.
+    #[error("its config was not sent: {0}")]
+    Law(#[from] LawBroken),
+    /// It is larger than what a cluster agent reads.
+    #[error("its objects and variables have {0} bytes together, which is too much to send")]
+    TooLarge(usize),
+    /// What is stored of it cannot be read.
+    #[error("what is stored of it cannot be read: {0}")]
+    Stored(String),
+}
+
+/// What there is of a workspace to make an intent of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) managed: &'a Managed,
+    pub(super) frozen: &'a FrozenConfig,
+    pub(super) variables: &'a [Variable],
+    pub(super) config: &'a ClusterConfig,
+}
+
+/// Returns how a workspace stands.
+pub(super) fn standing(managed: &Managed) -> Standing {
+    let life = &managed.lifecycle;
+    let is_ending = life.desired == DesiredState::Terminated && !life.is_over();
+    Standing {
+        generation: life.generation,
+        is_over: life.is_over(),
+        is_unsettled: !life.is_over() && (is_ending || life.generation > managed.kubernetes.applied_generation),
+    }
+}
+
+/// Returns how much is said about a workspace.
+pub(super) fn cycle(managed: &Managed, why: Why) -> Cycle {
+    let in_round = matches!(why, Why::Round(_));
+    Cycle::of(in_round, managed.kubernetes.applied_generation)
+}
+
+/// Tells an agent that a workspace is over, so that it forgets it.
+pub(super) fn farewell(managed: &Managed) -> ToCluster {
+    ToCluster::Intent(envelope(managed, 0))
+}
+
+/// Makes the intent of a workspace that is not over.
+///
+/// # Errors
+/// [`Unsendable`].
+pub(super) fn intent(parts: Parts<'_>, why: Why) -> Result<ToCluster, Unsendable> {
+    let Parts { managed, frozen, variables, config } = parts;
+    let life = &managed.lifecycle;
+    let objects = config_for(frozen, cycle(managed, why), life, variables);
+    check_law(&objects, frozen, life.desired)?;
+    let encoded = serde_json::to_vec(&objects).map_err(|error| Unsendable::Frozen(error.to_string()))?;
+    if encoded.len() > MESSAGE_BYTES_MAX - ENVELOPE_BYTES {
+        return Err(Unsendable::TooLarge(encoded.len()));
+    }
+    let round = match why {
+        Why::Round(round) => round,
+        Why::Changed | Why::Repeat => 0,
+    };
+    Ok(ToCluster::Intent(Intent {
+        config: Bytes::from(encoded),
+        pull_secrets: pull_secrets(managed, config),
+        ..envelope(managed, round)
+    }))
+}
+
+fn envelope(managed: &Managed, round: u64) -> Intent {
+    let life = &managed.lifecycle;
+    Intent {
+        workspace: managed.workspace.name.to_string(),
+        namespace: managed.kubernetes.namespace.clone(),
+        generation: life.generation,
+        desired: life.desired,
+        actual: life.actual,
+        round,
+        config: Bytes::new(),
+        pull_secrets: Vec::new(),
+    }
+}
+
+/// Those that are where the workspace is have not to be copied there.
+fn pull_secrets(managed: &Managed, config: &ClusterConfig) -> Vec<SecretRef> {
+    let named = config.image_pull_secrets.iter().filter(|secret| secret.namespace != managed.kubernetes.namespace);
+    named
+        .take(PULL_SECRETS_MAX)
+        .map(|secret| SecretRef { name: secret.name.clone(), namespace: secret.namespace.clone() })
+        .collect()
+}

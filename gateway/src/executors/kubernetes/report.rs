@@ -1,0 +1,108 @@
+//! What a cluster agent sees, stored.
+
+use tracing::debug;
+use tunnel_proto::reconcile::Report;
+
+use super::conversation::{Conversation, End, Unread, now as clock};
+use crate::model::{Lifecycle, UnixSeconds, WorkspaceName};
+use crate::store::{KubernetesState, Managed, Observation, wall_clock};
+use crate::telemetry::ReportEnd;
+use crate::workspaces::blockers;
+use crate::workspaces::changes::Change;
+use crate::workspaces::observed::observe;
+
+/// What says nothing new is stored no more often than this, in seconds: only to tell when the agent last spoke.
+const REPEAT_SECONDS: i64 = 60;
+
+impl Conversation<'_> {
+    /// Stores what a report says. When it returns, that is done, or nothing was to be stored.
+    ///
+    /// # Errors
+    /// [`End`].
+    pub(super) async fn store(&mut self, report: &Report) -> Result<(), End> {
+        let end = self.store_as(report).await?;
+        self.driver.metrics.reported(end);
+        Ok(())
+    }
+
+    async fn store_as(&mut self, report: &Report) -> Result<ReportEnd, End> {
+        // An agent answers for its own cluster: of another's workspace it is not believed anything.
+        let Ok(name) = report.workspace.parse::<WorkspaceName>() else { return Ok(self.ignore(report, "no such name")) };
+        let store = &self.driver.store;
+        // Somebody else wrote at the same time whenever one of these is not the last; each of them came further.
+        loop {
+            let managed = match self.read(|| store.managed(&name)).await {
+                Ok(Some(managed)) => managed,
+                Ok(None) => return Ok(self.ignore(report, "there is no such workspace")),
+                Err(Unread::Row(error)) => {
+                    debug!(%error, "what a report is about cannot be read");
+                    return Ok(self.ignore(report, "what is stored of it cannot be read"));
+                }
+                Err(Unread::End(end)) => return Err(end),
+            };
+            let (id, kubernetes) = (managed.workspace.id, &managed.kubernetes);
+            if kubernetes.cluster != self.cluster.id || kubernetes.namespace != report.namespace {
+                return Ok(self.ignore(report, "it is another's workspace"));
+            }
+            let Some(seen) = seen(report, &managed, wall_clock()) else {
+                if managed.lifecycle.is_over() {
+                    self.plan.knows_what_is_over(id, clock());
+                }
+                return Ok(ReportEnd::Unchanged);
+            };
+            let revision = managed.lifecycle.revision;
+            if !self.ask(|| store.swap_report(id, revision, &seen.life, &seen.observation)).await? {
+                continue;
+            }
+            if seen.is_news {
+                self.driver.changes.say(Change { workspace: id, cluster: Some(self.cluster.id) });
+            }
+            if seen.life.is_over() {
+                self.plan.knows_what_is_over(id, clock());
+            }
+            return Ok(ReportEnd::Stored);
+        }
+    }
+
+    fn ignore(&self, report: &Report, why: &'static str) -> ReportEnd {
+        debug!(cluster = %self.cluster.name, number = report.number, why, "a report is ignored");
+        ReportEnd::Ignored
+    }
+}
+
+/// What is to be stored of a report.
+#[derive(Debug)]
+struct Seen {
+    life: Lifecycle,
+    observation: Observation,
+    /// People see a difference.
+    is_news: bool,
+}
+
+/// Decides what is to be stored of a report about a workspace; `None` for nothing.
+fn seen(report: &Report, managed: &Managed, now: UnixSeconds) -> Option<Seen> {
+    let life = &managed.lifecycle;
+    // What is over stays so, whatever is said of it.
+    if life.is_over() {
+        return None;
+    }
+    let observed = observe(report, life);
+    let next = life.observe(observed.actual, observed.reason.as_deref(), now);
+    let observation = Observation {
+        applied_generation: observed.applied,
+        deployment_version: report.deployment.as_ref().map(|deployment| deployment.resource_version.clone()),
+        termination: report.termination.as_ref().map(|termination| blockers::to_json(&termination.blockers)),
+        reported_at: Some(now),
+    };
+    let is_news = next != *life || is_other(&observation, &managed.kubernetes);
+    let is_same = !is_news && observation.deployment_version == managed.kubernetes.deployment_version;
+    let is_recent = |at: UnixSeconds| now.get().saturating_sub(at.get()) < REPEAT_SECONDS;
+    if is_same && managed.kubernetes.reported_at.is_some_and(is_recent) {
+        return None;
+    }
+    Some(Seen { life: next, observation, is_news })
+}
+
+fn is_other(observation: &Observation, stored: &KubernetesState) -> bool {
+    observation.applied_generation != stored.applied_generation || observation.termination != stored.termination
+}

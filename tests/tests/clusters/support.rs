@@ -1,0 +1,142 @@
+//! A gateway, and workspaces that are to run in clusters.
+
+use std::sync::Arc;
+
+use e2e::{TestGateway, until};
+use gateway::auth::token::{Token, TokenKind};
+use gateway::config::Config;
+use gateway::model::{DesiredState, Lifecycle};
+use gateway::store::{
+    Cluster, Managed, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId, wall_clock,
+};
+use gateway::workspaces::changes::Change;
+use gateway::workspaces::cluster_config::ClusterConfig;
+use gateway::workspaces::devfile::{self, DEFAULT_DEVFILE};
+use gateway::workspaces::frozen::{Facts, freeze};
+use serde_json::Value;
+use tunnel_proto::reconcile::Intent;
+
+pub(crate) struct Stage {
+    pub(crate) gateway: TestGateway,
+}
+
+pub(crate) fn config() -> ClusterConfig {
+    ClusterConfig { enabled: true, tools_image: "registry.test/tools:1".to_owned(), ..ClusterConfig::default() }
+}
+
+pub(crate) fn file(name: &str, bytes: usize) -> Variable {
+    Variable { kind: VariableKind::File, name: name.to_owned(), value: SecretText::new("x".repeat(bytes)) }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self { gateway: TestGateway::start_with(change).await }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.gateway.store
+    }
+
+    pub(crate) async fn cluster(&self, name: &str) -> Cluster {
+        self.store().ensure_cluster(&name.parse().unwrap(), wall_clock()).await.unwrap()
+    }
+
+    /// Makes a workspace, as the gateway's API does.
+    pub(crate) async fn make(&self, cluster: &str, name: &str) -> Managed {
+        self.make_with(cluster, name, &[]).await
+    }
+
+    pub(crate) async fn make_with(&self, cluster: &str, name: &str, variables: &[Variable]) -> Managed {
+        let cluster = self.cluster(cluster).await;
+        let config = config();
+        let version = self.store().put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
+        let (name, owner, namespace) = (name.parse().unwrap(), "dev".parse().unwrap(), format!("ws-{name}"));
+        let facts = Facts {
+            workspace: &name,
+            cluster: &cluster.name,
+            namespace: &namespace,
+            zone: &"localhost".parse().unwrap(),
+            public_url: "http://localhost:8080",
+            agents_url: "http://localhost:8081",
+        };
+        let devfile = devfile::parse(DEFAULT_DEVFILE.as_bytes()).unwrap();
+        let frozen = freeze(&devfile, &config, &facts).unwrap().to_json();
+        let new = NewManaged {
+            name: &name,
+            owner: &owner,
+            cluster: cluster.id,
+            config_version: version,
+            namespace: &namespace,
+            devfile: DEFAULT_DEVFILE,
+            frozen: &frozen,
+            variables,
+            agent_token: &Token::generate(TokenKind::Agent).unwrap(),
+            quotas: Quotas::default(),
+        };
+        let made = self.store().create_managed(&new, wall_clock()).await.unwrap();
+        self.say(&made);
+        made
+    }
+
+    fn say(&self, managed: &Managed) {
+        let change = Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) };
+        self.gateway.changes.say(change);
+    }
+
+    pub(crate) async fn read(&self, id: WorkspaceId) -> Managed {
+        self.store().managed_by_id(id).await.unwrap().unwrap()
+    }
+
+    /// Asks for a state, as the gateway's API does.
+    pub(crate) async fn request(&self, id: WorkspaceId, desired: DesiredState) -> Managed {
+        let managed = self.request_silently(id, desired).await;
+        self.say(&managed);
+        managed
+    }
+
+    /// The same, by another replica: nobody here hears of it.
+    pub(crate) async fn request_silently(&self, id: WorkspaceId, desired: DesiredState) -> Managed {
+        loop {
+            let managed = self.read(id).await;
+            let next: Lifecycle = managed.lifecycle.request(desired, wall_clock()).unwrap();
+            if self.store().swap_lifecycle(id, managed.lifecycle.revision, &next).await.unwrap() {
+                return Managed { lifecycle: next, ..managed };
+            }
+        }
+    }
+
+    /// Waits until no session is left, and stops.
+    pub(crate) async fn finish(self) {
+        self.gateway.stop().await;
+    }
+
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        self.gateway.metrics().await.get(name).copied().unwrap_or_default()
+    }
+
+    pub(crate) async fn until_session_ends(&self, session: &Arc<gateway::sessions::registry::LiveSession>) {
+        until("the session ends", || session.tunnel.is_ended()).await;
+    }
+}
+
+/// Kinds and names of what an intent carries.
+pub(crate) fn objects(intent: &Intent) -> Vec<String> {
+    let values: Vec<Value> = match intent.config.is_empty() {
+        true => Vec::new(),
+        false => serde_json::from_slice(&intent.config).expect("JSON"),
+    };
+    let name = |value: &Value| {
+        format!("{} {}", value["kind"].as_str().unwrap_or("?"), value["metadata"]["name"].as_str().unwrap_or("?"))
+    };
+    values.iter().map(name).collect()
+}
+
+/// How many pods an intent wants.
+pub(crate) fn replicas(intent: &Intent) -> Option<u64> {
+    let values: Vec<Value> = serde_json::from_slice(&intent.config).ok()?;
+    values.iter().find(|value| value["kind"] == "Deployment")?["spec"]["replicas"].as_u64()
+}

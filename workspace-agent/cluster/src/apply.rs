@@ -1,0 +1,326 @@
+//! One inventory made to be what was sent: the algorithm of kubernetes-sigs/cli-utils, whose state is in the cluster.
+//!
+//! 1. The inventory tracks what it tracked and what is to come, before anything is applied.
+//! 2. Objects are applied in order. If one fails, nothing is pruned in this pass.
+//! 3. What it tracked and nobody wants is deleted in reverse order, each as it was judged.
+//! 4. The inventory forgets what is gone.
+//!
+//! Killed after any step, the next pass finds in the inventory all that may be there.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::Value;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+use tunnel_proto::reconcile::{Blocker, FailureKind};
+
+use crate::api::Api;
+use crate::config::{Group, Scope};
+use crate::inventory::{self, BadInventory};
+use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, has_dependents};
+use crate::order::sort_to_delete;
+use crate::prune::{self, Context, Verdict};
+use crate::resources::Resources;
+use crate::retry::ApiError;
+
+/// Attempts at writing an inventory that somebody else changes at the same time.
+const WRITES_MAX: u32 = 5;
+
+/// Attempts at deleting an object that changes while it is judged.
+const JUDGEMENTS_MAX: u32 = 4;
+
+/// How long a pass waits for what it deleted to be gone; what takes longer is looked at by the next one.
+const GONE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long between two looks.
+const GONE_POLL: Duration = Duration::from_millis(100);
+
+/// What stands in the way of what was wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) kind: FailureKind,
+    /// Names the object.
+    pub(crate) message: String,
+    /// Time may heal it.
+    pub(crate) is_temporary: bool,
+}
+
+/// Why a pass ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Somebody wants something else by now: whatever went wrong is of no interest.
+    Superseded,
+    /// It cannot go on.
+    Problem(Problem),
+}
+
+/// What a pass did.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) problems: Vec<Problem>,
+    /// What is being deleted and still there.
+    pub(crate) left: Vec<Blocker>,
+    /// The Deployments that were applied, as the API server has them.
+    pub(crate) deployments: Vec<Deployment>,
+}
+
+/// What passes work with.
+pub(crate) struct Pass<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) resources: &'a Resources,
+    pub(crate) scope: &'a Scope,
+}
+
+impl Problem {
+    /// Makes the problem of an object.
+    pub(crate) fn of(object: &impl std::fmt::Display, error: &ApiError) -> Self {
+        let kind = match error {
+            ApiError::Invalid(_) => FailureKind::Config,
+            ApiError::NotFound(_)
+            | ApiError::Conflict(_)
+            | ApiError::Forbidden(_)
+            | ApiError::Unavailable { .. }
+            | ApiError::Superseded => FailureKind::Kubernetes,
+        };
+        Self { kind, message: format!("{object}: {error}"), is_temporary: error.is_temporary() }
+    }
+
+    fn config(message: String) -> Self {
+        Self { kind: FailureKind::Config, message, is_temporary: false }
+    }
+}
+
+impl Stopped {
+    /// Makes the end of a pass that an error about an object is.
+    pub(crate) fn by(object: &impl std::fmt::Display, error: &ApiError) -> Self {
+        match error {
+            ApiError::Superseded => Self::Superseded,
+            ApiError::NotFound(_)
+            | ApiError::Conflict(_)
+            | ApiError::Forbidden(_)
+            | ApiError::Invalid(_)
+            | ApiError::Unavailable { .. } => Self::Problem(Problem::of(object, error)),
+        }
+    }
+}
+
+impl From<BadInventory> for Stopped {
+    fn from(error: BadInventory) -> Self {
+        Self::Problem(Problem::config(error.to_string()))
+    }
+}
+
+impl Pass<'_> {
+    /// Makes the cluster be what a group says: all of its objects, and nothing else that its inventory tracks.
+    ///
+    /// # Errors
+    /// [`Stopped`] if the API server does not answer or the inventory is not ours to write; other problems are in the outcome.
+    pub(crate) async fn apply(&self, group: &Group) -> Result<Outcome, Stopped> {
+        let mut outcome = Outcome::default();
+        let wanted = group.keys();
+        let tracked = self.write_inventory(group, |tracked| tracked.union(&wanted).cloned().collect()).await?;
+        let mut uids = BTreeSet::new();
+        let mut forgotten = BTreeSet::new();
+        for object in &group.objects {
+            match self.apply_object(object, group.name()).await {
+                Ok(applied) => {
+                    uids.insert(Live::read(&applied).uid);
+                    if object.key.kind == "Deployment" {
+                        outcome.deployments.extend(serde_json::from_value(applied).ok());
+                    }
+                }
+                Err(Stopped::Problem(problem)) if !problem.is_temporary => outcome.problems.push(problem),
+                // The others would fail in the same way, and take as long.
+                Err(stopped) => return Err(stopped),
+            }
+        }
+        if outcome.problems.is_empty() {
+            let stale = prune::stale(&tracked, &wanted);
+            self.prune(stale, group.name(), &uids, &mut forgotten, &mut outcome).await?;
+        }
+        if !forgotten.is_empty() {
+            self.write_inventory(group, |tracked| tracked.difference(&forgotten).cloned().collect()).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Writes an inventory; returns what it tracked before. Somebody else's change in between is read and kept.
+    async fn write_inventory(
+        &self,
+        group: &Group,
+        change: impl Fn(&BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey>,
+    ) -> Result<BTreeSet<ObjectKey>, Stopped> {
+        let key = &group.inventory.key;
+        let resource = self.find(&group.inventory).await?;
+        let path = resource.path(&key.namespace, &key.name);
+        for _ in 0..WRITES_MAX {
+            let live = self.api.get(&path).await.map_err(|error| Stopped::by(key, &error))?;
+            if let Some(live) = &live {
+                inventory::check(live, &key.name)?;
+            }
+            let tracked = live.as_ref().map(inventory::tracked).transpose()?.unwrap_or_default();
+            let keys = change(&tracked);
+            let written = inventory::with_tracked(&group.inventory.value, live.as_ref(), &keys)?;
+            let result = match &live {
+                Some(live) if inventory::is_same(live, &written) => return Ok(tracked),
+                Some(_) => self.api.replace(&path, &written).await,
+                None if keys.is_empty() => return Ok(tracked),
+                None => self.api.create(&resource.collection(&key.namespace), &written).await,
+            };
+            match result {
+                Ok(_) => return Ok(tracked),
+                Err(ApiError::Conflict(_)) => {
+                    debug!(inventory = %key, "somebody else wrote the inventory, reading it again")
+                }
+                Err(ApiError::NotFound(_)) if live.is_some() => {}
+                Err(error) => return Err(Stopped::by(key, &error)),
+            }
+        }
+        Err(Stopped::Problem(Problem {
+            kind: FailureKind::Kubernetes,
+            message: format!("{key}: somebody else changes this inventory all the time"),
+            is_temporary: true,
+        }))
+    }
+
+    async fn find(&self, object: &Object) -> Result<Resource, Stopped> {
+        let key = &object.key;
+        let found = self.resources.find(self.api, &key.group, Some(&object.version), &key.kind).await;
+        let found = found.map_err(|error| Stopped::by(key, &error))?;
+        if found.is_namespaced {
+            Ok(found)
+        } else {
+            Err(Stopped::Problem(Problem::config(format!("{key} is of the whole cluster and not of a workspace"))))
+        }
+    }
+
+    /// Applies one object; returns what the API server made of it.
+    async fn apply_object(&self, object: &Object, inventory: &str) -> Result<Value, Stopped> {
+        let key = &object.key;
+        let path = self.find(object).await?.path(&key.namespace, &key.name);
+        let live = self.api.metadata(&path).await.map_err(|error| Stopped::by(key, &error))?;
+        if let Some(live) = &live {
+            if !self.is_ours(live, inventory) {
+                let message = format!("{key} is there already and is not of this workspace: it is left as it is");
+                return Err(Stopped::Problem(Problem::config(message)));
+            }
+            if live.deleting_since.is_some() {
+                let held = if live.finalizers.is_empty() {
+                    String::new()
+                } else {
+                    format!(" by {}", live.finalizers.join(", "))
+                };
+                let message = format!("{key} is still being deleted, held{held}: it can be made again once it is gone");
+                let kind = FailureKind::Kubernetes;
+                return Err(Stopped::Problem(Problem { kind, message, is_temporary: false }));
+            }
+        }
+        // An object that was made by somebody else in this moment is a conflict and is not taken.
+        let applied = self.api.apply(&path, &object.value, live.is_some()).await;
+        applied.map_err(|error| Stopped::by(key, &error))
+    }
+
+    fn is_ours(&self, live: &Live, inventory: &str) -> bool {
+        let owner = live.annotations.get(OWNER_ANNOTATION).map(String::as_str);
+        let cluster = live.labels.get(CLUSTER_LABEL);
+        owner == Some(inventory) && cluster.is_none_or(|cluster| *cluster == self.scope.cluster)
+    }
+
+    async fn prune(
+        &self,
+        stale: Vec<ObjectKey>,
+        inventory: &str,
+        applied: &BTreeSet<String>,
+        forgotten: &mut BTreeSet<ObjectKey>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stopped> {
+        // No workspace's inventory has a namespace in it; if one does, it is not touched while others are left.
+        let occupied =
+            stale.iter().map(|key| key.namespace.clone()).filter(|namespace| !namespace.is_empty()).collect();
+        let context = Context { inventory, applied, occupied: &occupied };
+        let mut leaving = Vec::new();
+        for key in stale {
+            match self.prune_object(&key, context).await {
+                Ok(true) => leaving.push(key),
+                Ok(false) => drop(forgotten.insert(key)),
+                Err(Stopped::Problem(problem)) if !problem.is_temporary => outcome.problems.push(problem),
+                Err(stopped) => return Err(stopped),
+            }
+        }
+        let deadline = Instant::now() + GONE_TIMEOUT;
+        loop {
+            outcome.left.clear();
+            let mut still = Vec::new();
+            for key in leaving {
+                match self.look(&key).await? {
+                    None => drop(forgotten.insert(key)),
+                    Some(live) => {
+                        outcome.left.push(blocker(&key, &live));
+                        still.push(key);
+                    }
+                }
+            }
+            leaving = still;
+            if leaving.is_empty() || Instant::now() >= deadline {
+                sort_to_delete(&mut leaving, |key| key);
+                return Ok(());
+            }
+            tokio::time::sleep(GONE_POLL).await;
+        }
+    }
+
+    /// Deletes an object if that is right. Returns whether it is to be waited for; otherwise the inventory forgets it.
+    async fn prune_object(&self, key: &ObjectKey, context: Context<'_>) -> Result<bool, Stopped> {
+        for _ in 0..JUDGEMENTS_MAX {
+            let live = self.look(key).await?;
+            let (uid, resource_version) = match prune::judge(key, live.as_ref(), context) {
+                Verdict::Gone => return Ok(false),
+                Verdict::Leaving | Verdict::Held => return Ok(true),
+                Verdict::Released(why) => {
+                    warn!(workspace = self.scope.workspace, object = %key, ?why, "not deleted, and not tracked any more");
+                    return Ok(false);
+                }
+                Verdict::Delete { uid, resource_version } => (uid, resource_version),
+            };
+            let Some(path) = self.path(key).await? else { return Ok(false) };
+            match self.api.delete(&path, &uid, &resource_version, has_dependents(key)).await {
+                Ok(()) => return Ok(true),
+                Err(ApiError::NotFound(_)) => return Ok(false),
+                // It changed: it is judged again as it is now.
+                Err(ApiError::Conflict(_)) => {}
+                Err(error) => return Err(Stopped::by(key, &error)),
+            }
+        }
+        Err(Stopped::Problem(Problem {
+            kind: FailureKind::Kubernetes,
+            message: format!("{key} changes all the time and could not be deleted"),
+            is_temporary: true,
+        }))
+    }
+
+    async fn look(&self, key: &ObjectKey) -> Result<Option<Live>, Stopped> {
+        let Some(path) = self.path(key).await? else { return Ok(None) };
+        self.api.metadata(&path).await.map_err(|error| Stopped::by(key, &error))
+    }
+
+    /// Returns an object's path; `None` if the API server has not even its kind.
+    async fn path(&self, key: &ObjectKey) -> Result<Option<String>, Stopped> {
+        match self.resources.find(self.api, &key.group, None, &key.kind).await {
+            Ok(resource) => Ok(Some(resource.path(&key.namespace, &key.name))),
+            Err(ApiError::NotFound(_)) => Ok(None),
+            Err(error) => Err(Stopped::by(key, &error)),
+        }
+    }
+}
+
+/// Tells who holds an object that is to go.
+pub(crate) fn blocker(key: &ObjectKey, live: &Live) -> Blocker {
+    Blocker {
+        object: key.to_string(),
+        finalizers: live.finalizers.clone(),
+        since: live.deleting_since.unwrap_or_default(),
+        message: String::new(),
+    }
+}

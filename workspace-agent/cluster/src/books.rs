@@ -1,0 +1,242 @@
+//! What is known of each workspace, and what of it the gateway was told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tunnel_proto::reconcile::{Detail, FailureKind, FromCluster, Report, Termination};
+
+use crate::tracker::{Attempts, Tracker};
+use crate::view::View;
+
+/// How long the gateway may take to note a report before it is said again. Its database may be away.
+const NOTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// One conversation's books.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) view: View,
+    tracker: Tracker,
+    known: BTreeMap<String, Known>,
+    wants_full: bool,
+}
+
+/// A workspace that the gateway named.
+#[derive(Debug, Default)]
+struct Known {
+    namespace: String,
+    attempts: Attempts,
+    is_tried: bool,
+    termination: Option<Termination>,
+    secrets: Vec<Detail>,
+    /// The last full round that named it.
+    round: u64,
+}
+
+/// What became of one attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Attempted {
+    pub(crate) generation: u64,
+    pub(crate) failure: Option<(FailureKind, String)>,
+    /// Nothing of the intent is left to be applied.
+    pub(crate) is_complete: bool,
+    pub(crate) termination: Option<Termination>,
+    pub(crate) secrets: Vec<Detail>,
+}
+
+impl Books {
+    /// The gateway spoke of a workspace. Returns whether that counts.
+    ///
+    /// # Errors
+    /// The namespace that it was in before.
+    pub(crate) fn intend(&mut self, name: &str, namespace: &str, generation: u64, round: u64) -> Result<bool, String> {
+        let known = self.known.entry(name.to_owned()).or_default();
+        known.round = known.round.max(round);
+        if !known.attempts.intend(generation) {
+            return Ok(false);
+        }
+        if known.namespace.is_empty() {
+            namespace.clone_into(&mut known.namespace);
+            self.view.name(name, namespace);
+        } else if known.namespace != namespace {
+            return Err(known.namespace.clone());
+        }
+        Ok(true)
+    }
+
+    /// An attempt ended.
+    pub(crate) fn attempted(&mut self, name: &str, attempted: Attempted) {
+        let Some(known) = self.known.get_mut(name) else { return };
+        let Attempted { generation, failure, is_complete, termination, secrets } = attempted;
+        if let Some((kind, message)) = failure {
+            if !known.attempts.failed(generation, kind, message) {
+                // Nobody waits for what became of an earlier intent.
+                return;
+            }
+        } else if is_complete {
+            known.attempts.succeeded(generation);
+        }
+        known.is_tried = true;
+        known.secrets = secrets;
+        if termination.is_some() {
+            known.termination = termination;
+        }
+        self.refresh(name);
+    }
+
+    /// The workspace is over, and the gateway knows.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.known.remove(name);
+        self.tracker.forget(name);
+        self.view.forget(name);
+    }
+
+    /// Looks whether there is something to say of a workspace.
+    pub(crate) fn refresh(&mut self, name: &str) {
+        let Some(known) = self.known.get(name) else { return };
+        let deployment = self.view.deployment_of(name).cloned();
+        let failure = known.attempts.failure().cloned();
+        // Before the cluster was looked at, there is nothing that could be told apart from not being there.
+        let is_seen = self.view.is_listed() && (known.is_tried || deployment.is_some());
+        if !is_seen && failure.is_none() {
+            return;
+        }
+        let mut details = known.secrets.clone();
+        details.extend(self.view.details_of(name));
+        let report = Report {
+            number: 0,
+            workspace: name.to_owned(),
+            namespace: known.namespace.clone(),
+            applied: known.attempts.applied(),
+            deployment,
+            details,
+            termination: known.termination.clone(),
+            failure,
+        };
+        self.tracker.update_or_set(name, report);
+    }
+
+    /// Looks at all of them.
+    pub(crate) fn refresh_all(&mut self) {
+        let names: Vec<_> = self.known.keys().cloned().collect();
+        for name in names {
+            self.refresh(&name);
+        }
+    }
+
+    /// Asks the gateway for a full round.
+    pub(crate) fn want_full(&mut self) {
+        self.wants_full = true;
+    }
+
+    /// Returns the next thing to say.
+    pub(crate) fn next(&mut self, now: Duration) -> Option<FromCluster> {
+        if std::mem::take(&mut self.wants_full) {
+            return Some(FromCluster::FullRequest);
+        }
+        self.tracker.next_due(now).map(|report| FromCluster::Report(Box::new(report)))
+    }
+
+    /// The gateway has stored all reports up to this number.
+    pub(crate) fn noted(&mut self, number: u64) {
+        self.tracker.noted(number);
+    }
+
+    /// Has what was lost said again. Returns how much.
+    pub(crate) fn repeat(&mut self, now: Duration) -> usize {
+        self.tracker.repeat(now, NOTED_WITHIN)
+    }
+
+    /// Returns how many workspaces a full round named.
+    pub(crate) fn named_in(&self, round: u64) -> usize {
+        self.known.values().filter(|known| known.round == round).count()
+    }
+
+    /// Returns whether the gateway named a workspace in this round, or ever if there is none.
+    pub(crate) fn is_named(&self, name: &str, round: u64) -> bool {
+        self.known.get(name).is_some_and(|known| known.round >= round)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::WORKSPACE_LABEL;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn books() -> Books {
+        let mut books = Books::default();
+        books.view.listed();
+        assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
+        books
+    }
+
+    fn deployment() -> Deployment {
+        let value = json!({"metadata": {"name": "w", "namespace": "ns", "labels": {WORKSPACE_LABEL: "w"}}});
+        serde_json::from_value(value).expect("a deployment")
+    }
+
+    fn attempt(generation: u64, failure: Option<&str>) -> Attempted {
+        let failure = failure.map(|message| (FailureKind::Kubernetes, message.to_owned()));
+        Attempted { generation, failure, is_complete: true, ..Attempted::default() }
+    }
+
+    fn said(books: &mut Books) -> Option<Report> {
+        match books.next(NOW)? {
+            FromCluster::Report(report) => Some(*report),
+            FromCluster::Begin(_) | FromCluster::FullRequest => None,
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_workspace_before_the_cluster_was_looked_at() {
+        let mut books = Books::default();
+        assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
+        books.view.deployment(&deployment());
+        books.refresh_all();
+        assert_eq!(said(&mut books), None, "a Deployment that is not listed yet would look like one that is gone");
+        books.view.listed();
+        books.refresh_all();
+        assert!(said(&mut books).is_some_and(|report| report.deployment.is_some() && report.applied == 0));
+    }
+
+    #[test]
+    fn failure_is_told_even_while_the_cluster_cannot_be_looked_at() {
+        let mut books = Books::default();
+        assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
+        books.attempted("w", attempt(1, Some("down")));
+        assert!(said(&mut books).is_some_and(|report| report.failure.is_some()));
+    }
+
+    #[test]
+    fn late_end_of_an_earlier_attempt_says_nothing() {
+        let mut books = books();
+        assert_eq!(books.intend("w", "ns", 2, 0), Ok(true));
+        books.attempted("w", attempt(1, Some("late")));
+        assert_eq!(said(&mut books), None);
+        books.attempted("w", attempt(2, None));
+        assert!(said(&mut books).is_some_and(|report| report.applied == 2 && report.failure.is_none()));
+        assert_eq!(books.intend("w", "ns", 1, 0), Ok(false));
+    }
+
+    #[test]
+    fn workspace_does_not_move_to_another_namespace() {
+        let mut books = books();
+        assert_eq!(books.intend("w", "other", 2, 0), Err("ns".to_owned()));
+    }
+
+    #[test]
+    fn rounds_tell_who_was_named() {
+        let mut books = books();
+        assert_eq!(books.intend("v", "ns", 1, 0), Ok(true));
+        assert_eq!((books.named_in(1), books.is_named("w", 1), books.is_named("v", 1)), (1, true, false));
+        books.forget("w");
+        assert_eq!(books.named_in(1), 0);
+        books.want_full();
+        assert_eq!(books.next(NOW), Some(FromCluster::FullRequest));
+        assert_eq!(books.next(NOW), None);
+    }
+}

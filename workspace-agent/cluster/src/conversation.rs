@@ -1,0 +1,406 @@
+//! The conversation with a gateway over one channel: terms, then intents down and reports up, until the channel ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+use tunnel_proto::reconcile::{
+    Begin, Decoder, FailureKind, FromCluster, Intent, MessageError, NamespaceMode, SecretRef, Terms, ToCluster,
+};
+use tunnel_proto::state::{ActualState, DesiredState};
+
+use crate::api::Api;
+use crate::books::{Attempted, Books};
+use crate::config::{self, Scope};
+use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, Resource, WORKSPACE_LABEL};
+use crate::observe;
+use crate::pass::Shell;
+use crate::resources::Resources;
+use crate::terminate::check_namespace;
+use crate::worker::{self, PASSES_MAX, Slot};
+use crate::{End, Options};
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long between two looks at what the gateway has not noted.
+const REPEAT_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long the API server may take to say its version: it is for people.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the requests of an ended conversation may take: what they do must not come after what the next one does.
+const LAST_REQUESTS: Duration = Duration::from_secs(12);
+
+/// Changes of pull secrets that wait to be heard; a full queue makes the watches wait.
+const CHANGES_MAX: usize = 64;
+
+/// Orphans that are named in the log; the others are counted.
+const ORPHANS_NAMED: usize = 5;
+
+/// The books, and whom their changes wake.
+pub(crate) struct Shared {
+    books: Mutex<Books>,
+    news: Notify,
+    started: Instant,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self { books: Mutex::new(Books::default()), news: Notify::new(), started: Instant::now() }
+    }
+
+    /// Changes the books; whoever writes to the gateway looks at them.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
+        let result = change(&mut self.books.lock());
+        self.news.notify_one();
+        result
+    }
+
+    fn next(&self) -> Option<FromCluster> {
+        self.books.lock().next(self.started.elapsed())
+    }
+
+    fn repeat(&self) -> usize {
+        self.books.lock().repeat(self.started.elapsed())
+    }
+}
+
+/// What arrives.
+pub(crate) struct Incoming<C> {
+    half: ReadHalf<C>,
+    decoder: Decoder<ToCluster>,
+    buffer: Vec<u8>,
+}
+
+impl<C: AsyncRead> Incoming<C> {
+    /// Returns the next message; `None` at the end.
+    ///
+    /// Cancel safety: safe; what was read is kept.
+    async fn next(&mut self) -> Result<Option<ToCluster>, End> {
+        loop {
+            if let Some(message) = self.decoder.next_message().map_err(End::Protocol)? {
+                return Ok(Some(message));
+            }
+            let read = self.half.read(&mut self.buffer).await.map_err(End::Broken)?;
+            match self.buffer.get(..read) {
+                Some([]) | None => return Ok(None),
+                Some(piece) => self.decoder.push(piece),
+            }
+        }
+    }
+}
+
+/// Speaks over a channel until it ends.
+pub(crate) async fn run<C>(options: Options, channel: C, stop: CancellationToken) -> End
+where
+    C: AsyncRead + AsyncWrite + Send,
+{
+    let (read, mut write) = tokio::io::split(channel);
+    let mut incoming = Incoming { half: read, decoder: Decoder::default(), buffer: vec![0; READ_BYTES] };
+    let first = tokio::select! {
+        () = stop.cancelled() => return End::Stopped,
+        first = incoming.next() => first,
+    };
+    let mut terms = match first {
+        Ok(Some(ToCluster::Terms(terms))) => terms,
+        Ok(Some(ToCluster::Intent(_) | ToCluster::RoundEnd { .. } | ToCluster::Noted { .. })) => {
+            return End::Protocol(MessageError::UnknownBody);
+        }
+        Ok(None) => return End::Closed,
+        Err(end) => return end,
+    };
+    let api = Api::new(options.client, &options.field_manager);
+    let begin = Begin { agent_version: env!("CARGO_PKG_VERSION").to_owned(), kubernetes_version: version(&api).await };
+    info!(cluster = terms.cluster, kubernetes = begin.kubernetes_version, ?terms.namespaces, "reconciling workspaces");
+    let begin = FromCluster::Begin(begin).encode();
+    if let Err(error) = write.write_all(&begin).await {
+        return End::Broken(error);
+    }
+    let mut is_again = false;
+    loop {
+        let mut conversation = Conversation::new(api.clone(), terms, is_again);
+        let next = conversation.go(&mut incoming, &mut write, &stop).await;
+        conversation.end(matches!(next, Next::End(End::Stopped))).await;
+        match next {
+            // What was done under other terms is found in the cluster; all that counts is said again.
+            Next::Terms(new) => terms = new,
+            Next::End(end) => return end,
+        }
+        is_again = true;
+    }
+}
+
+async fn version(api: &Api) -> String {
+    let version = api.get_once("/version", VERSION_TIMEOUT).await;
+    let version = version.ok().flatten().unwrap_or_default();
+    version.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned()
+}
+
+/// How a conversation under some terms goes on.
+enum Next {
+    Terms(Terms),
+    End(End),
+}
+
+/// Everything under one set of terms.
+struct Conversation {
+    terms: Terms,
+    shared: Arc<Shared>,
+    shell: Arc<Shell>,
+    slots: BTreeMap<String, Arc<Slot>>,
+    workers: JoinSet<()>,
+    watches: JoinSet<()>,
+    permits: Arc<Semaphore>,
+    closing: CancellationToken,
+    changes: (mpsc::Sender<SecretRef>, mpsc::Receiver<SecretRef>),
+    follows_warnings: bool,
+}
+
+impl Conversation {
+    fn new(api: Api, terms: Terms, is_again: bool) -> Self {
+        let shared = Arc::new(Shared::new());
+        let client = api.client().clone();
+        let mut watches = JoinSet::new();
+        watches.spawn(observe::deployments(client.clone(), terms.clone(), shared.clone()));
+        watches.spawn(observe::pods(client, terms.clone(), shared.clone()));
+        if is_again {
+            shared.change(Books::want_full);
+        }
+        let shell = Arc::new(Shell {
+            api,
+            resources: Resources::default(),
+            sources: Arc::default(),
+            mode: terms.namespaces.clone(),
+        });
+        Self {
+            terms,
+            shared,
+            shell,
+            slots: BTreeMap::new(),
+            workers: JoinSet::new(),
+            watches,
+            permits: Arc::new(Semaphore::new(PASSES_MAX)),
+            closing: CancellationToken::new(),
+            changes: mpsc::channel(CHANGES_MAX),
+            follows_warnings: false,
+        }
+    }
+
+    async fn go<C: AsyncRead + AsyncWrite>(
+        &mut self,
+        incoming: &mut Incoming<C>,
+        write: &mut WriteHalf<C>,
+        stop: &CancellationToken,
+    ) -> Next {
+        let shared = self.shared.clone();
+        let mut writing = std::pin::pin!(speak(&shared, write));
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Next::End(End::Stopped),
+                error = &mut writing => return Next::End(End::Broken(error)),
+                Some(joined) = self.workers.join_next() => self.joined(joined),
+                Some(secret) = self.changes.1.recv() => self.secret_changed(&secret),
+                message = incoming.next() => match message {
+                    Ok(Some(ToCluster::Terms(terms))) if terms == self.terms => {}
+                    Ok(Some(ToCluster::Terms(terms))) => return Next::Terms(terms),
+                    Ok(Some(ToCluster::Intent(intent))) => self.intend(intent),
+                    Ok(Some(ToCluster::RoundEnd { round, workspaces })) => self.round_ended(round, workspaces),
+                    Ok(Some(ToCluster::Noted { number })) => self.shared.change(|books| books.noted(number)),
+                    Ok(None) => return Next::End(End::Closed),
+                    Err(end) => return Next::End(end),
+                },
+            }
+        }
+    }
+
+    /// Ends everything. Requests that were sent are waited for, unless another may already be at work.
+    async fn end(mut self, is_at_once: bool) {
+        self.closing.cancel();
+        self.watches.shutdown().await;
+        if !is_at_once {
+            let last = async { while self.workers.join_next().await.is_some() {} };
+            if tokio::time::timeout(LAST_REQUESTS, last).await.is_err() {
+                warn!("requests to the Kubernetes API took too long and were given up");
+            }
+        }
+        self.workers.shutdown().await;
+    }
+
+    /// A worker ends when its workspace is over, or with a panic: then the gateway says again what is wanted.
+    fn joined(&mut self, joined: Result<(), tokio::task::JoinError>) {
+        let Err(error) = joined else { return };
+        error!(%error, "the work on a workspace broke off, asking for everything again");
+        self.slots.values().for_each(|slot| slot.close());
+        self.slots.clear();
+        self.shared.change(Books::want_full);
+    }
+
+    fn secret_changed(&self, secret: &SecretRef) {
+        self.slots.values().filter(|slot| slot.wants(secret)).for_each(|slot| slot.poke());
+    }
+
+    fn intend(&mut self, intent: Intent) {
+        let name = intent.workspace.clone();
+        if intent.desired == DesiredState::Terminated && intent.actual == ActualState::Terminated {
+            self.forget(&name);
+            return;
+        }
+        let Intent { generation, round, .. } = intent;
+        let counts = self.shared.change(|books| books.intend(&name, &intent.namespace, generation, round));
+        let read = match counts {
+            Ok(false) => {
+                debug!(workspace = name, generation, "an intent that a newer one has replaced");
+                return;
+            }
+            Err(before) => Err(format!("the workspace is in the namespace {before} and cannot move")),
+            Ok(true) => self.read(&intent),
+        };
+        match read {
+            Ok(inventories) => {
+                let slot = self.slot(&name, &intent.namespace);
+                for secret in &intent.pull_secrets {
+                    self.follow(secret);
+                }
+                slot.put(intent, inventories);
+            }
+            Err(message) => {
+                warn!(workspace = name, generation, message, "an intent cannot be carried out");
+                if let Some(slot) = self.slots.get(&name) {
+                    slot.put_nothing();
+                }
+                let failure = Some((FailureKind::Config, message));
+                self.shared
+                    .change(|books| books.attempted(&name, Attempted { generation, failure, ..Attempted::default() }));
+            }
+        }
+    }
+
+    /// Checks what an intent brings; returns the inventories in it.
+    fn read(&self, intent: &Intent) -> Result<std::collections::BTreeSet<String>, String> {
+        check_namespace(&self.terms.namespaces, &intent.namespace)?;
+        let is_terminated = intent.desired == DesiredState::Terminated;
+        let scope = self.scope(&intent.workspace, &intent.namespace);
+        let groups = config::parse(&intent.config, &scope, is_terminated).map_err(|error| error.to_string())?;
+        Ok(groups.iter().map(|group| group.name().to_owned()).collect())
+    }
+
+    fn scope(&self, workspace: &str, namespace: &str) -> Scope {
+        let cluster = self.terms.cluster.clone();
+        Scope { cluster, workspace: workspace.to_owned(), namespace: namespace.to_owned() }
+    }
+
+    /// Finds the slot of a workspace, or starts its task.
+    fn slot(&mut self, name: &str, namespace: &str) -> Arc<Slot> {
+        if let Some(slot) = self.slots.get(name) {
+            return slot.clone();
+        }
+        let slot = Arc::new(Slot::new(self.scope(name, namespace), self.closing.child_token()));
+        let (shell, shared, permits) = (self.shell.clone(), self.shared.clone(), self.permits.clone());
+        self.workers.spawn(worker::work(slot.clone(), shell, shared, permits));
+        self.slots.insert(name.to_owned(), slot.clone());
+        slot
+    }
+
+    fn follow(&mut self, secret: &SecretRef) {
+        if self.shell.sources.add(secret) {
+            let sources = self.shell.sources.clone();
+            let api = self.shell.api.clone();
+            self.watches.spawn(sources.follow(api, secret.clone(), self.changes.0.clone()));
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(slot) = self.slots.remove(name) {
+            info!(workspace = name, "the gateway knows that the workspace is over");
+            slot.close();
+        }
+        self.shared.change(|books| books.forget(name));
+    }
+
+    /// All workspaces were named: what else is in the cluster is nobody's, and told to those who read the log.
+    fn round_ended(&mut self, round: u64, workspaces: u32) {
+        let named = self.shared.change(|books| books.named_in(round));
+        info!(round, workspaces, "the gateway has named all workspaces");
+        // Those that are over are named too, and forgotten at once.
+        if u32::try_from(named).unwrap_or(u32::MAX) > workspaces {
+            warn!(round, workspaces, named, "the gateway counts other workspaces than it named");
+        }
+        if !self.follows_warnings {
+            // Only now is it known whose objects they can be about.
+            self.follows_warnings = true;
+            let (client, terms) = (self.shell.api.client().clone(), self.terms.clone());
+            self.watches.spawn(observe::warnings(client, terms, self.shared.clone()));
+        }
+        let (api, terms, shared) = (self.shell.api.clone(), self.terms.clone(), self.shared.clone());
+        self.watches.spawn(async move { look_for_orphans(&api, &terms, &shared, round).await });
+    }
+}
+
+/// Finds what is labelled as this agent's and was not named in a full round. It is never deleted: the gateway may have been
+/// restored from a backup.
+async fn look_for_orphans(api: &Api, terms: &Terms, shared: &Shared, round: u64) {
+    let Some(maps) = Resource::known("", None, "ConfigMap") else { return };
+    let namespace = match &terms.namespaces {
+        NamespaceMode::Unique => "",
+        NamespaceMode::Shared(namespace) => namespace,
+    };
+    let labels = format!("{CLUSTER_LABEL}={},{INVENTORY_LABEL}", terms.cluster);
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    match api.list_metadata(&maps.collection(namespace), &labels).await {
+        Ok(listed) => {
+            let named = |live: crate::object::Live| Some((live.labels.get(WORKSPACE_LABEL)?.clone(), live.namespace));
+            found.extend(listed.into_iter().filter_map(named));
+        }
+        Err(error) => debug!(%error, "inventories cannot be listed, looking at Deployments only"),
+    }
+    shared.change(|books| {
+        let deployed = books.view.deployed().map(|(name, namespace)| (name.to_owned(), namespace.to_owned()));
+        found.extend(deployed.collect::<Vec<_>>());
+        found.retain(|name, _| !books.is_named(name, round));
+    });
+    if !found.is_empty() {
+        let named: Vec<_> = found.iter().map(|(name, namespace)| format!("{namespace}/{name}")).collect();
+        let some = named.get(..ORPHANS_NAMED).unwrap_or(&named).join(", ");
+        warn!(
+            count = found.len(),
+            some, "workspaces are in the cluster that the gateway does not know; they are left alone"
+        );
+    }
+}
+
+/// Writes what there is to say. Ends when it cannot.
+async fn speak<C: AsyncRead + AsyncWrite>(shared: &Shared, write: &mut WriteHalf<C>) -> std::io::Error {
+    loop {
+        let mut said = 0;
+        while let Some(message) = shared.next() {
+            said += 1;
+            if let Err(error) = write.write_all(&message.encode()).await {
+                return error;
+            }
+        }
+        if said > 0
+            && let Err(error) = write.flush().await
+        {
+            return error;
+        }
+        tokio::select! {
+            () = shared.news.notified() => {}
+            () = tokio::time::sleep(REPEAT_PERIOD) => {
+                let repeated = shared.repeat();
+                if repeated > 0 {
+                    debug!(repeated, "reports that the gateway has not noted are said again");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The cluster agent: makes a Kubernetes cluster be what a gateway wants of its workspaces, and tells what it sees (design,
+//! section 6.3).
+//!
+//! It is given a byte stream to a gateway and a client of the cluster. What it has to remember is in the cluster, in the
+//! inventories of its workspaces: it can be killed at any moment, and goes on from what it finds.
+//!
+//! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election` and their neighbours
+//! take what was found and say what is to be done. The rest asks the API server and does it.
+
+mod api;
+mod apply;
+mod books;
+mod config;
+mod conversation;
+mod election;
+mod inventory;
+pub mod lease;
+mod namespace;
+mod object;
+mod observe;
+mod order;
+mod pass;
+mod prune;
+mod reasons;
+mod resources;
+mod retry;
+mod secrets;
+mod terminate;
+mod tracker;
+mod view;
+mod worker;
+
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tunnel_proto::reconcile::MessageError;
+
+pub use kube;
+
+/// Under which name the agent's fields are its own (Kubernetes, "Server-Side Apply": field managers).
+pub const FIELD_MANAGER: &str = "workspace-gateway";
+
+/// What reconciling needs.
+#[derive(Clone)]
+pub struct Options {
+    /// The cluster.
+    pub client: kube::Client,
+    /// Who writes; [`FIELD_MANAGER`] but in tests.
+    pub field_manager: String,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Options").field("field_manager", &self.field_manager).finish_non_exhaustive()
+    }
+}
+
+/// Why a conversation ended.
+#[derive(Debug, Error)]
+pub enum End {
+    /// It was asked to.
+    #[error("stopped")]
+    Stopped,
+    /// The gateway closed the channel.
+    #[error("the gateway ended the conversation")]
+    Closed,
+    /// The channel broke.
+    #[error("the channel to the gateway broke")]
+    Broken(#[source] std::io::Error),
+    /// The gateway said what cannot be understood.
+    #[error("the gateway said what cannot be understood: {0}")]
+    Protocol(MessageError),
+}
+
+/// Speaks with a gateway over one channel: waits for its terms, carries out its intents, and reports what it sees.
+///
+/// Cancel safety: dropping it, or `stop`, ends all work at once; requests that were sent may still be carried out by the API
+/// server. A channel's own end waits for them.
+pub async fn reconcile<C>(options: Options, channel: C, stop: CancellationToken) -> End
+where
+    C: AsyncRead + AsyncWrite + Send,
+{
+    conversation::run(options, channel, stop).await
+}

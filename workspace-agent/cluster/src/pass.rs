@@ -1,0 +1,244 @@
+//! One pass over one workspace: what is to be done now, done as far as it goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use k8s_openapi::api::apps::v1::Deployment;
+use tracing::{info, warn};
+use tunnel_proto::reconcile::{Blocker, Detail, FailureKind, NamespaceMode, SecretRef, Termination};
+use tunnel_proto::state::{ActualState, DesiredState};
+
+use crate::api::Api;
+use crate::apply::{Pass, Problem, Stopped};
+use crate::config::{self, Group, Scope};
+use crate::inventory;
+use crate::namespace;
+use crate::object::{Live, Resource};
+use crate::resources::Resources;
+use crate::retry::ApiError;
+use crate::secrets::Sources;
+use crate::terminate::{Found, Inventory, Namespace, Step, decide};
+
+/// Steps of a termination in one pass. Each but the last deletes something, and there are few things to delete.
+const STEPS_MAX: usize = 8;
+
+/// What one workspace is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) scope: Scope,
+    pub(crate) generation: u64,
+    pub(crate) desired: DesiredState,
+    pub(crate) actual: ActualState,
+    /// What was sent and is not applied yet, the oldest first: a later one replaces the inventories that it has too.
+    pub(crate) configs: Vec<Bytes>,
+    pub(crate) pull_secrets: Vec<SecretRef>,
+}
+
+/// What a pass did.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) failure: Option<Problem>,
+    pub(crate) termination: Option<Termination>,
+    pub(crate) secrets: Vec<Detail>,
+    pub(crate) deployments: Vec<Deployment>,
+    /// Something that was deleted is still there: look again.
+    pub(crate) is_waiting: bool,
+}
+
+/// What all passes of a conversation share.
+pub(crate) struct Shell {
+    pub(crate) api: Api,
+    pub(crate) resources: Resources,
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) mode: NamespaceMode,
+}
+
+impl Job {
+    /// Reads what was sent; the newest of each inventory.
+    fn groups(&self) -> Result<Vec<Group>, config::ConfigError> {
+        let is_terminated = self.desired == DesiredState::Terminated;
+        let mut groups = BTreeMap::new();
+        for bytes in &self.configs {
+            for group in config::parse(bytes, &self.scope, is_terminated)? {
+                groups.insert(group.name().to_owned(), group);
+            }
+        }
+        Ok(groups.into_values().collect())
+    }
+}
+
+impl Shell {
+    /// Does what there is to do for a workspace. `None` if somebody wants something else by now.
+    pub(crate) async fn run(&self, job: &Job, api: &Api) -> Option<Done> {
+        let mut done = Done::default();
+        let groups = match job.groups() {
+            Ok(groups) => groups,
+            Err(error) => {
+                done.failure =
+                    Some(Problem { kind: FailureKind::Config, message: error.to_string(), is_temporary: false });
+                return Some(done);
+            }
+        };
+        let work = async {
+            if job.desired == DesiredState::Terminated {
+                self.terminate(job, &groups, api, &mut done).await
+            } else {
+                self.make(job, &groups, api, &mut done).await
+            }
+        };
+        match work.await {
+            Ok(()) => Some(done),
+            Err(Stopped::Superseded) => None,
+            Err(Stopped::Problem(problem)) => {
+                // What the first ones said stays the reason.
+                done.failure.get_or_insert(problem);
+                Some(done)
+            }
+        }
+    }
+
+    fn pass<'a>(&'a self, job: &'a Job, api: &'a Api) -> Pass<'a> {
+        Pass { api, resources: &self.resources, scope: &job.scope }
+    }
+
+    async fn make(&self, job: &Job, groups: &[Group], api: &Api, done: &mut Done) -> Result<(), Stopped> {
+        if self.mode == NamespaceMode::Unique && !(groups.is_empty() && job.pull_secrets.is_empty()) {
+            namespace::ensure(api, &job.scope).await?;
+        }
+        done.secrets = self.sources.copy(api, &job.scope, &job.pull_secrets).await?;
+        let pass = self.pass(job, api);
+        for group in groups {
+            let outcome = pass.apply(group).await?;
+            done.deployments.extend(outcome.deployments);
+            done.is_waiting |= !outcome.left.is_empty();
+            join(&mut done.failure, outcome.problems);
+        }
+        Ok(())
+    }
+
+    async fn terminate(&self, job: &Job, groups: &[Group], api: &Api, done: &mut Done) -> Result<(), Stopped> {
+        if groups.is_empty() {
+            // Whether something is left could not be told in a shared namespace.
+            let message = "the workspace is to be terminated, but its inventories were not sent".to_owned();
+            return Err(Stopped::Problem(Problem { kind: FailureKind::Config, message, is_temporary: false }));
+        }
+        done.termination = Some(Termination::default());
+        let mut blockers = Vec::new();
+        for _ in 0..STEPS_MAX {
+            let looked = match self.mode {
+                NamespaceMode::Unique => Some(namespace::look(api, &job.scope).await?),
+                NamespaceMode::Shared(_) => None,
+            };
+            let state = looked.as_ref().map_or(Namespace::Shared, |looked| looked.state);
+            let (inventories, lives) = match state {
+                Namespace::Absent | Namespace::Leaving => (Vec::new(), BTreeMap::new()),
+                Namespace::Ours | Namespace::Foreign | Namespace::Shared => self.inventories(job, groups, api).await?,
+            };
+            match (decide(job.actual, &Found { namespace: state, inventories }), &looked) {
+                (Step::Forget, _) => return Ok(()),
+                (Step::Done, _) => {
+                    info!(
+                        workspace = job.scope.workspace,
+                        namespace = job.scope.namespace,
+                        "nothing is left of a workspace"
+                    );
+                    done.termination = Some(Termination { is_done: true, blockers: Vec::new() });
+                    return Ok(());
+                }
+                (Step::Prune(names), _) => {
+                    blockers = self.prune(job, groups, &names, api, &mut done.failure).await?;
+                    if !blockers.is_empty() || done.failure.is_some() {
+                        break;
+                    }
+                }
+                (Step::DeleteInventories(names), _) => {
+                    for live in names.iter().filter_map(|name| lives.get(name)) {
+                        delete_inventory(api, &job.scope, live).await?;
+                    }
+                }
+                (Step::DeleteNamespace, Some(looked)) => namespace::delete(api, &job.scope, looked).await?,
+                (Step::Wait, Some(looked)) => {
+                    blockers = vec![namespace::blocker(&job.scope, looked)];
+                    break;
+                }
+                (Step::Refuse, _) | (Step::DeleteNamespace | Step::Wait, None) => {
+                    let message = format!(
+                        "objects of this workspace are in the namespace {}, which was not made for it: they have to be \
+                         deleted by hand",
+                        job.scope.namespace
+                    );
+                    warn!(workspace = job.scope.workspace, message);
+                    return Err(Stopped::Problem(Problem { kind: FailureKind::Config, message, is_temporary: false }));
+                }
+            }
+        }
+        done.is_waiting = true;
+        done.termination = Some(Termination { is_done: false, blockers });
+        Ok(())
+    }
+
+    async fn prune(
+        &self,
+        job: &Job,
+        groups: &[Group],
+        names: &[String],
+        api: &Api,
+        failure: &mut Option<Problem>,
+    ) -> Result<Vec<Blocker>, Stopped> {
+        let pass = self.pass(job, api);
+        let mut blockers = Vec::new();
+        for group in groups.iter().filter(|group| names.iter().any(|name| name == group.name())) {
+            let outcome = pass.apply(group).await?;
+            blockers.extend(outcome.left);
+            join(failure, outcome.problems);
+        }
+        Ok(blockers)
+    }
+
+    /// Finds the inventories that are there.
+    async fn inventories(
+        &self,
+        job: &Job,
+        groups: &[Group],
+        api: &Api,
+    ) -> Result<(Vec<Inventory>, BTreeMap<String, Live>), Stopped> {
+        let (mut found, mut lives) = (Vec::new(), BTreeMap::new());
+        for group in groups {
+            let name = group.name();
+            let value = api.get(&inventory_path(&job.scope, name)).await;
+            let Some(value) = value.map_err(|error| Stopped::by(&group.inventory.key, &error))? else { continue };
+            inventory::check(&value, name)?;
+            let tracked = inventory::tracked(&value)?.len();
+            found.push(Inventory { name: name.to_owned(), tracked });
+            lives.insert(name.to_owned(), Live::read(&value));
+        }
+        Ok((found, lives))
+    }
+}
+
+fn inventory_path(scope: &Scope, name: &str) -> String {
+    Resource::known("", None, "ConfigMap").map(|maps| maps.path(&scope.namespace, name)).unwrap_or_default()
+}
+
+/// Deletes an inventory if it is still as empty as it was seen.
+async fn delete_inventory(api: &Api, scope: &Scope, live: &Live) -> Result<(), Stopped> {
+    let path = inventory_path(scope, &live.name);
+    match api.delete(&path, &live.uid, &live.resource_version, false).await {
+        Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        Err(error) => Err(Stopped::by(&format!("ConfigMap {}", live.name), &error)),
+    }
+}
+
+/// Joins the problems of a pass into one: a person reads them together.
+fn join(failure: &mut Option<Problem>, problems: Vec<Problem>) {
+    for problem in problems {
+        match failure {
+            Some(failure) => {
+                failure.message = format!("{}; {}", failure.message, problem.message);
+                failure.is_temporary &= problem.is_temporary;
+            }
+            None => *failure = Some(problem),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Why a workspace is not as it should be, in words that help: from its pods (Kubernetes, "Pod Lifecycle") and from the
+//! warnings among the events about its objects.
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodStatus};
+use tunnel_proto::reconcile::Detail;
+
+/// Most details of one workspace.
+pub(crate) const DETAILS_MAX: usize = 8;
+
+/// Longest message of a detail, in bytes.
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// What is told first is what a person can act on at once.
+const RANKS: [&str; 17] = [
+    "QuotaExceeded",
+    "Unschedulable",
+    "InvalidImageName",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "OOMKilled",
+    "CrashLoopBackOff",
+    "Error",
+    "FailedMount",
+    "FailedAttachVolume",
+    "ProvisioningFailed",
+    "Evicted",
+    "FailedCreate",
+    "Unhealthy",
+];
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodFacts {
+    pub(crate) uid: String,
+    pub(crate) is_ready: bool,
+    /// It is on its way out: what it says is of the past.
+    pub(crate) is_leaving: bool,
+    pub(crate) details: Vec<Detail>,
+}
+
+/// What is kept of a warning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Warning {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// Of the object.
+    pub(crate) uid: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// When it was last seen, in Unix seconds.
+    pub(crate) at: i64,
+}
+
+impl PodFacts {
+    /// Reads a pod.
+    pub(crate) fn read(pod: &Pod) -> Self {
+        let object = format!("Pod {}", pod.metadata.name.as_deref().unwrap_or_default());
+        let status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.iter().flatten();
+        let is_ready = conditions.clone().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let mut details = Vec::new();
+        for condition in conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+        {
+            let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
+            details.push(detail(&object, reason, condition.message.as_deref().unwrap_or_default()));
+        }
+        if status.phase.as_deref() == Some("Failed") && status.reason.is_some() {
+            let reason = status.reason.as_deref().unwrap_or_default();
+            details.push(detail(&object, reason, status.message.as_deref().unwrap_or_default()));
+        }
+        details.extend(containers(&status).filter_map(|container| of_container(&object, container)));
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            is_ready,
+            is_leaving: pod.metadata.deletion_timestamp.is_some(),
+            details,
+        }
+    }
+}
+
+impl Warning {
+    /// Reads an event; `None` if it is no warning or about nothing with a name.
+    pub(crate) fn read(event: &Event) -> Option<Self> {
+        if event.type_.as_deref() != Some("Warning") {
+            return None;
+        }
+        let about = &event.involved_object;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let seen = event.last_timestamp.as_ref().map(|time| time.0).or(event.event_time.as_ref().map(|time| time.0));
+        let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+        let at = series.or(seen).map_or(0, |time| time.as_second());
+        Some(Self {
+            kind: about.kind.clone()?,
+            name: about.name.clone()?,
+            uid: text(&about.uid),
+            reason: text(&event.reason),
+            message: text(&event.message),
+            at,
+        })
+    }
+}
+
+/// Joins what pods and warnings say: each thing once, the most useful first, and not more than a person reads.
+pub(crate) fn details<'a>(
+    pods: impl Iterator<Item = &'a PodFacts> + Clone,
+    warnings: impl Iterator<Item = &'a Warning>,
+) -> Vec<Detail> {
+    let living = pods.filter(|pod| !pod.is_leaving);
+    let mut found: Vec<Detail> = living.clone().flat_map(|pod| pod.details.iter().cloned()).collect();
+    let mut warnings: Vec<_> = warnings.filter(|warning| still_counts(warning, living.clone())).collect();
+    warnings.sort_by(|one, other| other.at.cmp(&one.at).then_with(|| one.name.cmp(&other.name)));
+    for warning in warnings {
+        let told = of_warning(warning);
+        match found
+            .iter_mut()
+            .find(|detail| detail.object == told.object && is_same_matter(&detail.reason, &told.reason))
+        {
+            // The kubelet's event says which image and why; the container's state only that it waits.
+            Some(known) if known.message.len() < told.message.len() => known.message = told.message,
+            Some(_) => {}
+            None => found.push(told),
+        }
+    }
+    found.sort_by_key(|detail| RANKS.iter().position(|reason| *reason == detail.reason).unwrap_or(RANKS.len()));
+    found.truncate(DETAILS_MAX);
+    found
+}
+
+/// A warning outlives its cause by up to an hour: what it was about may be gone or well by now.
+fn still_counts<'a>(warning: &Warning, mut living: impl Iterator<Item = &'a PodFacts>) -> bool {
+    match warning.kind.as_str() {
+        "Pod" => living.any(|pod| pod.uid == warning.uid && !pod.is_ready),
+        // That no pod could be made is over once there is one.
+        "ReplicaSet" | "Deployment" => living.next().is_none(),
+        _ => !living.any(|pod| pod.is_ready),
+    }
+}
+
+fn is_same_matter(known: &str, told: &str) -> bool {
+    let is_image = |reason: &str| matches!(reason, "ErrImagePull" | "ImagePullBackOff");
+    known == told || (is_image(known) && is_image(told))
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
+}
+
+fn of_container(object: &str, container: &ContainerStatus) -> Option<Detail> {
+    let name = &container.name;
+    let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
+    let last = terminated(&container.last_state);
+    let restarts = container.restart_count;
+    if let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        return match (reason, last) {
+            // How every container begins.
+            ("" | "ContainerCreating" | "PodInitializing", _) => None,
+            ("CrashLoopBackOff", Some(last)) => Some(ended(object, name, &last, "CrashLoopBackOff", restarts)),
+            (reason, _) => {
+                let message = waiting.message.as_deref().unwrap_or_default();
+                Some(detail(object, reason, &format!("container {name}: {message}")))
+            }
+        };
+    }
+    let now = terminated(&container.state).filter(|state| state.exit_code != 0);
+    // It runs again: worth saying only why memory ran out, which will happen once more.
+    let last = last.filter(is_out_of_memory);
+    now.or(last).map(|ended_with| ended(object, name, &ended_with, "Error", restarts))
+}
+
+fn is_out_of_memory(state: &ContainerStateTerminated) -> bool {
+    state.reason.as_deref() == Some("OOMKilled")
+}
+
+fn ended(object: &str, name: &str, state: &ContainerStateTerminated, reason: &str, restarts: i32) -> Detail {
+    if is_out_of_memory(state) {
+        let message = format!("container {name} used more memory than its limit allows, {restarts} restarts");
+        return detail(object, "OOMKilled", &message);
+    }
+    let why = state.message.as_deref().or(state.reason.as_deref()).unwrap_or("no reason given");
+    let code = state.exit_code;
+    detail(object, reason, &format!("container {name} ended with exit code {code}: {why}, {restarts} restarts"))
+}
+
+fn of_warning(warning: &Warning) -> Detail {
+    let object = format!("{} {}", warning.kind, warning.name);
+    let is_pull = warning.message.contains("pull image") || warning.message.contains("pulling image");
+    let reason = match warning.reason.as_str() {
+        "FailedScheduling" => "Unschedulable",
+        "FailedCreate" if warning.message.contains("exceeded quota") => "QuotaExceeded",
+        "Failed" | "BackOff" if is_pull => "ErrImagePull",
+        "BackOff" => "CrashLoopBackOff",
+        other => other,
+    };
+    detail(&object, reason, &warning.message)
+}
+
+fn detail(object: &str, reason: &str, message: &str) -> Detail {
+    let mut end = message.len().min(MESSAGE_BYTES_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let message = message.get(..end).unwrap_or_default();
+    Detail { object: object.to_owned(), reason: reason.to_owned(), message: message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! What an answer of the API server means, and whether to ask again: pure.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Attempts at one request, the first included.
+pub(crate) const ATTEMPTS_MAX: u32 = 5;
+
+/// Ceiling of the first wait.
+const FIRST: Duration = Duration::from_millis(250);
+
+/// Ceiling of each wait, the server's own wish included: whoever asks for more is asked again by the next pass.
+const WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// Why a request did not do what it was for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ApiError {
+    /// 404.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// 409: somebody changed it meanwhile, or it is there already.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// 401 and 403.
+    #[error("forbidden: {0}")]
+    Forbidden(String),
+    /// 400, 422 and their like: asking again with the same would get the same.
+    #[error("invalid: {0}")]
+    Invalid(String),
+    /// 429, 5xx, a timeout, or no connection: asking again may help.
+    #[error("the Kubernetes API is not available: {message}")]
+    Unavailable {
+        /// What happened.
+        message: String,
+        /// How long the server wants to be left alone.
+        after: Option<Duration>,
+    },
+    /// Nobody wants the answer any more.
+    #[error("superseded")]
+    Superseded,
+}
+
+impl ApiError {
+    /// Reads an answer's status code, with the message of its body.
+    pub(crate) fn of(code: u16, message: String, after: Option<Duration>) -> Self {
+        match code {
+            404 => Self::NotFound(message),
+            409 => Self::Conflict(message),
+            401 | 403 => Self::Forbidden(message),
+            408 | 425 | 429 | 500..=599 => Self::Unavailable { message: format!("{message} ({code})"), after },
+            _ => Self::Invalid(format!("{message} ({code})")),
+        }
+    }
+
+    /// Returns whether time may heal it.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// Returns how long to wait before a request is repeated; `None` to give it up. `roll` is uniform in `0.0..1.0`.
+pub(crate) fn wait(error: &ApiError, attempts: u32, roll: f64) -> Option<Duration> {
+    let ApiError::Unavailable { after, .. } = error else { return None };
+    if attempts >= ATTEMPTS_MAX {
+        return None;
+    }
+    let jittered = jitter(FIRST, WAIT_MAX, attempts, roll);
+    Some(after.map_or(jittered, |after| after.min(WAIT_MAX) + jittered))
+}
+
+/// Returns a wait that doubles with each failure up to a ceiling, spread over the whole of it (full jitter).
+pub(crate) fn jitter(first: Duration, max: Duration, failures: u32, roll: f64) -> Duration {
+    let doublings = failures.saturating_sub(1).min(20);
+    first.saturating_mul(1 << doublings).min(max).mul_f64(roll.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn answers_that_time_heals_are_asked_for_again() {
+        for code in [429, 500, 502, 503, 504, 408] {
+            let error = ApiError::of(code, "no".into(), None);
+            assert!(error.is_temporary(), "{code}");
+            assert!(wait(&error, 1, 0.5).is_some());
+            assert_eq!(wait(&error, ATTEMPTS_MAX, 0.5), None, "not for ever");
+        }
+        for code in [400, 401, 403, 404, 405, 409, 410, 415, 422] {
+            let error = ApiError::of(code, "no".into(), None);
+            assert!(!error.is_temporary(), "{code}");
+            assert_eq!(wait(&error, 1, 0.5), None, "{code}");
+        }
+        assert_eq!(wait(&ApiError::Superseded, 1, 0.5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn wait_is_bounded_and_no_less_than_the_server_asks_for_within_that(
+            attempts in 1..ATTEMPTS_MAX, roll in 0.0..1.0_f64, after in proptest::option::of(0..1_000_u64),
+        ) {
+            let after = after.map(Duration::from_secs);
+            let error = ApiError::of(429, "slow down".into(), after);
+            let wait = wait(&error, attempts, roll).expect("again");
+            prop_assert!(wait <= WAIT_MAX * 2);
+            prop_assert!(wait >= after.unwrap_or_default().min(WAIT_MAX));
+        }
+    }
+}

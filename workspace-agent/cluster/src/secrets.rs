@@ -1,0 +1,190 @@
+//! Image pull secrets: copied from where they are kept into the namespaces of workspaces, and kept like their source.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tracing::debug;
+use tunnel_proto::reconcile::{Detail, SecretRef};
+
+use crate::api::Api;
+use crate::apply::{Problem, Stopped};
+use crate::config::Scope;
+use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, Live, Resource, WORKSPACE_LABEL};
+use crate::retry::ApiError;
+
+/// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). No other one is copied: the gateway could
+/// ask for any Secret that the agent may read.
+const TYPES: [&str; 2] = ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"];
+
+/// What is known of a source.
+#[derive(Clone, Debug, Default)]
+enum Source {
+    /// It was not looked at yet.
+    #[default]
+    Unknown,
+    Missing,
+    /// Not an image pull secret.
+    Wrong,
+    Usable(Arc<Contents>),
+}
+
+/// What is copied.
+struct Contents {
+    kind: String,
+    data: Value,
+}
+
+impl std::fmt::Debug for Contents {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Contents").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// The sources that workspaces name.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    known: Mutex<BTreeMap<SecretRef, Source>>,
+}
+
+impl Sources {
+    /// Adds a source. Returns whether it is new, and has to be followed.
+    pub(crate) fn add(&self, source: &SecretRef) -> bool {
+        let mut known = self.known.lock();
+        let is_new = !known.contains_key(source);
+        if is_new {
+            known.insert(source.clone(), Source::Unknown);
+        }
+        is_new
+    }
+
+    /// Follows a source, and says each time that it changed. Ends with `changed`.
+    pub(crate) async fn follow(self: Arc<Self>, api: Api, source: SecretRef, changed: mpsc::Sender<SecretRef>) {
+        let secrets: kube::Api<Secret> = kube::Api::namespaced(api.client().clone(), &source.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", source.name));
+        let mut events = std::pin::pin!(watcher(secrets, config).default_backoff());
+        let mut listed = Source::Missing;
+        while let Some(event) = events.next().await {
+            let now = match event {
+                Ok(Event::Init) => {
+                    listed = Source::Missing;
+                    continue;
+                }
+                Ok(Event::InitApply(secret)) => {
+                    listed = read(secret);
+                    continue;
+                }
+                Ok(Event::InitDone) => std::mem::replace(&mut listed, Source::Missing),
+                Ok(Event::Apply(secret)) => read(secret),
+                Ok(Event::Delete(_)) => Source::Missing,
+                Err(error) => {
+                    debug!(%error, name = source.name, namespace = source.namespace, "a pull secret cannot be watched");
+                    continue;
+                }
+            };
+            self.known.lock().insert(source.clone(), now);
+            if changed.send(source.clone()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn get(&self, source: &SecretRef) -> Source {
+        self.known.lock().get(source).cloned().unwrap_or_default()
+    }
+
+    /// Makes the copies in a workspace's namespace be like their sources. Returns what a person should know.
+    pub(crate) async fn copy(&self, api: &Api, scope: &Scope, wanted: &[SecretRef]) -> Result<Vec<Detail>, Stopped> {
+        let mut details = Vec::new();
+        // What is in the namespace already needs no copy.
+        for source in wanted.iter().filter(|source| source.namespace != scope.namespace) {
+            let told = match self.get(source) {
+                Source::Unknown => None,
+                Source::Usable(contents) => write(api, scope, source, &contents).await?,
+                Source::Missing => {
+                    remove(api, scope, source).await?;
+                    Some("is missing: images that need it cannot be pulled")
+                }
+                Source::Wrong => {
+                    remove(api, scope, source).await?;
+                    Some("is no image pull secret and is not copied")
+                }
+            };
+            details.extend(told.map(|told| Detail {
+                object: format!("Secret {}/{}", source.namespace, source.name),
+                reason: "PullSecret".to_owned(),
+                message: format!("the image pull secret {told}"),
+            }));
+        }
+        Ok(details)
+    }
+}
+
+fn read(secret: Secret) -> Source {
+    let kind = secret.type_.unwrap_or_default();
+    if !TYPES.contains(&kind.as_str()) {
+        return Source::Wrong;
+    }
+    let data = serde_json::to_value(secret.data.unwrap_or_default()).unwrap_or_default();
+    Source::Usable(Arc::new(Contents { kind, data }))
+}
+
+fn path(scope: &Scope, source: &SecretRef) -> String {
+    let secrets = Resource::known("", None, "Secret");
+    secrets.map(|secrets| secrets.path(&scope.namespace, &source.name)).unwrap_or_default()
+}
+
+fn origin(source: &SecretRef) -> String {
+    format!("{}/{}", source.namespace, source.name)
+}
+
+async fn write(
+    api: &Api,
+    scope: &Scope,
+    source: &SecretRef,
+    contents: &Contents,
+) -> Result<Option<&'static str>, Stopped> {
+    let stopped = |error: &ApiError| Stopped::by(&format!("Secret {}", source.name), error);
+    let path = path(scope, source);
+    let live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
+    if live.as_ref().is_some_and(|live| !is_copy(live, scope, source)) {
+        return Ok(Some("is not copied: the workspace's namespace has another secret of its name"));
+    }
+    let copy = json!({"apiVersion": "v1", "kind": "Secret", "type": contents.kind, "data": contents.data,
+        "metadata": {"name": source.name, "namespace": scope.namespace,
+            "labels": {WORKSPACE_LABEL: scope.workspace, CLUSTER_LABEL: scope.cluster},
+            "annotations": {COPY_ANNOTATION: origin(source)}}});
+    match api.apply(&path, &copy, live.is_some()).await {
+        Ok(_) => Ok(None),
+        // Its type cannot be changed (Kubernetes API, Secret): it is made anew by the next pass.
+        Err(ApiError::Invalid(_)) if live.is_some() => {
+            remove(api, scope, source).await?;
+            let message = format!("Secret {}: its type changed, it is made anew", source.name);
+            let kind = tunnel_proto::reconcile::FailureKind::Kubernetes;
+            Err(Stopped::Problem(Problem { kind, message, is_temporary: true }))
+        }
+        Err(error) => Err(stopped(&error)),
+    }
+}
+
+/// Deletes the copy of a source that is gone.
+async fn remove(api: &Api, scope: &Scope, source: &SecretRef) -> Result<(), Stopped> {
+    let stopped = |error: &ApiError| Stopped::by(&format!("Secret {}", source.name), error);
+    let path = path(scope, source);
+    let live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
+    let Some(live) = live.filter(|live| is_copy(live, scope, source)) else { return Ok(()) };
+    match api.delete(&path, &live.uid, &live.resource_version, false).await {
+        Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        Err(error) => Err(stopped(&error)),
+    }
+}
+
+fn is_copy(live: &Live, scope: &Scope, source: &SecretRef) -> bool {
+    live.annotations.get(COPY_ANNOTATION) == Some(&origin(source)) && live.is_of(&scope.workspace, &scope.cluster)
+}

@@ -1,0 +1,154 @@
+//! What was said of each workspace, and whether the gateway has it: an unchanged progress that it noted is not said again,
+//! one that was lost is repeated. And what became of the attempts to apply, by generation: an error of an earlier intent
+//! says nothing of the one that counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tunnel_proto::reconcile::{Failure, FailureKind, Report};
+
+/// What was said in one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    entries: BTreeMap<String, Entry>,
+    /// Workspaces whose entry is due, in the order in which they became so: none starves.
+    due: VecDeque<String>,
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// With a number of 0: only what it says counts.
+    progress: Report,
+    said: Said,
+}
+
+/// ```text
+///  Due ──► Sent ──► Noted
+///   ▲ ▲─────┘         │      after a while without a Noted
+///   └─────────────────┘      another progress, from any state
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Due,
+    Sent { number: u64, at: Duration },
+    Noted,
+}
+
+impl Tracker {
+    /// Sets a workspace's progress. Returns whether it has to be sent: not if it is what is known already.
+    pub(crate) fn update_or_set(&mut self, name: &str, progress: Report) -> bool {
+        let progress = Report { number: 0, ..progress };
+        match self.entries.get_mut(name) {
+            Some(entry) if entry.progress == progress => return entry.said == Said::Due,
+            // It is in the queue: what is sent from there is the newest.
+            Some(entry) if entry.said == Said::Due => entry.progress = progress,
+            Some(entry) => {
+                *entry = Entry { progress, said: Said::Due };
+                self.due.push_back(name.to_owned());
+            }
+            None => {
+                self.entries.insert(name.to_owned(), Entry { progress, said: Said::Due });
+                self.due.push_back(name.to_owned());
+            }
+        }
+        true
+    }
+
+    /// Takes the next report that has to be sent, with its number.
+    pub(crate) fn next_due(&mut self, now: Duration) -> Option<Report> {
+        while let Some(name) = self.due.pop_front() {
+            // Forgotten meanwhile.
+            let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.said == Said::Due) else { continue };
+            self.last_number += 1;
+            entry.said = Said::Sent { number: self.last_number, at: now };
+            return Some(Report { number: self.last_number, ..entry.progress.clone() });
+        }
+        None
+    }
+
+    /// The gateway has stored all reports up to this number.
+    pub(crate) fn noted(&mut self, up_to: u64) {
+        for entry in self.entries.values_mut() {
+            if matches!(entry.said, Said::Sent { number, .. } if number <= up_to) {
+                entry.said = Said::Noted;
+            }
+        }
+    }
+
+    /// Has reports sent again that the gateway has not noted for so long. Returns how many.
+    pub(crate) fn repeat(&mut self, now: Duration, patience: Duration) -> usize {
+        let before = self.due.len();
+        for (name, entry) in &mut self.entries {
+            if matches!(entry.said, Said::Sent { at, .. } if now.saturating_sub(at) >= patience) {
+                entry.said = Said::Due;
+                self.due.push_back(name.clone());
+            }
+        }
+        self.due.len() - before
+    }
+
+    /// The workspace is over, and the gateway knows.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
+    /// Returns how many reports the gateway has not noted.
+    #[cfg(test)]
+    pub(crate) fn unsettled(&self) -> usize {
+        self.entries.values().filter(|entry| entry.said != Said::Noted).count()
+    }
+}
+
+/// What became of the attempts to apply one workspace's intents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    newest: u64,
+    applied: u64,
+    failure: Option<Failure>,
+}
+
+impl Attempts {
+    /// An intent arrived. Returns whether it counts: an earlier one than was seen does not.
+    pub(crate) fn intend(&mut self, generation: u64) -> bool {
+        if generation < self.newest {
+            return false;
+        }
+        if generation > self.newest {
+            self.newest = generation;
+            // It belongs to what nobody wants any more.
+            self.failure = None;
+        }
+        true
+    }
+
+    /// All of an intent was applied.
+    pub(crate) fn succeeded(&mut self, generation: u64) {
+        self.applied = self.applied.max(generation);
+        if self.failure.as_ref().is_some_and(|failure| failure.generation <= generation) {
+            self.failure = None;
+        }
+    }
+
+    /// Something of an intent went wrong. Returns whether that is news: a late error of an earlier intent is dropped.
+    pub(crate) fn failed(&mut self, generation: u64, kind: FailureKind, message: String) -> bool {
+        if generation < self.newest {
+            return false;
+        }
+        self.failure = Some(Failure { kind, generation, message });
+        true
+    }
+
+    /// Returns the highest generation that was applied without a failure.
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Returns the newest intent's failure.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! What the cluster shows of each workspace: its Deployment, its pods, and warnings about its objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tunnel_proto::reconcile::{Condition, Deployment, Detail};
+
+use crate::object::WORKSPACE_LABEL;
+use crate::reasons::{PodFacts, Warning, details};
+
+/// Warnings that are kept of one workspace: the newest.
+const WARNINGS_MAX: usize = 24;
+
+/// Namespace and name.
+type Place = (String, String);
+
+/// What was seen, by workspace.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    seen: BTreeMap<String, Seen>,
+    /// Workspaces that the gateway named, by namespace: who an event is about.
+    named: BTreeMap<String, BTreeSet<String>>,
+    pods: BTreeMap<Place, String>,
+    /// Of warnings, by the event's own place.
+    events: BTreeMap<Place, String>,
+    is_listed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    namespace: String,
+    deployment: Option<Deployment>,
+    pods: BTreeMap<Place, PodFacts>,
+    warnings: BTreeMap<Place, Warning>,
+}
+
+impl View {
+    /// The gateway spoke of a workspace.
+    pub(crate) fn name(&mut self, workspace: &str, namespace: &str) {
+        self.named.entry(namespace.to_owned()).or_default().insert(workspace.to_owned());
+    }
+
+    /// The workspace is over.
+    pub(crate) fn forget(&mut self, workspace: &str) {
+        self.named.retain(|_, names| {
+            names.remove(workspace);
+            !names.is_empty()
+        });
+        self.seen.remove(workspace);
+        self.pods.retain(|_, of| of != workspace);
+        self.events.retain(|_, of| of != workspace);
+    }
+
+    /// All Deployments that there are have been seen: one that was not is not there.
+    pub(crate) fn listed(&mut self) {
+        self.is_listed = true;
+    }
+
+    /// Returns whether it is known which Deployments there are.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// Takes a Deployment as it is now. Returns whose it is, if that changes what is seen.
+    pub(crate) fn deployment(&mut self, deployment: &apps::Deployment) -> Option<String> {
+        let workspace = workspace(&deployment.metadata)?;
+        // A workspace's Deployment has its name: another one with its label is somebody's experiment.
+        if deployment.metadata.name.as_ref() != Some(&workspace) {
+            return None;
+        }
+        let seen = self.seen.entry(workspace.clone()).or_default();
+        seen.namespace = deployment.metadata.namespace.clone().unwrap_or_default();
+        let now = Some(state_of(deployment));
+        (seen.deployment != now).then(|| {
+            seen.deployment = now;
+            workspace
+        })
+    }
+
+    /// Takes a Deployment as the answer to its being applied showed it, unless a watch has shown more already.
+    pub(crate) fn first_sight(&mut self, deployment: &apps::Deployment) {
+        let is_known = workspace(&deployment.metadata).and_then(|name| self.seen.get(&name));
+        if is_known.is_none_or(|seen| seen.deployment.is_none()) {
+            self.deployment(deployment);
+        }
+    }
+
+    /// A Deployment is gone. Returns whose it was.
+    pub(crate) fn deployment_gone(&mut self, deployment: &apps::Deployment) -> Option<String> {
+        let workspace = workspace(&deployment.metadata)?;
+        if deployment.metadata.name.as_ref() != Some(&workspace) {
+            return None;
+        }
+        self.seen.get_mut(&workspace)?.deployment.take().map(|_gone| workspace)
+    }
+
+    /// Only these Deployments are there: what else was seen went while nobody looked. Returns whose.
+    pub(crate) fn only_deployments(&mut self, there: &BTreeSet<String>) -> Vec<String> {
+        let gone = self.seen.iter_mut().filter(|(name, seen)| !there.contains(*name) && seen.deployment.is_some());
+        gone.map(|(name, seen)| {
+            seen.deployment = None;
+            name.clone()
+        })
+        .collect()
+    }
+
+    /// Takes a pod as it is now. Returns whose it is, if that changes what is seen.
+    pub(crate) fn pod(&mut self, pod: &Pod) -> Option<String> {
+        let workspace = workspace(&pod.metadata)?;
+        let place = place(&pod.metadata);
+        let facts = PodFacts::read(pod);
+        self.pods.insert(place.clone(), workspace.clone());
+        let seen = self.seen.entry(workspace.clone()).or_default();
+        let before = seen.pods.insert(place, facts.clone());
+        (before != Some(facts)).then_some(workspace)
+    }
+
+    /// A pod is gone. Returns whose it was.
+    pub(crate) fn pod_gone(&mut self, place: &Place) -> Option<String> {
+        let workspace = self.pods.remove(place)?;
+        self.seen.get_mut(&workspace)?.pods.remove(place);
+        Some(workspace)
+    }
+
+    /// Only these pods are there. Returns whose others went.
+    pub(crate) fn only_pods(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
+        let gone: Vec<_> = self.pods.keys().filter(|place| !there.contains(*place)).cloned().collect();
+        gone.iter().filter_map(|place| self.pod_gone(place)).collect()
+    }
+
+    /// Takes an event. Returns whose it is, if it is a warning about a workspace that the gateway named.
+    pub(crate) fn event(&mut self, event: &Event) -> Option<String> {
+        let warning = Warning::read(event)?;
+        let namespace = event.involved_object.namespace.as_deref().or(event.metadata.namespace.as_deref())?;
+        let workspace = self.about(namespace, &warning)?;
+        let place = place(&event.metadata);
+        let seen = self.seen.entry(workspace.clone()).or_default();
+        if seen.warnings.get(&place) == Some(&warning) {
+            return None;
+        }
+        self.events.insert(place.clone(), workspace.clone());
+        seen.warnings.insert(place, warning);
+        if seen.warnings.len() > WARNINGS_MAX {
+            let oldest = seen.warnings.iter().min_by_key(|(_, warning)| warning.at).map(|(place, _)| place.clone());
+            if let Some(oldest) = oldest {
+                seen.warnings.remove(&oldest);
+                self.events.remove(&oldest);
+            }
+        }
+        Some(workspace)
+    }
+
+    /// An event is gone: events live for an hour. Returns whose it was.
+    pub(crate) fn event_gone(&mut self, place: &Place) -> Option<String> {
+        let workspace = self.events.remove(place)?;
+        self.seen.get_mut(&workspace)?.warnings.remove(place);
+        Some(workspace)
+    }
+
+    /// Only these events are there. Returns of whom others went.
+    pub(crate) fn only_events(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
+        let gone: Vec<_> = self.events.keys().filter(|place| !there.contains(*place)).cloned().collect();
+        gone.iter().filter_map(|place| self.event_gone(place)).collect()
+    }
+
+    /// Finds the workspace that a warning is about: its pod's, or the one whose name the object's begins with.
+    fn about(&self, namespace: &str, warning: &Warning) -> Option<String> {
+        if warning.kind == "Pod"
+            && let Some(workspace) = self.pods.get(&(namespace.to_owned(), warning.name.clone()))
+        {
+            return Some(workspace.clone());
+        }
+        let is_of = |workspace: &&String| {
+            let rest = warning.name.strip_prefix(workspace.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        // Of `a` and `a-b`, an object `a-b-data` is of the longer one.
+        self.named.get(namespace)?.iter().filter(is_of).max_by_key(|workspace| workspace.len()).cloned()
+    }
+
+    /// Returns a workspace's Deployment.
+    pub(crate) fn deployment_of(&self, workspace: &str) -> Option<&Deployment> {
+        self.seen.get(workspace)?.deployment.as_ref()
+    }
+
+    /// Returns what pods and warnings say of a workspace.
+    pub(crate) fn details_of(&self, workspace: &str) -> Vec<Detail> {
+        let Some(seen) = self.seen.get(workspace) else { return Vec::new() };
+        details(seen.pods.values(), seen.warnings.values())
+    }
+
+    /// Returns the workspaces that have a Deployment, with its namespace.
+    pub(crate) fn deployed(&self) -> impl Iterator<Item = (&str, &str)> {
+        let deployed = self.seen.iter().filter(|(_, seen)| seen.deployment.is_some());
+        deployed.map(|(name, seen)| (name.as_str(), seen.namespace.as_str()))
+    }
+}
+
+/// Returns an object's place.
+pub(crate) fn place(metadata: &ObjectMeta) -> Place {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+fn workspace(metadata: &ObjectMeta) -> Option<String> {
+    metadata.labels.as_ref()?.get(WORKSPACE_LABEL).cloned()
+}
+
+/// Reads of a Deployment what tells a workspace's state. What it means is the gateway's to decide.
+fn state_of(deployment: &apps::Deployment) -> Deployment {
+    let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+    let metadata = &deployment.metadata;
+    let status = deployment.status.clone().unwrap_or_default();
+    let condition = |condition: apps::DeploymentCondition| Condition {
+        kind: condition.type_,
+        status: condition.status,
+        reason: condition.reason.unwrap_or_default(),
+        message: condition.message.unwrap_or_default(),
+    };
+    // An absent `spec.replicas` is 1 (Kubernetes API, DeploymentSpec).
+    let wanted = deployment.spec.as_ref().map_or(0, |spec| count(spec.replicas.or(Some(1))));
+    Deployment {
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
+        observed_generation: status.observed_generation.unwrap_or_default(),
+        replicas_wanted: wanted,
+        replicas: count(status.replicas),
+        updated: count(status.updated_replicas),
+        available: count(status.available_replicas),
+        unavailable: count(status.unavailable_replicas),
+        conditions: status.conditions.into_iter().flatten().map(condition).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn deployment(name: &str, label: &str, version: &str) -> apps::Deployment {
+    let value = json!({"metadata": {"name": name, "namespace": "ns", "labels": {WORKSPACE_LABEL: label},
+        "resourceVersion": version, "generation": 3},
+        "spec": {"replicas": 1, "selector": {}, "template": {}},
+        "status": {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": -1,
+            "conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSet", "message": "m"}]}});
+    serde_json::from_value(value).expect("a deployment")
+}
+
+fn pod(name: &str, label: &str, status: &Value) -> Pod {
+    let value = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {WORKSPACE_LABEL: label}},
+        "status": status});
+    serde_json::from_value(value).expect("a pod")
+}
+
+fn event(name: &str, kind: &str, about: &str, at: u32) -> Event {
+    let value = json!({"metadata": {"name": name, "namespace": "ns"}, "type": "Warning", "reason": "FailedMount",
+        "message": "m", "lastTimestamp": format!("2026-11-21T10:{:02}:{:02}Z", at / 60, at % 60),
+        "involvedObject": {"kind": kind, "name": about, "uid": about, "namespace": "ns"}});
+    serde_json::from_value(value).expect("an event")
+}
+
+#[test]
+fn deployment_is_read_whole_and_only_a_change_is_news() {
+    let mut view = View::default();
+    assert_eq!(view.deployment(&deployment("w", "w", "7")).as_deref(), Some("w"));
+    assert_eq!(view.deployment(&deployment("w", "w", "7")), None);
+    let seen = view.deployment_of("w").expect("it was seen");
+    assert_eq!((seen.resource_version.as_str(), seen.generation, seen.observed_generation), ("7", 3, 2));
+    assert_eq!((seen.replicas_wanted, seen.replicas, seen.available), (1, 1, 0));
+    let condition = Condition {
+        kind: "Progressing".into(),
+        status: "True".into(),
+        reason: "NewReplicaSet".into(),
+        message: "m".into(),
+    };
+    assert_eq!(seen.conditions, [condition]);
+    assert_eq!(view.deployed().collect::<Vec<_>>(), [("w", "ns")]);
+}
+
+#[test]
+fn deployment_of_another_name_is_not_the_workspaces() {
+    let mut view = View::default();
+    assert_eq!(view.deployment(&deployment("experiment", "w", "7")), None);
+    assert_eq!(view.deployment_of("w"), None);
+    view.deployment(&deployment("w", "w", "7"));
+    assert_eq!(view.deployment_gone(&deployment("experiment", "w", "8")), None);
+    assert!(view.deployment_of("w").is_some());
+}
+
+#[test]
+fn answer_to_an_apply_does_not_hide_what_the_watch_has_shown() {
+    let mut view = View::default();
+    view.first_sight(&deployment("w", "w", "1"));
+    assert_eq!(view.deployment_of("w").map(|seen| seen.resource_version.as_str()), Some("1"));
+    view.deployment(&deployment("w", "w", "9"));
+    view.first_sight(&deployment("w", "w", "2"));
+    assert_eq!(view.deployment_of("w").map(|seen| seen.resource_version.as_str()), Some("9"));
+}
+
+#[test]
+fn what_went_while_nobody_looked_is_gone_after_the_next_list() {
+    let mut view = View::default();
+    view.deployment(&deployment("a", "a", "1"));
+    view.deployment(&deployment("b", "b", "1"));
+    assert_eq!(view.only_deployments(&BTreeSet::from(["b".to_owned()])), ["a"]);
+    assert_eq!(view.only_deployments(&BTreeSet::from(["b".to_owned()])), [""; 0], "once");
+    let failing = json!({"phase": "Failed", "reason": "Evicted", "message": "m"});
+    view.pod(&pod("a-1", "a", &failing));
+    assert_eq!(view.details_of("a").len(), 1);
+    assert_eq!(view.only_pods(&BTreeSet::new()), ["a"]);
+    assert_eq!(view.details_of("a").len(), 0);
+}
+
+#[test]
+fn events_are_of_the_workspace_whose_object_they_are_about() {
+    let mut view = View::default();
+    for name in ["a", "a-b"] {
+        view.name(name, "ns");
+    }
+    assert_eq!(view.event(&event("e1", "PersistentVolumeClaim", "a-data", 1)).as_deref(), Some("a"));
+    assert_eq!(view.event(&event("e2", "PersistentVolumeClaim", "a-b-data", 1)).as_deref(), Some("a-b"));
+    assert_eq!(view.event(&event("e3", "ReplicaSet", "a-b", 1)).as_deref(), Some("a-b"));
+    assert_eq!(view.event(&event("e4", "ReplicaSet", "ab", 1)), None);
+    assert_eq!(view.event(&event("e1", "PersistentVolumeClaim", "a-data", 1)), None, "the same is no news");
+    view.pod(&pod("a-b-x", "a", &json!({})));
+    assert_eq!(view.event(&event("e5", "Pod", "a-b-x", 1)).as_deref(), Some("a"), "the pod says whose it is");
+    let place = ("ns".to_owned(), "e1".to_owned());
+    assert_eq!(view.event_gone(&place).as_deref(), Some("a"));
+    assert_eq!(view.event_gone(&place), None);
+    let there = BTreeSet::from([("ns".to_owned(), "e2".to_owned()), ("ns".to_owned(), "e3".to_owned())]);
+    assert_eq!(view.only_events(&there), ["a"], "one went while nobody looked");
+}
+
+#[test]
+fn events_of_one_workspace_are_bounded_and_the_newest_stay() {
+    let mut view = View::default();
+    view.name("w", "ns");
+    for at in 0..200 {
+        view.event(&event(&format!("e{at}"), "PersistentVolumeClaim", "w-data", at));
+    }
+    let kept: Vec<_> = view.seen["w"].warnings.values().map(|warning| warning.at).collect();
+    assert_eq!(kept.len(), WARNINGS_MAX);
+    assert_eq!(view.events.len(), WARNINGS_MAX);
+    assert_eq!(kept.iter().max().zip(kept.iter().min()).map(|(newest, oldest)| newest - oldest), Some(23));
+}
+
+#[test]
+fn workspace_that_is_over_leaves_nothing_behind() {
+    let mut view = View::default();
+    view.name("w", "ns");
+    view.deployment(&deployment("w", "w", "1"));
+    view.pod(&pod("w-1", "w", &json!({})));
+    view.event(&event("e", "Pod", "w-1", 1));
+    view.forget("w");
+    assert!(view.seen.is_empty() && view.named.is_empty() && view.pods.is_empty() && view.events.is_empty());
+}

@@ -1,0 +1,333 @@
+//! One workspace's task: the newest intent wins, an attempt that nobody wants any more ends between two requests, and what
+//! did not work is tried again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use tunnel_proto::reconcile::Intent;
+use tunnel_proto::state::DesiredState;
+
+use crate::books::Attempted;
+use crate::config::Scope;
+use crate::conversation::Shared;
+use crate::pass::{Done, Job, Shell};
+use crate::retry::jitter;
+
+/// Passes at once: as many as an API server serves without making its other clients wait.
+pub(crate) const PASSES_MAX: usize = 16;
+
+/// Ceilings of the waits after an attempt that time may heal, and after one that somebody has to change something for.
+const TEMPORARY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const PERMANENT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+
+/// Least and most between two looks at what is being deleted.
+const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Where intents are put for a workspace's task.
+pub(crate) struct Slot {
+    inner: Mutex<Inner>,
+    news: Notify,
+    /// Nothing more is done for the workspace.
+    closing: CancellationToken,
+}
+
+struct Inner {
+    job: Job,
+    sent: Vec<Sent>,
+    next_id: u64,
+    /// Ends the pass that is running.
+    superseded: CancellationToken,
+}
+
+/// A configuration that is not applied yet.
+struct Sent {
+    id: u64,
+    inventories: BTreeSet<String>,
+    bytes: Bytes,
+}
+
+/// What a pass works on.
+struct Taken {
+    job: Job,
+    ids: Vec<u64>,
+    superseded: CancellationToken,
+}
+
+impl Slot {
+    /// Makes the slot of a workspace, with its first intent.
+    pub(crate) fn new(scope: Scope, closing: CancellationToken) -> Self {
+        let job = Job {
+            scope,
+            generation: 0,
+            desired: DesiredState::Stopped,
+            actual: tunnel_proto::state::ActualState::Unknown,
+            configs: Vec::new(),
+            pull_secrets: Vec::new(),
+        };
+        let superseded = closing.child_token();
+        let inner = Mutex::new(Inner { job, sent: Vec::new(), next_id: 0, superseded });
+        Self { inner, news: Notify::new(), closing }
+    }
+
+    /// Takes an intent, which counts: its generation is none that is over. `inventories` are those of its configuration.
+    pub(crate) fn put(&self, intent: Intent, inventories: BTreeSet<String>) {
+        let mut inner = self.inner.lock();
+        let is_newer = intent.generation > inner.job.generation;
+        if intent.desired == DesiredState::Terminated {
+            inner.sent.clear();
+        } else {
+            // What this replaces. An earlier full one stays beside a partial one: its secrets are still to be applied.
+            inner.sent.retain(|sent| !sent.inventories.is_subset(&inventories));
+        }
+        if !intent.config.is_empty() {
+            let id = inner.next_id;
+            inner.next_id += 1;
+            inner.sent.push(Sent { id, inventories, bytes: intent.config });
+        }
+        inner.job.generation = intent.generation;
+        inner.job.desired = intent.desired;
+        inner.job.actual = intent.actual;
+        inner.job.pull_secrets = intent.pull_secrets;
+        if is_newer {
+            self.supersede(&mut inner);
+        }
+        drop(inner);
+        self.news.notify_one();
+    }
+
+    /// An intent came that cannot be carried out: what is being done is over all the same.
+    pub(crate) fn put_nothing(&self) {
+        let mut inner = self.inner.lock();
+        inner.sent.clear();
+        self.supersede(&mut inner);
+    }
+
+    fn supersede(&self, inner: &mut Inner) {
+        inner.superseded.cancel();
+        inner.superseded = self.closing.child_token();
+    }
+
+    /// Has the task look again.
+    pub(crate) fn poke(&self) {
+        self.news.notify_one();
+    }
+
+    /// Returns whether the workspace wants a pull secret.
+    pub(crate) fn wants(&self, secret: &tunnel_proto::reconcile::SecretRef) -> bool {
+        self.inner.lock().job.pull_secrets.contains(secret)
+    }
+
+    /// Ends the task.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+    }
+
+    fn take(&self) -> Taken {
+        let inner = self.inner.lock();
+        let configs = inner.sent.iter().map(|sent| sent.bytes.clone()).collect();
+        Taken {
+            job: Job { configs, ..inner.job.clone() },
+            ids: inner.sent.iter().map(|sent| sent.id).collect(),
+            superseded: inner.superseded.clone(),
+        }
+    }
+
+    /// What was taken is applied. Returns whether that is all.
+    fn settle(&self, taken: &[u64]) -> bool {
+        let mut inner = self.inner.lock();
+        inner.sent.retain(|sent| !taken.contains(&sent.id));
+        inner.sent.is_empty()
+    }
+
+    fn is_all(&self, taken: &[u64]) -> bool {
+        self.inner.lock().sent.iter().all(|sent| taken.contains(&sent.id))
+    }
+}
+
+/// Works for one workspace until its slot is closed. A pass that has begun a request finishes it.
+pub(crate) async fn work(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>, permits: Arc<Semaphore>) {
+    let (mut failures, mut looks) = (0, 0);
+    let mut again: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = slot.closing.cancelled() => return,
+            () = slot.news.notified() => {}
+            () = sleep_until(again) => {}
+        }
+        let permit = tokio::select! {
+            biased;
+            () = slot.closing.cancelled() => return,
+            permit = permits.acquire() => permit,
+        };
+        // The newest, which may have come while others worked.
+        let taken = slot.take();
+        let api = shell.api.until(taken.superseded.clone());
+        let done = shell.run(&taken.job, &api).await;
+        drop(permit);
+        again = None;
+        let Some(done) = done else { continue };
+        let wait = wait(&done, &mut failures, &mut looks, rand::random());
+        again = wait.map(|wait| Instant::now() + wait);
+        record(&slot, &shared, &taken, done);
+    }
+}
+
+fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
+    let Job { scope, generation, desired, .. } = &taken.job;
+    let is_terminated = *desired == DesiredState::Terminated;
+    let is_well = done.failure.is_none();
+    if let Some(problem) = &done.failure {
+        warn!(workspace = scope.workspace, generation, problem.message, "a workspace is not as it should be");
+    } else {
+        debug!(workspace = scope.workspace, generation, is_waiting = done.is_waiting, "a pass went well");
+    }
+    // What is still being deleted is in the inventory until a pass with the same objects has seen it gone.
+    let is_all = match (is_well, is_terminated || done.is_waiting) {
+        (true, false) => slot.settle(&taken.ids),
+        (true, true) => slot.is_all(&taken.ids),
+        (false, _) => false,
+    };
+    if is_all && !is_terminated && !taken.ids.is_empty() {
+        info!(workspace = scope.workspace, generation, %desired, "applied");
+    }
+    let attempted = Attempted {
+        generation: *generation,
+        failure: done.failure.map(|problem| (problem.kind, problem.message)),
+        is_complete: is_all,
+        termination: done.termination,
+        secrets: done.secrets,
+    };
+    shared.change(|books| {
+        for deployment in &done.deployments {
+            books.view.first_sight(deployment);
+        }
+        books.attempted(&scope.workspace, attempted);
+    });
+}
+
+/// Returns when to look again without being asked. `roll` is uniform in `0.0..1.0`.
+fn wait(done: &Done, failures: &mut u32, looks: &mut u32, roll: f64) -> Option<Duration> {
+    if let Some(problem) = &done.failure {
+        *failures = failures.saturating_add(1);
+        let (first, max) = if problem.is_temporary { TEMPORARY } else { PERMANENT };
+        // At least half of it: a failure that is met at once again would be met by everybody at once.
+        return Some(jitter(first, max, *failures, 0.5 + roll / 2.0));
+    }
+    *failures = 0;
+    if !done.is_waiting {
+        *looks = 0;
+        return None;
+    }
+    *looks = looks.saturating_add(1);
+    let (first, max) = LOOK;
+    Some(jitter(first, max, *looks, 0.5 + roll / 2.0))
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel_proto::reconcile::FailureKind;
+    use tunnel_proto::state::ActualState;
+
+    use super::*;
+    use crate::apply::Problem;
+
+    fn slot() -> Slot {
+        let scope = Scope { cluster: "c".into(), workspace: "w".into(), namespace: "ns".into() };
+        Slot::new(scope, CancellationToken::new())
+    }
+
+    fn put(slot: &Slot, generation: u64, desired: DesiredState, config: &'static str, inventories: &[&str]) {
+        let intent = Intent {
+            workspace: "w".into(),
+            namespace: "ns".into(),
+            generation,
+            desired,
+            actual: ActualState::Running,
+            round: 0,
+            config: Bytes::from_static(config.as_bytes()),
+            pull_secrets: Vec::new(),
+        };
+        slot.put(intent, inventories.iter().map(|name| (*name).to_owned()).collect());
+    }
+
+    fn taken(slot: &Slot) -> Vec<Bytes> {
+        slot.take().job.configs
+    }
+
+    #[test]
+    fn partial_intent_does_not_lose_the_secrets_of_a_full_one_before_it() {
+        let slot = slot();
+        put(&slot, 1, DesiredState::Running, "full", &["core", "secrets"]);
+        put(&slot, 2, DesiredState::Stopped, "partial", &["core"]);
+        assert_eq!(taken(&slot), ["full", "partial"]);
+        put(&slot, 3, DesiredState::Running, "partial again", &["core"]);
+        assert_eq!(taken(&slot), ["full", "partial again"], "the newest of each, and no more");
+        put(&slot, 3, DesiredState::Running, "full again", &["core", "secrets"]);
+        assert_eq!(taken(&slot), ["full again"]);
+        put(&slot, 4, DesiredState::Terminated, "alone", &["core", "secrets"]);
+        assert_eq!(taken(&slot), ["alone"]);
+    }
+
+    #[test]
+    fn only_a_newer_intent_ends_the_attempt_that_is_running() {
+        let slot = slot();
+        put(&slot, 1, DesiredState::Running, "a", &["core"]);
+        let running = slot.take();
+        put(&slot, 1, DesiredState::Running, "a", &["core"]);
+        assert!(!running.superseded.is_cancelled(), "the same intent again");
+        put(&slot, 2, DesiredState::Stopped, "b", &["core"]);
+        assert!(running.superseded.is_cancelled());
+        let running = slot.take();
+        slot.close();
+        assert!(running.superseded.is_cancelled());
+    }
+
+    #[test]
+    fn what_came_during_an_attempt_is_still_to_be_applied_after_it() {
+        let slot = slot();
+        put(&slot, 1, DesiredState::Running, "a", &["core"]);
+        let running = slot.take();
+        put(&slot, 1, DesiredState::Running, "b", &["core"]);
+        assert!(!slot.settle(&running.ids));
+        assert_eq!(taken(&slot), ["b"]);
+        assert!(slot.settle(&slot.take().ids));
+        assert_eq!(taken(&slot), [""; 0]);
+    }
+
+    #[test]
+    fn attempts_are_repeated_with_growing_waits_and_rest_when_all_is_well() {
+        let (mut failures, mut looks) = (0, 0);
+        let failed = |is_temporary| Done {
+            failure: Some(Problem { kind: FailureKind::Kubernetes, message: String::new(), is_temporary }),
+            ..Done::default()
+        };
+        let mut next = |done: &Done| wait(done, &mut failures, &mut looks, 1.0);
+        assert_eq!(next(&failed(true)), Some(Duration::from_secs(1)));
+        assert_eq!(next(&failed(true)), Some(Duration::from_secs(2)));
+        for _ in 0..20 {
+            next(&failed(true));
+        }
+        assert_eq!(next(&failed(true)), Some(TEMPORARY.1));
+        assert_eq!(next(&failed(false)), Some(PERMANENT.1));
+        let waiting = Done { is_waiting: true, ..Done::default() };
+        assert_eq!(next(&waiting), Some(LOOK.0));
+        assert_eq!(next(&waiting), Some(LOOK.0 * 2));
+        assert_eq!(next(&Done::default()), None);
+        assert_eq!(next(&failed(true)), Some(Duration::from_secs(1)), "counted anew");
+    }
+}

@@ -1,0 +1,337 @@
+//! A Kubernetes API server in memory, as much of it as a cluster agent asks: objects with versions, uids and finalizers,
+//! preconditions, server-side apply as far as who owns fields is not looked at, lists and watches.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use agent_cluster::kube::Client;
+use agent_cluster::kube::client::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// What one place in the API is: a collection, and perhaps an object in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Group and version.
+    api: String,
+    namespace: String,
+    plural: String,
+    name: String,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<Place, Value>,
+    version: u64,
+    events: Vec<(u64, &'static str, Place, Value)>,
+    watches: Vec<(Place, BTreeMap<String, String>, mpsc::Sender<Bytes>)>,
+    /// Namespaces stay until [`Fake::finish_namespace`].
+    namespaces_linger: bool,
+}
+
+/// The server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fake(Arc<Mutex<State>>);
+
+impl Fake {
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.clone(), "default")
+    }
+
+    pub(crate) fn let_namespaces_linger(&self) {
+        self.0.lock().expect("the state").namespaces_linger = true;
+    }
+
+    /// Does what the namespace controller does.
+    pub(crate) fn finish_namespace(&self, name: &str) {
+        self.0.lock().expect("the state").drop_namespace(name);
+    }
+
+    /// Takes objects away that were held by finalizers which are gone.
+    pub(crate) fn drop_finalized(&self, namespace: &str) {
+        let mut state = self.0.lock().expect("the state");
+        let is_free = |value: &Value| {
+            let held = value["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+            !held && !value["metadata"]["deletionTimestamp"].is_null()
+        };
+        let gone: Vec<_> =
+            state.objects.iter().filter(|(at, value)| at.namespace == namespace && is_free(value)).collect();
+        let gone: Vec<_> = gone.into_iter().map(|(place, value)| (place.clone(), value.clone())).collect();
+        for (place, value) in gone {
+            state.store(place, value, "DELETED");
+        }
+    }
+
+    fn answer(&self, request: &http::request::Parts, body: &[u8]) -> Answer {
+        let mut state = self.0.lock().expect("the state");
+        let query = query(request.uri.query().unwrap_or_default());
+        let Some(place) = Place::parse(request.uri.path()) else {
+            return status(404, "no such path", &json!({}));
+        };
+        if query.get("watch").is_some_and(|watch| watch == "true") {
+            return state.watch(place, query);
+        }
+        let result = match request.method {
+            Method::GET if place.name.is_empty() => Ok(state.list(&place, &query)),
+            Method::GET => state.get(&place),
+            Method::POST => state.create(place, body),
+            Method::PUT => state.replace(&place, body),
+            Method::PATCH => state.apply(place, body, query.get("force").is_some_and(|force| force == "true")),
+            Method::DELETE => state.delete(&place, body),
+            _ => Err((405, "no such method".to_owned())),
+        };
+        match result {
+            Ok(value) => answer(200, &value),
+            Err((code, message)) => status(code, &message, &json!({})),
+        }
+    }
+}
+
+impl Place {
+    fn parse(path: &str) -> Option<Self> {
+        let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+        let (api, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => (format!("/{version}"), rest),
+            ["apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
+            ["version"] => ("version".to_owned(), &["version", "version"][..]),
+            _ => return None,
+        };
+        let (namespace, plural, name) = match rest {
+            ["namespaces", namespace, plural, name] => (*namespace, *plural, *name),
+            ["namespaces", namespace, plural] => (*namespace, *plural, ""),
+            [plural, name] => ("", *plural, *name),
+            [plural] => ("", *plural, ""),
+            _ => return None,
+        };
+        Some(Self { api, namespace: namespace.into(), plural: plural.into(), name: name.into() })
+    }
+
+    fn holds(&self, other: &Self) -> bool {
+        let anywhere = self.namespace.is_empty() || self.namespace == other.namespace;
+        self.api == other.api && self.plural == other.plural && anywhere
+    }
+}
+
+type Outcome = Result<Value, (u16, String)>;
+
+impl State {
+    fn get(&self, place: &Place) -> Outcome {
+        if place.api == "version" {
+            return Ok(json!({"gitVersion": "v1.34.0-fake"}));
+        }
+        self.objects.get(place).cloned().ok_or_else(|| (404, format!("{} \"{}\" not found", place.plural, place.name)))
+    }
+
+    fn list(&self, place: &Place, query: &BTreeMap<String, String>) -> Value {
+        let found = self.objects.iter().filter(|(at, value)| place.holds(at) && selected(value, query));
+        let items: Vec<_> = found.map(|(_, value)| value.clone()).collect();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": self.version.to_string()}, "items": items})
+    }
+
+    fn watch(&mut self, place: Place, query: BTreeMap<String, String>) -> Answer {
+        let since: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default();
+        let (sender, receiver) = mpsc::channel(10_000);
+        for (version, kind, at, value) in &self.events {
+            if *version > since && place.holds(at) && selected(value, &query) {
+                drop(sender.try_send(line(kind, value)));
+            }
+        }
+        self.watches.push((place, query, sender));
+        let lines = stream::unfold(receiver, |mut receiver| async {
+            let line = receiver.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(line)), receiver))
+        });
+        Response::new(BodyExt::boxed_unsync(StreamBody::new(lines)))
+    }
+
+    fn create(&mut self, collection: Place, body: &[u8]) -> Outcome {
+        let value: Value = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let place = Place { name, ..collection };
+        if self.objects.contains_key(&place) {
+            return Err((409, format!("{} \"{}\" already exists", place.plural, place.name)));
+        }
+        self.insert(place, value)
+    }
+
+    fn insert(&mut self, place: Place, mut value: Value) -> Outcome {
+        let namespace = Place {
+            api: "/v1".into(),
+            namespace: String::new(),
+            plural: "namespaces".into(),
+            name: place.namespace.clone(),
+        };
+        if !place.namespace.is_empty() {
+            let Some(namespace) = self.objects.get(&namespace) else {
+                return Err((404, format!("namespaces \"{}\" not found", place.namespace)));
+            };
+            if !namespace["metadata"]["deletionTimestamp"].is_null() {
+                return Err((403, format!("namespace {} is being terminated", place.namespace)));
+            }
+        }
+        value["metadata"]["uid"] = json!(format!("uid-{}", self.version + 1));
+        if value["metadata"]["generation"].is_null() {
+            value["metadata"]["generation"] = json!(1);
+        }
+        Ok(self.store(place, value, "ADDED"))
+    }
+
+    fn store(&mut self, place: Place, mut value: Value, kind: &'static str) -> Value {
+        self.version += 1;
+        value["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        if kind == "DELETED" {
+            self.objects.remove(&place);
+        } else {
+            self.objects.insert(place.clone(), value.clone());
+        }
+        self.events.push((self.version, kind, place.clone(), value.clone()));
+        self.watches.retain(|(at, query, sender)| {
+            !(at.holds(&place) && selected(&value, query)) || sender.try_send(line(kind, &value)).is_ok()
+        });
+        value
+    }
+
+    fn replace(&mut self, place: &Place, body: &[u8]) -> Outcome {
+        let live = self.get(place)?;
+        let value: Value = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+        if value["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"] {
+            return Err((409, "the object has been modified".into()));
+        }
+        if value == live { Ok(live) } else { Ok(self.store(place.clone(), value, "MODIFIED")) }
+    }
+
+    fn apply(&mut self, place: Place, body: &[u8], is_forced: bool) -> Outcome {
+        let mut value: Value = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+        let Some(live) = self.objects.get(&place).cloned() else { return self.insert(place, value) };
+        if !is_forced {
+            return Err((409, "Apply failed with 1 conflict: conflict with \"kubectl\"".into()));
+        }
+        if live["type"] != value["type"] && place.plural == "secrets" {
+            return Err((422, "type: Invalid value: field is immutable".into()));
+        }
+        for name in ["uid", "resourceVersion", "generation", "deletionTimestamp", "finalizers"] {
+            if !live["metadata"][name].is_null() {
+                value["metadata"][name] = live["metadata"][name].clone();
+            }
+        }
+        if !live["status"].is_null() {
+            value["status"] = live["status"].clone();
+        }
+        if value == live { Ok(live) } else { Ok(self.store(place, value, "MODIFIED")) }
+    }
+
+    fn delete(&mut self, place: &Place, body: &[u8]) -> Outcome {
+        let mut live = self.get(place)?;
+        let options: Value = serde_json::from_slice(body).unwrap_or_default();
+        for name in ["uid", "resourceVersion"] {
+            let wanted = &options["preconditions"][name];
+            if !wanted.is_null() && *wanted != live["metadata"][name] {
+                return Err((409, format!("the {name} in the precondition does not match")));
+            }
+        }
+        let is_held = live["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+        if is_held || (place.plural == "namespaces" && self.namespaces_linger) {
+            if live["metadata"]["deletionTimestamp"].is_null() {
+                live["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+                live = self.store(place.clone(), live, "MODIFIED");
+            }
+            return Ok(live);
+        }
+        if place.plural == "namespaces" {
+            self.drop_namespace(&place.name);
+            return Ok(live);
+        }
+        Ok(self.store(place.clone(), live, "DELETED"))
+    }
+
+    fn drop_namespace(&mut self, name: &str) {
+        let is_in = |place: &Place| place.namespace == name || (place.plural == "namespaces" && place.name == name);
+        let gone: Vec<_> = self.objects.iter().filter(|(place, _)| is_in(place)).collect();
+        let gone: Vec<_> = gone.into_iter().map(|(place, value)| (place.clone(), value.clone())).collect();
+        for (place, value) in gone {
+            self.store(place, value, "DELETED");
+        }
+    }
+}
+
+fn selected(value: &Value, query: &BTreeMap<String, String>) -> bool {
+    let labels = query.get("labelSelector").map(String::as_str).unwrap_or_default();
+    let fields = query.get("fieldSelector").map(String::as_str).unwrap_or_default();
+    let label = |wanted: &str| match wanted.split_once('=') {
+        Some((name, wanted)) => value["metadata"]["labels"][name] == wanted,
+        None => !value["metadata"]["labels"][wanted].is_null(),
+    };
+    let field = |wanted: &str| match wanted.split_once('=') {
+        Some(("metadata.name", wanted)) => value["metadata"]["name"] == wanted,
+        Some((name, wanted)) => value[name] == wanted,
+        None => false,
+    };
+    let all = |text: &str, is: &dyn Fn(&str) -> bool| text.split(',').filter(|part| !part.is_empty()).all(is);
+    all(labels, &label) && all(fields, &field)
+}
+
+fn query(text: &str) -> BTreeMap<String, String> {
+    let decode = |text: &str| {
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
+        while let [first, after @ ..] = rest {
+            rest = after;
+            match (first, rest) {
+                (b'%', [high, low, after @ ..]) => {
+                    let hex = String::from_utf8(vec![*high, *low]).expect("ASCII");
+                    bytes.push(u8::from_str_radix(&hex, 16).expect("hexadecimal"));
+                    rest = after;
+                }
+                _ => bytes.push(*first),
+            }
+        }
+        String::from_utf8(bytes).expect("UTF-8")
+    };
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (decode(name), decode(value))).collect()
+}
+
+fn line(kind: &str, value: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({"type": kind, "object": value})))
+}
+
+pub(crate) fn answer(code: u16, value: &Value) -> Answer {
+    let body = BodyExt::boxed_unsync(Full::new(Bytes::from(value.to_string())));
+    Response::builder().status(code).header("content-type", "application/json").body(body).expect("an answer")
+}
+
+pub(crate) fn status(code: u16, message: &str, details: &Value) -> Answer {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
+        "reason": "Test", "details": details});
+    answer(code, &status)
+}
+
+impl tower_service::Service<Request<Body>> for Fake {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let fake = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.expect("a body");
+            Ok(fake.answer(&head, &body))
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! The cluster agent: of several, the one that holds the lease dials the gateway, whose channel to port 0 is the conversation
+//! about the cluster's workspaces. It reaches no port of its machine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
+use agent_cluster::kube::{self, Client, Config};
+use agent_cluster::lease::{Lease, lead};
+use agent_cluster::{FIELD_MANAGER, Options, reconcile};
+use http::uri::{Authority, Scheme};
+use thiserror::Error;
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use tunnel_proto::hello::Role;
+use tunnel_proto::reason::Reason;
+use tunnel_proto::reconcile::RECONCILE_PORT;
+
+use crate::dial::{Connected, DialFailure, Gateway, Network, Offer, Transport};
+use crate::{Agent, Ended, Ports, TokenSource};
+
+/// Name of the lease where nobody says otherwise.
+pub const LEASE_NAME: &str = "workspace-gateway-cluster-agent";
+
+/// Bytes between the session and the conversation: a few messages of usual size.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// How long the API server may be silent in a watch: it says where it stands once in a minute (Kubernetes, "Watch bookmarks").
+const SILENCE_MAX: Duration = Duration::from_secs(150);
+
+/// How long a connection to the API server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a cluster agent needs to know.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Where to dial.
+    pub gateway: Gateway,
+    /// How to get there.
+    pub transport: Transport,
+    /// What proves which cluster agent this is.
+    pub token: TokenSource,
+    /// How to get to the cluster; `None` for the one that this program runs in.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the lease is; `None` for the namespace that comes with the way to the cluster.
+    pub namespace: Option<String>,
+    /// The lease's name.
+    pub lease_name: String,
+    /// Who this is among those that want the lease.
+    pub identity: String,
+}
+
+/// Why a cluster agent stopped for good. Each text says what a person can do.
+#[derive(Debug, Error)]
+pub enum ClusterEnded {
+    /// There is no way to the cluster.
+    #[error("the kubeconfig {path} cannot be used")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        error: kube::config::KubeconfigError,
+    },
+    /// This program does not run in a cluster.
+    #[error("this is no pod of a cluster; give --kubeconfig")]
+    NotInCluster(#[source] kube::config::InClusterError),
+    /// The client cannot be made.
+    #[error("the cluster's configuration cannot be used")]
+    Client(#[source] kube::Error),
+    /// The gateway does not want this agent as it is.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+}
+
+/// Runs a cluster agent until `stop` or until nothing but a person can help.
+///
+/// # Errors
+/// [`ClusterEnded`] says what a person has to do. Everything that time can heal is retried here and is no error.
+pub async fn run(options: ClusterOptions, stop: CancellationToken) -> Result<(), ClusterEnded> {
+    // The client of the cluster asks for the process's provider; another one may be there, and is as good.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let config = config(&options).await?;
+    let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let client = Client::try_from(config).map_err(ClusterEnded::Client)?;
+    let identity = options.identity.clone();
+    let lease = Lease { client: client.clone(), namespace, name: options.lease_name.clone(), identity };
+    match lead(&lease, &stop, |end| session(&options, client.clone(), end)).await {
+        Some(ended) => Ok(ended?),
+        None => Ok(()),
+    }
+}
+
+async fn config(options: &ClusterOptions) -> Result<Config, ClusterEnded> {
+    let mut config = match &options.kubeconfig {
+        Some(path) => {
+            let unusable = |error| ClusterEnded::Kubeconfig { path: path.display().to_string(), error };
+            let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?
+        }
+        None => Config::incluster().map_err(ClusterEnded::NotInCluster)?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(SILENCE_MAX);
+    config.write_timeout = Some(SILENCE_MAX);
+    Ok(config)
+}
+
+/// Dials and reconciles for as long as this process leads.
+async fn session(options: &ClusterOptions, client: Client, end: CancellationToken) -> Result<(), Ended> {
+    let (conversations, mut opened) = mpsc::channel(1);
+    let network = Cluster { gateway: options.gateway.clone(), conversations };
+    let agent = Agent {
+        transport: options.transport,
+        role: Role::Cluster,
+        ..Agent::new(network, options.token.clone(), Arc::new(Ports::default()))
+    };
+    let reconciling = async {
+        let mut next = opened.recv().await;
+        while let Some(channel) = next.take() {
+            let told = end.child_token();
+            let options = Options { client: client.clone(), field_manager: FIELD_MANAGER.to_owned() };
+            let mut talking = std::pin::pin!(reconcile(options, channel, told.clone()));
+            let ended = tokio::select! {
+                ended = talking.as_mut() => ended,
+                newer = opened.recv() => {
+                    // The gateway began anew: what it said before does not count any more.
+                    told.cancel();
+                    next = newer;
+                    talking.await
+                }
+            };
+            info!(%ended, "the conversation is over");
+            if next.is_none() {
+                next = opened.recv().await;
+            }
+        }
+    };
+    let mut dialing = std::pin::pin!(agent.run(end.clone()));
+    tokio::select! {
+        ended = dialing.as_mut() => ended,
+        // Its channel is held by the agent's network: it ends after the agent.
+        () = reconciling => dialing.await,
+    }
+}
+
+/// The network of a cluster agent: a gateway, and no port but the conversation.
+struct Cluster {
+    gateway: Gateway,
+    /// Full: the one before has not been taken up yet, and nobody will miss this one.
+    conversations: mpsc::Sender<DuplexStream>,
+}
+
+impl Network for Cluster {
+    type Socket = DuplexStream;
+
+    async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
+        self.gateway.connect(offer).await
+    }
+
+    fn proxy(&self) -> Option<String> {
+        self.gateway.proxy().map(ToString::to_string)
+    }
+
+    fn origin(&self) -> (Authority, Scheme) {
+        self.gateway.origin()
+    }
+
+    async fn port(&self, port: u16) -> Result<DuplexStream, Reason> {
+        if port != RECONCILE_PORT {
+            warn!(port, "a channel to a port was refused: a cluster agent has none");
+            return Err(Reason::PortNotAllowed);
+        }
+        let (near, far) = duplex(PIPE_BYTES);
+        self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?;
+        Ok(near)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_but_the_conversation_is_reached() {
+        let gateway = Gateway::parse("http://localhost:1", None).expect("a gateway");
+        let (conversations, mut opened) = mpsc::channel(1);
+        let network = Cluster { gateway, conversations };
+        for port in [1, 22, 80, 443, 6443, 10_250] {
+            assert_eq!(network.port(port).await.err(), Some(Reason::PortNotAllowed), "{port}");
+        }
+        assert!(network.port(RECONCILE_PORT).await.is_ok());
+        assert!(opened.try_recv().is_ok());
+    }
+}
