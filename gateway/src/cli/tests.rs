@@ -422,14 +422,15 @@ fn help_of_create_says_how_secrets_come_in() {
     }
     let help = workspace.clone().term_width(100).render_help().to_string();
     let commands: Vec<&str> =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(9).map(str::trim_end).collect();
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(10).map(str::trim_end).collect();
     insta::assert_snapshot!(commands.join("\n"), @r"
       create     Make a workspace in a cluster, which is to run from then on
       start      Have a workspace run
       stop       Have a workspace stop; its storage is kept
       restart    Stop a workspace, and start it again once it has
       terminate  End a workspace for good, with its storage
-      list       List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine
+      list       List workspaces: one's own and those shared by name over the API, all of them on the
+                 gateway's machine
       show       Show what is known of a workspace
       open       Print the address of a workspace or a port of it, and open it where there is a desktop
       share      Show who may reach which port, or change it
