@@ -11,7 +11,7 @@ use crate::TestGateway;
 
 impl TestGateway {
     /// Makes a cluster with a configuration in YAML.
-    pub async fn cluster(&self, name: &str, config: &str) {
+    pub async fn configured_cluster(&self, name: &str, config: &str) {
         let cluster = self.store.ensure_cluster(&name.parse().unwrap(), wall_clock()).await.expect("a cluster");
         let config = cluster_config::parse(config.as_bytes()).expect("a good configuration").to_json();
         self.store.put_cluster_config(cluster.id, &config, wall_clock()).await.expect("a configuration");
