@@ -56,8 +56,8 @@ use crate::store::{Store, Workspace};
 use crate::workspaces::service::Workspaces;
 
 pub(crate) use confirm::DEVICE_PATH;
-pub(crate) use problem::Told;
 use events::Endless;
+pub(crate) use problem::Told;
 use problem::{Problem, Refused};
 use seats::Seats;
 
@@ -295,7 +295,11 @@ impl Api {
         let (parts, body) = response.into_parts();
         // Whatever would have been sent to a HEAD request, an endless body never comes to its end.
         let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
-        let body = if is_head { Bytes::new() } else { read.await.map(http_body_util::Collected::to_bytes).unwrap_or_default() };
+        let body = if is_head {
+            Bytes::new()
+        } else {
+            read.await.map(http_body_util::Collected::to_bytes).unwrap_or_default()
+        };
         let mut response = Response::from_parts(parts, body);
         answer::seal(&mut response, &trace);
         if is_head {

@@ -105,7 +105,8 @@ fn state(managed: &Managed) -> String {
         DesiredState::Running | DesiredState::RestartRequested => button("stop", "Stop"),
     };
     let page = WORKSPACE_PAGES;
-    let form = format!("<form method=\"post\" action=\"{page}{name}\">{buttons}<a href=\"{page}{name}\">Details</a></form>");
+    let form =
+        format!("<form method=\"post\" action=\"{page}{name}\">{buttons}<a href=\"{page}{name}\">Details</a></form>");
     format!("<p class=\"state\">{}</p>{}{form}", life.actual, reason.unwrap_or_default())
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the release programs together with real parts: browsers, VS Code, Vite, gRPC stacks, OpenSSH, file servers, load balancers,
-# proxies, authorities, an identity provider, a Kubernetes cluster.
+# proxies, authorities, an identity provider, PostgreSQL, a Kubernetes cluster.
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
@@ -12,8 +12,8 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-ALL=(http-server grpc websocket vite code-server load-balancers floods getting-out sign-in ssh agent-life fault acme demo
-  kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
+ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo
+  workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

@@ -4,16 +4,28 @@ use gateway::model::ActualState;
 use gateway::store::{Managed, Observation, Store, wall_clock};
 use gateway::workspaces::changes::{Change, Changes};
 use gateway::workspaces::cluster_config;
+use gateway::workspaces::service::{Addresses, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
 
 use crate::TestGateway;
 
 impl TestGateway {
     /// Makes a cluster with a configuration in YAML.
-    pub async fn cluster(&self, name: &str, config: &str) {
+    pub async fn configured_cluster(&self, name: &str, config: &str) {
         let cluster = self.store.ensure_cluster(&name.parse().unwrap(), wall_clock()).await.expect("a cluster");
         let config = cluster_config::parse(config.as_bytes()).expect("a good configuration").to_json();
         self.store.put_cluster_config(cluster.id, &config, wall_clock()).await.expect("a configuration");
+    }
+
+    /// Makes a workspace of `dev` in a cluster, without variables and from the built-in devfile.
+    pub async fn workspace_in(&self, cluster: &str, name: &str) -> Managed {
+        let zone = "localhost".parse().unwrap();
+        let (public_url, agents_url) = ("http://localhost".to_owned(), "http://localhost:8081".to_owned());
+        let addresses = Addresses { zone, public_url, agents_url };
+        let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
+        let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
+        let new = NewWorkspace { name, cluster, devfile: None, variables: Vec::new() };
+        workspaces.create(&"dev".parse().unwrap(), new, wall_clock()).await.expect("a workspace")
     }
 
     /// Returns what is known of a workspace that is run for its owner.

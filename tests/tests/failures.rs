@@ -1,5 +1,5 @@
 //! Every failure that has a name (design, section 2.5), produced for real and looked at as a program, as a browser and
-//! with HEAD. `workspace_stopped` has no producer in this version; its row is in the unit tests of `edge::respond`.
+//! with HEAD.
 
 #![allow(
     clippy::unwrap_used,
@@ -224,6 +224,15 @@ async fn workspace_without_a_session_has_no_agent() {
     gateway.agent_token("one").await;
     let expected = Row { retry_after: Some("3"), ..row("agent_absent", 503) };
     check_row(&gateway, &gateway.authority("one", 4000), &expected).await;
+}
+
+#[tokio::test]
+async fn workspace_that_is_stopped_is_named_so() {
+    let gateway = TestGateway::start().await;
+    gateway.configured_cluster("one", "enabled: true\n").await;
+    gateway.workspace_in("one", "stopped").await;
+    let row = row("workspace_stopped", 503);
+    check_row(&gateway, &gateway.authority("stopped", 80), &row).await;
 }
 
 #[tokio::test]

@@ -32,7 +32,8 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     let mut agents = Vec::new();
     for cluster in api.store.clusters().await? {
         let config = api.store.cluster_config(cluster.id, None).await?;
-        let enabled = config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
+        let enabled =
+            config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
         agents.push(Row {
             name: cluster.name.to_string(),
             kind: "cluster",

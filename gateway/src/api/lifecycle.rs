@@ -76,7 +76,7 @@ pub(super) async fn change(
     let managed = owned(&api, &caller, name, now).await?;
     let desired = body.read(|fields| fields.required("desired_state", text::<DesiredState>))?;
     let managed = request(&api, &caller, managed, desired, &condition).await?;
-    Ok(shown(&api, &caller, StatusCode::OK, &managed, now)?)
+    shown(&api, &caller, StatusCode::OK, &managed, now)
 }
 
 /// Terminates a workspace, or forgets one of which nothing is left.
@@ -91,7 +91,7 @@ pub(super) async fn remove(
     let managed = owned(&api, &caller, name, now).await?;
     if !managed.lifecycle.is_over() {
         let managed = request(&api, &caller, managed, DesiredState::Terminated, &condition).await?;
-        return Ok(shown(&api, &caller, StatusCode::ACCEPTED, &managed, now)?);
+        return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now);
     }
     if !condition.allows_change_of(&state::tag(&managed)) {
         return Err(Refused::Changed.into());
@@ -114,9 +114,7 @@ pub(super) async fn request(
 ) -> Result<Managed, Problem> {
     let slot = api.audit.slot().await?;
     let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
-    let may_change = |life: &crate::model::Lifecycle| {
-        condition.allows_change_of(&state::tag_of(id, life.generation))
-    };
+    let may_change = |life: &crate::model::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
     let changed = api.lifecycles.change(managed, desired, may_change, wall_clock()).await.map_err(problem)?;
     // Asking for what is intended already changes nothing, and is no news.
     if changed.lifecycle.generation != before {
@@ -163,7 +161,8 @@ fn read(body: &Object) -> Result<NewWorkspace, Problem> {
             Some(_) | None => Err(format!("has to be {EXECUTOR}")),
         });
         let cluster = fields.required("agent", text::<ClusterName>);
-        let devfile = fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+        let devfile =
+            fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
         let ports = fields.optional("ports", |value| match value.as_array() {
             Some(ports) if ports.is_empty() => Ok(()),
             Some(_) | None => Err("has to be empty: the endpoints of the devfile say them".to_owned()),

@@ -13,8 +13,8 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use http::header::LOCATION;
-use http::{HeaderValue, StatusCode, Uri};
+use http::header::{LOCATION, REFERER};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::etag::Condition;
 use super::lifecycle::{owned, request};
@@ -60,6 +60,23 @@ impl Asked {
         Self { back: host.map(|host| Back { host, path }), follows: only(form, "follow").as_deref() == Some("1") }
     }
 
+    /// Adds what the browser says of the page that the link was on, if that is one of the host that somebody came from: the
+    /// page of the failure repeats nothing, so it cannot say it.
+    fn or_from(mut self, api: &Shared, headers: &HeaderMap) -> Self {
+        let referrer = headers.get(REFERER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let Some((authority, path)) = authority_and_path(referrer) else { return self };
+        if let Some(back) = self.back.as_mut().filter(|back| back.path.as_str() == "/") {
+            let is_there = match api.rules.parse(authority) {
+                Ok(HostTarget::Workspace { name, port }) => api.rules.format(&name, port) == back.host,
+                Ok(HostTarget::Public) | Err(_) => false,
+            };
+            if is_there {
+                back.path = ReturnPath::parse_or_root(path);
+            }
+        }
+        self
+    }
+
     /// Writes the address of the page with what it says.
     fn address(&self, name: &WorkspaceName, follows: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -73,12 +90,19 @@ impl Asked {
     }
 }
 
+/// Splits an address into its authority and the rest, which begins with a slash.
+fn authority_and_path(address: &str) -> Option<(&str, &str)> {
+    let (_, rest) = address.split_once("://")?;
+    rest.split_at_checked(rest.find('/')?)
+}
+
 /// Shows the page, or sends whoever waited back to where they came from.
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     browser(&caller)?;
     let managed = match owned(&api, &caller, name, wall_clock()).await {
@@ -86,7 +110,7 @@ pub(super) async fn show(
         Err(problem) => return refused(problem),
     };
     let name = managed.workspace.name.clone();
-    let asked = Asked::read(&api, &name, uri.query().unwrap_or_default().as_bytes());
+    let asked = Asked::read(&api, &name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
     let connected = is_connected(&api, &name);
     let back = asked.back.as_ref().map(|back| api.site.workspace(&back.host, back.path.as_str()));
     if let Some(back) = back.as_deref().filter(|_| asked.follows && words::is_usable(&managed, connected)) {

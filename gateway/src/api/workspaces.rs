@@ -138,7 +138,8 @@ pub(super) fn detail(
 ) -> Detail {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
-    let agent = api.registry.current(&workspace.name).map(|session| agent(api, (&workspace.name, &session), seen, may_reach));
+    let agent =
+        api.registry.current(&workspace.name).map(|session| agent(api, (&workspace.name, &session), seen, may_reach));
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }

@@ -250,7 +250,8 @@ mod tests {
         let text = r#"{"status":422,"code":"invalid","detail":"Each","problems":[
             {"path":"components[0].name","line":3,"column":5,"message":"is no\u0007 name"},{"path":"","line":null,"column":null,"message":"y"}]}"#;
         let refusal: Refusal = serde_json::from_str(text).unwrap();
-        let told = "the gateway refused: Each (invalid, status 422)\n  line 3, column 5: components[0].name: is no name\n  y";
+        let told =
+            "the gateway refused: Each (invalid, status 422)\n  line 3, column 5: components[0].name: is no name\n  y";
         assert_eq!(refusal.to_string(), told);
         let refusal: Refusal = serde_json::from_str(r#"{"code":"sign_in_required"}"#).unwrap();
         assert!(refusal.to_string().contains("gateway login"));

@@ -25,7 +25,11 @@ impl Console {
     pub fn process() -> Self {
         let err_is_terminal = io::stderr().is_terminal();
         let console = Self::new(Box::new(io::stdout()), Box::new(io::stderr()), err_is_terminal);
-        if io::stdin().is_terminal() { console.with_answers(Box::new(io::BufReader::new(io::stdin()))) } else { console }
+        if io::stdin().is_terminal() {
+            console.with_answers(Box::new(io::BufReader::new(io::stdin())))
+        } else {
+            console
+        }
     }
 
     /// Makes a console of two streams. Hints are written only where `err_is_terminal`.

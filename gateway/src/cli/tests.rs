@@ -197,6 +197,11 @@ fn wrong_usage_ends_with_2() {
         &["token", "create", "--user", "b", "--owner", "c"],
         &["token", "create", "--workspace", "Not-A-Name"],
         &["token", "revoke", "12"],
+        &["workspace", "create", "app"],
+        &["workspace", "create", "app", "--agent", "Not-A-Name"],
+        &["workspace", "start"],
+        &["workspace", "stop", "app", "--timeout", "soon"],
+        &["workspace", "create", "app", "--agent", "one", "--env", "SECRET=1"],
     ] {
         let error = Cli::try_parse_from(["gateway"].iter().chain(words)).unwrap_err();
         assert_eq!(error.exit_code(), i32::from(Exit::Usage.code()), "{words:?}");
@@ -403,6 +408,83 @@ fn workspace_share_that_is_half_said_is_wrong_usage() {
         let error = Cli::try_parse_from(&words).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{words:?}");
     }
+}
+
+#[test]
+fn help_of_create_says_how_secrets_come_in() {
+    let mut command = Cli::command();
+    let workspace = command.find_subcommand_mut("workspace").unwrap();
+    let help = workspace.find_subcommand_mut("create").unwrap().clone().term_width(100).render_long_help().to_string();
+    for part in
+        ["--devfile -", "--env-file <FILE>", "--secret-file <NAME=FILE>", "never come from the command line", "--wait"]
+    {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    let help = workspace.clone().term_width(100).render_help().to_string();
+    let commands: Vec<&str> =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(10).map(str::trim_end).collect();
+    insta::assert_snapshot!(commands.join("\n"), @r"
+      create     Make a workspace in a cluster, which is to run from then on
+      start      Have a workspace run
+      stop       Have a workspace stop; its storage is kept
+      restart    Stop a workspace, and start it again once it has
+      terminate  End a workspace for good, with its storage
+      list       List workspaces: one's own and those shared by name over the API, all of them on the
+                 gateway's machine
+      show       Show what is known of a workspace
+      open       Print the address of a workspace or a port of it, and open it where there is a desktop
+      share      Show who may reach which port, or change it
+    ");
+}
+
+/// Makes a cluster that takes workspaces.
+async fn cluster(site: &Site) {
+    let store = Store::open(&site.store_url()).await.unwrap();
+    let cluster = store.ensure_cluster(&"one".parse().unwrap(), UnixSeconds::new(1_800_000_000)).await.unwrap();
+    let config = crate::workspaces::cluster_config::parse(b"enabled: true\n").unwrap().to_json();
+    store.put_cluster_config(cluster.id, &config, UnixSeconds::new(1_800_000_000)).await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
+    let site = Site::new("lifecycle", "");
+    let log = site.0.join("audit.log");
+    let config = format!("store.url = '{}'\naudit.path = '{}'\n", site.store_url(), log.display());
+    std::fs::write(site.0.join("gateway.toml"), &config).unwrap();
+    cluster(&site).await;
+    let run = async |words: &str| site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+    let done = run("workspace create app --agent one").await;
+    assert_eq!((done.exit, done.out.as_str()), (Exit::Success, "http://app.localhost:8080/\n"), "{}", done.err);
+    let done = run("workspace create app --agent one --owner ann").await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "the name is taken\n"));
+    insta::assert_snapshot!(run("workspace list").await.out, @r"
+    NAME  OWNER  EXECUTOR    STATE              CREATED
+    app   dev    kubernetes  CreationRequested  2027-01-15T08:00:00Z
+    ");
+    let done = run("workspace stop app --no-wait --output json").await;
+    let line: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((done.exit, &line["desired"], &line["generation"]), (Exit::Success, &"Stopped".into(), &2.into()));
+    let done = run("workspace start app --timeout 1s").await;
+    assert_eq!(done.exit, Exit::Failed);
+    assert!(done.err.contains("app: not within 1s; it is CreationRequested"), "{}", done.err);
+    assert_eq!(run("workspace terminate app --no-wait").await.exit, Exit::Success, "nobody is there to be asked");
+    let done = run("workspace start app").await;
+    assert_eq!((done.exit, done.err.contains("cannot be taken back")), (Exit::Failed, true), "{}", done.err);
+    let done = run("workspace start absent").await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no workspace absent\n"));
+    run("token create --workspace external").await;
+    let done = run("workspace stop external").await;
+    assert_eq!((done.exit, done.err.contains("where it was made")), (Exit::Failed, true), "{}", done.err);
+    let shown = run("workspace show app --output json").await.out;
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["cluster"], &shown["state"]["desired"]), (&"one".into(), &"Terminated".into()));
+    let text = std::fs::read_to_string(&log).unwrap();
+    let records: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        records.iter().map(|record| record["how"].as_str().or(record["event"].as_str()).unwrap()).collect();
+    assert_eq!(told, ["workspace_created", "stop", "start", "terminate", "token_created"]);
+    assert!(records.iter().all(|record| record["by"]["operator"].is_u64()));
 }
 
 #[tokio::test]

@@ -86,15 +86,18 @@ pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: 
     response
 }
 
-/// Adds to the page of a stopped workspace where its owner can start it. `address` is the gateway's own, with what it holds of the
-/// request percent-encoded.
+/// Adds to the page of a stopped workspace where its owner can start it. Nothing of the request is in `address`; where to go
+/// back to is what the browser says itself when it follows this link, the only one that may tell.
 pub(crate) fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head: bool) {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'<' | b'>');
     if method_is_head || !address.bytes().all(is_plain) {
         return;
     }
     let Ok(page) = std::str::from_utf8(response.body()) else { return };
-    let link = format!("<p><a class=\"act\" href=\"{}\">Start it</a></p>\n<dl>", address.replace('&', "&amp;"));
+    let link = format!(
+        "<p><a class=\"act\" referrerpolicy=\"unsafe-url\" href=\"{}\">Start it</a></p>\n<dl>",
+        address.replace('&', "&amp;")
+    );
     let page = page.replacen("<dl>", &link, 1);
     *response.body_mut() = Bytes::from(page);
 }

@@ -246,7 +246,7 @@ impl Edge {
         };
         let Some(session) = session else {
             // On the heap, so that requests that find a session do not carry it.
-            let why = Box::pin(self.absent(&parts, &address, &grant, now));
+            let why = Box::pin(self.absent(&address, &grant, now));
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
         // The address without a port is nobody's while the agent names no default.

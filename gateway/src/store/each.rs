@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
 use super::Store;
+use super::database::{About, Pool};
 use crate::config::{StoreConfig, StoreUrl};
 
 /// A database of one test's own.
@@ -70,6 +71,16 @@ impl Fresh {
             sqlx::query(statement).execute(&mut connection).await.unwrap();
         }
         self.folder.close().unwrap();
+    }
+}
+
+/// Opens several connections, if the store can have several, so that those who come at once find one each.
+pub(super) async fn warm(store: &Store) {
+    if let Pool::Postgres(_) = store.writer {
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(store.write(About::Nothing).await.unwrap());
+        }
     }
 }
 

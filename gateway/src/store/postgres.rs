@@ -15,8 +15,9 @@ use crate::config::PostgresUrl;
 /// tells it otherwise.
 const CONNECTIONS_MAX: u32 = 12;
 
-/// How long a statement waits for a connection of the pool, and a connection for the server.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement waits for a connection of the pool, and a connection for the server. Whoever signs in while the
+/// server is away waits this long for the answer that it is.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the start waits for a server that is starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -135,7 +135,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::each::each;
+    use super::super::each::{each, warm};
     use super::*;
 
     const ISSUER: &str = "https://ci.test";
@@ -227,6 +227,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn of_many_processes_that_come_with_one_token_at_once_one_is_the_first() {
         each(async |store| {
+            warm(store).await;
             let mut tasks = tokio::task::JoinSet::new();
             for number in 0..12 {
                 let store = store.clone();

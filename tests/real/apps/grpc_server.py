@@ -1,4 +1,7 @@
-"""A gRPC server on grpcio with raw bytes instead of generated code: one method of each kind, and ways to fail."""
+"""A gRPC server on grpcio with raw bytes instead of generated code: one method of each kind, and ways to fail.
+
+    grpc_server.py PORT [CALLS_AT_ONCE]
+"""
 
 import json
 import sys
@@ -94,7 +97,7 @@ METHODS = {
 
 def main():
     server = grpc.server(
-        futures.ThreadPoolExecutor(max_workers=64),
+        futures.ThreadPoolExecutor(max_workers=int(sys.argv[2]) if len(sys.argv) > 2 else 64),
         options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.so_reuseport", 0)],
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("real.Parts", METHODS),))

@@ -66,7 +66,7 @@ volumes = {spec["name"]: volume(spec) for spec in pod.get("volumes", [])}
 
 
 def environment(container):
-    found = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": options.name}
+    found = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": options.name}
     for source in container.get("envFrom", []):
         kind = "secrets" if "secretRef" in source else "configmaps"
         found.update({key: value.decode() for key, value in files_of(kind, source["secretRef" if kind == "secrets" else "configMapRef"]["name"]).items()})
@@ -81,23 +81,19 @@ def root(container):
 
     def mount(source, target):
         place = home / target.lstrip("/")
-        if os.path.isdir(source):
-            place.mkdir(parents=True, exist_ok=True)
-        else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
-        lines.append(f"mount --rbind '{source}' '{place}'")
+        make = f"mkdir -p '{place}'" if os.path.isdir(source) else f"mkdir -p '{place.parent}'; touch '{place}'"
+        lines.append(f"{make}; mount --rbind '{source}' '{place}'")
 
+    # First: what is mounted below `/tmp` would be hidden.
+    for name in ("proc", "tmp"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    lines += [f"mount -t proc proc '{home}/proc'", f"mount -t tmpfs -o mode=1777 tmpfs '{home}/tmp'"]
     for path in SYSTEM:
         if os.path.islink(path):
-            home.mkdir(parents=True, exist_ok=True)
             if not (home / path[1:]).is_symlink():
                 (home / path[1:]).symlink_to(os.readlink(path))
         else:
             mount(path, path)
-    for name in ("proc", "tmp"):
-        (home / name).mkdir(exist_ok=True)
-    lines += [f"mount -t proc proc '{home}/proc'", f"mount -t tmpfs -o mode=1777 tmpfs '{home}/tmp'"]
     for one in container.get("volumeMounts", []):
         source = volumes[one["name"]] / one.get("subPath", "")
         if "subPath" in one and not source.exists():

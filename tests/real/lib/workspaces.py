@@ -11,7 +11,7 @@ LABEL = "workspace-gateway.dev/workspace"
 DEVFILE = """schemaVersion: 2.2.0
 components:
   - name: main
-    attributes: {gl/inject-editor: true}
+    attributes: {gateway/inject-editor: true}
     container:
       image: example.net/ready:1
 """

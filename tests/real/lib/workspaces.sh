@@ -33,8 +33,14 @@ clusters() {
   for mode in "$@"; do
     mkdir -p "$OUT/agents/$mode"
     {
-      printf 'enabled: true\ngateway_url: http://127.0.0.1:%s\n' "$AGENTS"
-      [ "$mode" != shared ] || printf 'shared_namespace: %s\n' "$SHARED_NAMESPACE"
+      printf 'workspaces:\n  enabled: true\n  tools_image: example.net/tools:1\n  gateway_url: http://127.0.0.1:%s\n' "$AGENTS"
+      if [ "$mode" = shared ]; then
+        printf '  shared_namespace: %s\n' "$SHARED_NAMESPACE"
+      else
+        printf '  max_resources_per_workspace: {requests: {cpu: 4, memory: 8Gi}, limits: {cpu: 8, memory: 16Gi}}\n'
+        printf '  image_pull_secrets: [{name: registry, namespace: %s}]\n' "$(home unique)"
+      fi
+      printf '  default_resources_per_container: {requests: {cpu: 0.1, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}\n'
     } >"$OUT/agents/$mode/config.yaml"
   done
 }
@@ -82,7 +88,7 @@ devfile() {
 schemaVersion: 2.2.0
 components:
   - name: main
-    attributes: {gl/inject-editor: true}
+    attributes: {gateway/inject-editor: true}
     container:
       image: ${1:-example.net/ready:1}
 ${2:-}

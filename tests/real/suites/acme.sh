@@ -59,15 +59,21 @@ serial() { served "$1" | openssl x509 -noout -serial; }
 verified() { served "$1" | grep -q 'Verify return code: 0 (ok)'; }
 changed() { [ "$(serial gw.example)" != "$1" ]; }
 
+# tells PATTERN : it is in what the program said, which is shown where it is not.
+tells() {
+  printf '%s\n' "$heard"
+  grep -qz "$1" <<<"$heard"
+}
 settings >"$OUT/gateway.toml"
-said=$(gateway config check --config "$OUT/gateway.toml" 2>&1)
+heard=$(gateway config check --config "$OUT/gateway.toml" 2>&1)
 same "terms that nobody accepted and a missing hook: exit status" 64 $?
-check "both problems are told at once" grep -qz 'dns_hook.*accept_terms\|accept_terms.*dns_hook' <<<"$said"
+check "both problems are told at once" tells 'dns_hook.*accept_terms\|accept_terms.*dns_hook'
 
 { settings; printf 'accept_terms = true\ndns_hook = "%s"\n' "$OUT/broken-hook"; } >"$OUT/gateway.toml"
-said=$(gateway serve --config "$OUT/gateway.toml" 2>&1)
+# The authority says in which order names are proven, and another time in another.
+heard=$(gateway serve --config "$OUT/gateway.toml" 2>&1)
 same "a hook that fails: exit status" 1 $?
-check "the failure names the hook and what it said" grep -q 'broken-hook present _acme-challenge.gw.example failed.*no such zone' <<<"$said"
+check "the failure names the hook and what it said" tells 'broken-hook present _acme-challenge[.][a-z]*.example failed.*no such zone'
 
 { settings; printf 'accept_terms = true\ndns_hook = "%s"\n' "$OUT/hook"; } >"$OUT/gateway.toml"
 export GATEWAY_LOG=info

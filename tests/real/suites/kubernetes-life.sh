@@ -54,6 +54,8 @@ start_gateway
 user_token
 for mode in unique shared; do cluster_agent "agent-$mode" "$mode"; done
 
+pull_secret() { kc -n "$1" get secret registry -o jsonpath='{.data}'; }
+same_pull_secret() { [ "$(pull_secret "$1")" = "$(pull_secret "$(home unique)")" ]; }
 own_namespaces() { kc get namespaces -l "$LABEL" -o name; }
 life() {
   local mode=$1 name=life-$1 home pod secrets
@@ -108,8 +110,35 @@ life() {
   desire "after-$mode" Terminated >/dev/null
   check "$mode: the other one terminates too" state_within 60 "after-$mode" Terminated
 }
+kc -n "$(home unique)" create secret docker-registry registry --docker-server registry.example.net --docker-username somebody --docker-password before >/dev/null
 for mode in unique shared; do life "$mode"; done
 check "things of others are as they were" untouched
+
+# --- commands, with their progress ------------------------------------------------------------------------------------
+(umask 077 && printf '%s\n' "$USER_TOKEN" >"$OUT/user.token")
+devfile >"$OUT/devfile.yaml"
+printf 'GREETING=%s\n' "$SECRET_VALUE" >"$OUT/variables.env"
+command_says() {
+  local text=$1 said
+  shift
+  said=$("$REAL_GATEWAY" workspace "$@" --timeout 60s --gateway "http://localhost:$PUBLIC" --token-file "$OUT/user.token" 2>&1) || { echo "$said"; return 1; }
+  printf '%s\n' "$said"
+  grep -q "$text" <<<"$said"
+}
+check "gateway workspace create makes one and waits until it runs" command_says Running create commanded --agent unique --devfile "$OUT/devfile.yaml" --env-file "$OUT/variables.env" --wait
+spawn events curl -sSN --max-time 120 -H "authorization: Bearer $USER_TOKEN" "http://localhost:$PUBLIC/api/v1/workspaces/commanded/events"
+check "gateway workspace stop stops it" command_says Stopped stop commanded
+check "gateway workspace start starts it" command_says Running start commanded
+check "gateway workspace restart does both" command_says Running restart commanded
+same "what images are pulled with was copied to it" "$(pull_secret "$(home unique)")" "$(pull_secret ws-commanded)"
+kc -n "$(home unique)" create secret docker-registry registry --docker-server registry.example.net --docker-username somebody --docker-password after \
+  --dry-run=client -o yaml | kc apply -f - >/dev/null 2>>"$OUT/rights.log"
+check "and follows its source" until_ok 15 same_pull_secret ws-commanded
+check "gateway workspace terminate ends it" command_says Terminated terminate commanded --yes
+for state in Running Stopped Terminating Terminated; do
+  check "its events told of $state" until_ok 5 grep -q "\"$state\"" "$OUT/events.log"
+done
+stop events
 
 # --- how fast ---------------------------------------------------------------------------------------------------------
 for number in 1 2 3 4; do create unique "fast-$number" >/dev/null; done

@@ -32,7 +32,7 @@ create unique "$NAME" "$(cat <<YAML
 schemaVersion: 2.2.0
 components:
   - name: main
-    attributes: {gl/inject-editor: true}
+    attributes: {gateway/inject-editor: true}
     container:
       image: example.net/ready:1
       env:

@@ -3,12 +3,16 @@
 use super::support::{As, SAME_ORIGIN, World, code, without_trace};
 
 /// Method, path, body, and the status for the owner.
-const CALLS: [(&str, &str, &str, u16); 13] = [
+const CALLS: [(&str, &str, &str, u16); 17] = [
     ("GET", "/whoami", "", 200),
     ("GET", "/workspaces", "", 200),
     ("GET", "/workspaces/one", "", 200),
     ("GET", "/workspaces/one/shares", "", 200),
     ("PUT", "/workspaces/one/shares", r#"{"shares":[]}"#, 200),
+    ("GET", "/workspaces/one/events", "", 409),
+    ("PATCH", "/workspaces/one", r#"{"desired_state":"Running"}"#, 409),
+    ("DELETE", "/workspaces/one", "", 409),
+    ("GET", "/agents", "", 200),
     ("GET", "/tokens", "", 200),
     ("POST", "/tokens", r#"{"kind":"agent","workspace":"one"}"#, 201),
     ("POST", "/tokens/t-2/rotate", "{}", 201),
@@ -21,7 +25,7 @@ const CALLS: [(&str, &str, &str, u16); 13] = [
 
 /// Paths that belong to nobody in particular: a stranger has their own behind them.
 fn is_of_everybody(path: &str) -> bool {
-    matches!(path, "/whoami" | "/workspaces" | "/tokens" | "/sessions" | "/openapi.json")
+    matches!(path, "/whoami" | "/workspaces" | "/agents" | "/tokens" | "/sessions" | "/openapi.json")
 }
 
 #[tokio::test]
@@ -102,6 +106,9 @@ async fn what_is_not_there_and_what_is_not_yours_are_the_same_answer() {
     for (method, path, body) in [
         ("GET", "/workspaces/NAME", ""),
         ("HEAD", "/workspaces/NAME", ""),
+        ("GET", "/workspaces/NAME/events", ""),
+        ("PATCH", "/workspaces/NAME", r#"{"desired_state":"Stopped"}"#),
+        ("DELETE", "/workspaces/NAME", ""),
         ("GET", "/workspaces/NAME/shares", ""),
         ("PUT", "/workspaces/NAME/shares", r#"{"shares":[]}"#),
         ("PUT", "/workspaces/NAME/shares", r#"{"shares":[{"port":0}]}"#),

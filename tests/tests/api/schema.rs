@@ -95,6 +95,7 @@ async fn answers_are_what_the_document_says() {
     let world = World::start().await;
     let _agent = world.gateway.agent("mine").await;
     world.workspace("theirs", "ann").await;
+    world.gateway.configured_cluster("one", "enabled: true\n").await;
     let document = world.json("GET", "/openapi.json", &As::Nobody, "", 200).await;
     let it = Checker { world: &world, document };
     let dev = world.dev();
@@ -122,6 +123,7 @@ async fn answers_are_what_the_document_says() {
         it.call("GET", "/tokens", "/tokens", who, "").await;
         it.call("GET", "/sessions", "/sessions", who, "").await;
     }
+    lifecycle(&it, &dev).await;
     let made = it.call("POST", "/tokens", "/tokens", &dev, r#"{"kind":"user"}"#).await;
     let id = made["id"].as_str().unwrap();
     for _ in 0..2 {
@@ -139,6 +141,47 @@ async fn answers_are_what_the_document_says() {
     it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
     it.call("DELETE", "/sessions/{id}", &session, &dev, "").await;
     it.call("DELETE", "/sessions", "/sessions", &dev, "").await;
+}
+
+/// Makes, changes and ends workspaces, in all the ways that are answered differently.
+async fn lifecycle(it: &Checker<'_>, dev: &As) {
+    let (world, one, template) = (it.world, "/workspaces/app", "/workspaces/{name}");
+    it.call("GET", "/agents", "/agents", dev, "").await;
+    it.call("GET", "/agents", "/agents", &As::Nobody, "").await;
+    let wanted = |more: &str| format!(r#"{{"name":"app","executor":"kubernetes","agent":"one"{more}}}"#);
+    for body in ["{}", "[", &wanted(r#","devfile":"a: [""#), &wanted(r#","variables":[{}]"#)] {
+        it.call("POST", "/workspaces", "/workspaces", dev, body).await;
+    }
+    let variables = r#","devfile":null,"ports":[],"variables":[{"name":"A","value":"1","kind":"env"}]"#;
+    for _ in 0..2 {
+        it.call("POST", "/workspaces", "/workspaces", dev, &wanted(variables)).await;
+    }
+    it.call("POST", "/workspaces", "/workspaces", &As::Nobody, &wanted("")).await;
+    it.call("GET", template, one, dev, "").await;
+    it.call("GET", "/workspaces", "/workspaces", dev, "").await;
+    for body in [r#"{"desired_state":"Stopped"}"#, r#"{"desired_state":"x"}"#, "["] {
+        it.call("PATCH", template, one, dev, body).await;
+        it.call("PATCH", template, "/workspaces/theirs", dev, body).await;
+        it.call("PATCH", template, "/workspaces/mine", dev, body).await;
+    }
+    it.call("DELETE", template, "/workspaces/theirs", dev, "").await;
+    it.call("DELETE", template, "/workspaces/mine", dev, "").await;
+    it.call("DELETE", template, one, dev, "").await;
+    it.call("PATCH", template, one, dev, r#"{"desired_state":"Running"}"#).await;
+    let blocker = tunnel_proto::reconcile::Blocker {
+        object: "Pod app".to_owned(),
+        finalizers: vec!["example.com/finalizer".to_owned()],
+        since: 1_800_000_000,
+        message: "in use".to_owned(),
+    };
+    world.gateway.observe("app", gateway::model::ActualState::Terminating, Some("why"), &[blocker]).await;
+    it.call("GET", template, one, dev, "").await;
+    it.call("GET", "/workspaces/{name}/events", "/workspaces/mine/events", dev, "").await;
+    it.call("GET", "/workspaces/{name}/events", "/workspaces/theirs/events", dev, "").await;
+    world.gateway.observe("app", gateway::model::ActualState::Terminated, None, &[]).await;
+    for _ in 0..2 {
+        it.call("DELETE", template, one, dev, "").await;
+    }
 }
 
 #[test]

@@ -128,7 +128,9 @@ async fn workspace_lives_its_whole_life_from_the_command_line() {
     assert!(kept.iter().any(|one| one.name == "KEY" && one.value.reveal() == "secret=1"));
     assert!(kept.iter().any(|one| one.name == "id_rsa" && one.value.reveal() == "secret-2\n"));
 
-    for (words, last) in [("stop app", "app is Stopped"), ("start app", "app is Running"), ("restart app", "app is Running")] {
+    for (words, last) in
+        [("stop app", "app is Stopped"), ("start app", "app is Running"), ("restart app", "app is Running")]
+    {
         let (exit, out, err) = desk.run(words, None).await;
         assert_eq!((exit, out.as_str()), (Exit::Success, ""), "{words}: {err}");
         assert!(err.lines().last().unwrap().starts_with(last), "{words}: {err}");

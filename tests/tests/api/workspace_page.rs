@@ -35,7 +35,7 @@ fn form(page: &Message, action: &str) -> String {
     let text = page.text();
     let button = format!("<button name=\"action\" value=\"{action}\">");
     assert!(text.contains(&button), "{action}: {text}");
-    let mut body = form_urlencoded::Serializer::new(String::new());
+    let mut body = url::form_urlencoded::Serializer::new(String::new());
     for input in text.split("<input type=\"hidden\" name=\"").skip(1) {
         let (name, rest) = input.split_once("\" value=\"").unwrap();
         let value = rest.split('"').next().unwrap();
@@ -45,7 +45,8 @@ fn form(page: &Message, action: &str) -> String {
 }
 
 async fn press(world: &World, browser: &mut Browser, page: &Message, action: &str) -> (u16, String) {
-    let pressed = browser.ask("POST", &format!("http://{}/workspaces/app", world.public()), FORM, &form(page, action)).await;
+    let pressed =
+        browser.ask("POST", &format!("http://{}/workspaces/app", world.public()), FORM, &form(page, action)).await;
     (pressed.status(), pressed.header("location").unwrap_or_default().to_owned())
 }
 
@@ -66,9 +67,14 @@ async fn owner_starts_a_stopped_workspace_from_its_host_and_gets_back_there() {
     assert_eq!((stopped.status(), code(&stopped)), (503, "workspace_stopped"), "{at}: {}", stopped.text());
     assert!(stopped.text().contains("Workspace stopped"));
     let start = link(&stopped, "Start it");
-    assert!(start.starts_with(&format!("http://{}/workspaces/app?host=", world.public())), "{start}");
+    assert_eq!(start, format!("http://{}/workspaces/app?host={}-app.localhost", world.public(), app.port));
+    assert!(!stopped.text().contains("/a/b"), "nothing of the request is repeated: {}", stopped.text());
 
-    let page = browser.visit(&start).await;
+    // The browser says where the link was; the page of a failure allows it that once.
+    assert!(stopped.text().contains("referrerpolicy=\"unsafe-url\""), "{}", stopped.text());
+    let visit =
+        "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: cross-site\r\n";
+    let page = browser.ask("GET", &start, &format!("{visit}referer: {at}\r\n"), "").await;
     assert_eq!(page.status(), 200, "{}", page.text());
     assert!(page.text().contains(">Stopped</p>") && page.text().contains("Its storage is kept"), "{}", page.text());
     assert_eq!(world.gateway.managed("app").await.lifecycle.generation, 2, "to look starts nothing");
@@ -107,8 +113,10 @@ async fn programs_and_other_users_are_told_that_it_is_stopped_and_offered_nothin
     for (token, accept) in [(&dev, "*/*"), (&ann, "*/*"), (&ann, "text/html")] {
         let mut raw = e2e::raw::Raw::connect(world.gateway.addresses.public).await;
         let host = world.gateway.authority("app", 3000);
-        raw.send(format!("GET /x HTTP/1.1\r\nhost: {host}\r\ngateway-authorization: Bearer {token}\r\naccept: {accept}\r\n\r\n"))
-            .await;
+        raw.send(format!(
+            "GET /x HTTP/1.1\r\nhost: {host}\r\ngateway-authorization: Bearer {token}\r\naccept: {accept}\r\n\r\n"
+        ))
+        .await;
         let answer = raw.message().await.unwrap();
         assert_eq!((answer.status(), code(&answer)), (503, "workspace_stopped"), "{}", answer.text());
         assert!(!answer.text().contains("Start it"), "{}", answer.text());
@@ -137,7 +145,7 @@ async fn workspace_that_runs_without_its_agent_is_not_called_stopped() {
 async fn page_is_its_owners_and_its_buttons_are_pressed_by_nobody_elses_page() {
     let world = world().await;
     stop(&world).await;
-    world.gateway.cluster("one", "enabled: true\n").await;
+    world.gateway.configured_cluster("one", "enabled: true\n").await;
     let ann = world.user("ann").await;
     world.json("POST", "/workspaces", &ann, &super::workspaces::wanted("anns"), 201).await;
     world.workspace("external", "dev").await;
@@ -189,7 +197,14 @@ async fn way_back_leads_to_a_host_of_the_workspace_and_nowhere_else() {
     assert_eq!(open(&mut browser, "host=3000-app.localhost&return=%2Fx").await, None, "nobody waits");
     let root = open(&mut browser, "host=app.localhost&return=%2F%2Fevil.example&follow=1").await;
     assert_eq!(root, Some(format!("http://app.localhost:{port}/")));
-    for host in ["evil.example", "other.localhost", "localhost", "app.localhost.evil.example", "APP.localhost", "app.localhost:1"] {
+    for host in [
+        "evil.example",
+        "other.localhost",
+        "localhost",
+        "app.localhost.evil.example",
+        "APP.localhost",
+        "app.localhost:1",
+    ] {
         assert_eq!(open(&mut browser, &format!("host={host}&return=%2F&follow=1")).await, None, "{host}");
     }
 }

@@ -64,9 +64,10 @@ impl Told {
         if blockers(&now) != before {
             text.push_str(&event(id, "progress", &Progress { blockers: now.state.blockers() }));
         }
-        let was_same = self.last.as_ref().is_some_and(|last| {
-            last.actual == now.actual && last.state.reason() == now.state.reason()
-        });
+        let was_same = self
+            .last
+            .as_ref()
+            .is_some_and(|last| last.actual == now.actual && last.state.reason() == now.state.reason());
         if is_failure(now.actual) && !was_same {
             text.push_str(&event(id, "failure", &json!({"actual": now.actual.as_str(), "reason": now.state.reason()})));
         }

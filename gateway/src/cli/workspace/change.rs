@@ -11,8 +11,8 @@ use crate::audit::{Event, Text};
 use crate::cli::client::{Client, ClientError, shown};
 use crate::cli::local::{Journal, operator};
 use crate::cli::place::complain;
-use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, Output, WorkspaceCommand};
 use crate::cli::token::default_owner;
+use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, Output, WorkspaceCommand};
 use crate::config::Config;
 use crate::model::{UnixSeconds, WorkspaceName};
 use crate::store::{Store, Variable};
@@ -167,7 +167,7 @@ pub(super) async fn create_here(
     };
     let managed = match service(store, config).create(&owner, new, now).await {
         Ok(managed) => managed,
-        Err(error) => return Err(refused(error, console)),
+        Err(error) => return Err(refused(&error, console)),
     };
     let (workspace, cluster) = (Text::of(&args.workspace), Text::of(&args.agent));
     journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster }, console);
@@ -176,15 +176,11 @@ pub(super) async fn create_here(
 }
 
 /// Says why a workspace was not made: of a devfile, each problem on a line of its own.
-fn refused(error: WorkspaceError, console: &mut Console) -> Exit {
-    match error {
-        WorkspaceError::Devfile(problems) => {
-            let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {}", shown(&problem.to_string()))).collect();
-            console.complain(format_args!("the devfile cannot be used:{}", lines.concat()));
-            Exit::Failed
-        }
-        other => complain(&other, console),
-    }
+fn refused(error: &WorkspaceError, console: &mut Console) -> Exit {
+    let WorkspaceError::Devfile(problems) = error else { return complain(error, console) };
+    let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {}", shown(&problem.to_string()))).collect();
+    console.complain(format_args!("the devfile cannot be used:{}", lines.concat()));
+    Exit::Failed
 }
 
 fn read(args: &CreateArgs) -> Result<(Option<String>, Vec<Variable>), BadFile> {

@@ -78,7 +78,8 @@ impl Wish {
         if !self.is_still_wanted(asked, now) {
             return Verdict::Failed(format!("somebody asked for {} meanwhile", now.desired));
         }
-        let has_arrived = now.actual == self.wanted().as_str() && now.desired != DesiredState::RestartRequested.as_str();
+        let has_arrived =
+            now.actual == self.wanted().as_str() && now.desired != DesiredState::RestartRequested.as_str();
         if has_arrived && (self != Self::Restart || self.has_restarted(asked, now)) {
             return Verdict::Reached;
         }
@@ -221,8 +222,10 @@ mod tests {
             finalizers: vec!["kubernetes.io/pvc-protection".to_owned()],
             message: String::new(),
         };
-        let look = Look { blockers: vec![blocker], reason: Some("waiting".to_owned()), ..look("T", "Terminating", 1, 1) };
-        let told = "Terminating: waiting; left: PersistentVolumeClaim app-data (finalizers kubernetes.io/pvc-protection)";
+        let look =
+            Look { blockers: vec![blocker], reason: Some("waiting".to_owned()), ..look("T", "Terminating", 1, 1) };
+        let told =
+            "Terminating: waiting; left: PersistentVolumeClaim app-data (finalizers kubernetes.io/pvc-protection)";
         assert_eq!(look.told(), told);
     }
 }

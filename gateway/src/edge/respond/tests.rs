@@ -91,9 +91,9 @@ fn page_is_complete_and_self_contained() {
 fn page_of_a_stopped_workspace_offers_its_owner_a_link_and_no_markup() {
     let stopped = || response(Failure::WorkspaceStopped, Wants::Html, "0af7", false);
     let mut offered = stopped();
-    offer_start(&mut offered, "https://gw.example/workspaces/app?host=app.zone&return=%2F%3Cb%3E", false);
+    offer_start(&mut offered, "https://gw.example/workspaces/app?host=app.zone&a=%3Cb%3E", false);
     let page = std::str::from_utf8(offered.body()).unwrap();
-    let link = "href=\"https://gw.example/workspaces/app?host=app.zone&amp;return=%2F%3Cb%3E\">Start it</a>";
+    let link = "href=\"https://gw.example/workspaces/app?host=app.zone&amp;a=%3Cb%3E\">Start it</a>";
     assert!(page.contains(link) && page.contains("workspace_stopped"), "{page}");
     for hostile in ["https://gw.example/\"><script>", "https://gw.example/ä", "a b"] {
         let mut refused = stopped();

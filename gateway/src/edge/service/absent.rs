@@ -2,12 +2,10 @@
 //!
 //! This is the only place of the edge that asks what a workspace is to be: whoever has a session does not come here.
 
-use http::request::Parts;
 use tokio::time::Instant;
 
 use super::{Edge, Refusal};
 use crate::auth::policy::{Because, Grant};
-use crate::auth::sign_in::path::ReturnPath;
 use crate::auth::site::WORKSPACE_PAGES;
 use crate::edge::address::Address;
 use crate::edge::respond::Failure;
@@ -16,7 +14,7 @@ use crate::store::Executor;
 
 impl Edge {
     /// Finds the reason. Whoever asks may use the workspace; only its owner is offered to start it.
-    pub(super) async fn absent(&self, parts: &Parts, address: &Address, grant: &Grant, now: Instant) -> Refusal {
+    pub(super) async fn absent(&self, address: &Address, grant: &Grant, now: Instant) -> Refusal {
         let name = &address.name;
         let is_managed = match self.workspace(name, now).await {
             Ok(Some(workspace)) => match workspace.executor {
@@ -28,25 +26,21 @@ impl Edge {
         if !is_managed {
             return Failure::AgentAbsent.into();
         }
-        let load = async || Ok::<_, crate::store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
+        let load =
+            async || Ok::<_, crate::store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
         match self.lives.get(name, now, load).await {
             Ok(Some(life)) if !is_running(&life) => {
                 let is_owner = matches!(grant.because(), Because::Owner);
-                Refusal::Stopped(is_owner.then(|| self.start_address(parts, address)))
+                Refusal::Stopped(is_owner.then(|| self.start_address(address)))
             }
             // It runs, so its agent is about to come; or nobody can say.
             Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
         }
     }
 
-    /// Writes the address of the page that can start a workspace, and leads back to where this request wanted to go.
-    fn start_address(&self, parts: &Parts, address: &Address) -> String {
-        let wanted = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let query = form_urlencoded::Serializer::new(String::new())
-            .append_pair("host", &address.host)
-            .append_pair("return", ReturnPath::parse_or_root(wanted).as_str())
-            .finish();
-        self.site.public(&format!("{WORKSPACE_PAGES}{}?{query}", address.name))
+    /// Writes the address of the page that can start a workspace, and leads back to this host.
+    fn start_address(&self, address: &Address) -> String {
+        self.site.public(&format!("{WORKSPACE_PAGES}{}?host={}", address.name, address.host))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{info, warn};
 use tunnel_link::raw::CUT_TIMEOUT;
@@ -26,7 +27,8 @@ const _: () = assert!(
     "a revocation cuts within five seconds"
 );
 
-/// So many are asked before others get their turn.
+/// So many are asked at a time, before others get their turn. One after the other, look-ups would add up: a thousand streams
+/// with credentials of their own, or a store that is far away, and a round takes longer than the seconds that there are.
 const TURN: usize = 64;
 
 /// A request that was let through once does not change its shape; only who and what is asked again.
@@ -48,11 +50,9 @@ impl Edge {
                 Ok(open) => self.public_ports.replace(open),
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
-            for (number, watch) in self.living.due().into_iter().enumerate() {
-                self.recheck_one(&watch).await;
-                if number % TURN == TURN - 1 {
-                    tokio::task::yield_now().await;
-                }
+            for turn in self.living.due().chunks(TURN) {
+                join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
+                tokio::task::yield_now().await;
             }
             for followed in self.followers.due() {
                 self.recheck_follower(&followed).await;

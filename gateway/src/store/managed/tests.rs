@@ -1,4 +1,4 @@
-use super::super::each::{each, each_fresh};
+use super::super::each::{each, each_fresh, warm};
 use super::super::*;
 use super::*;
 use crate::auth::token::{Token, TokenKind};
@@ -202,6 +202,8 @@ async fn quotas_count_what_is_not_to_be_terminated_and_refusals_leave_nothing() 
 async fn quota_and_name_hold_for_those_who_come_at_once() {
     each_fresh(async |fresh| {
         let (one, other) = (fresh.open().await, fresh.open().await);
+        warm(&one).await;
+        warm(&other).await;
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..10 {
             let store = if number % 2 == 0 { one.clone() } else { other.clone() };

@@ -5,11 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{ActualState, UnixSeconds, Zone};
 use crate::store::SecretText;
-use crate::workspaces::cluster_config::ClusterConfig;
-use crate::workspaces::devfile;
 use crate::workspaces::frozen::{Facts, freeze};
+use crate::workspaces::{cluster_config, devfile};
 
-const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
+const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
 
 const DEVFILE: &[u8] = b"schemaVersion: 2.2.0
 components:
@@ -24,7 +23,7 @@ events: {postStart: [hello]}
 
 /// A config with an object of every role.
 fn frozen() -> FrozenConfig {
-    let config = ClusterConfig::parse(CONFIG).expect("a good configuration");
+    let config = cluster_config::parse(CONFIG).expect("a good configuration");
     let devfile = devfile::parse(DEVFILE).expect("a good devfile");
     let zone: Zone = "ws.example".parse().expect("a zone");
     let facts = Facts {

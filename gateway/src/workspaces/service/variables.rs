@@ -22,13 +22,17 @@ const RESERVED: [&str; 3] = ["gw-", "gw_", "agent-token"];
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadVariable {
     /// Not a name that a shell could use.
-    #[error("variable {number}: the name of an environment variable has letters, digits and underscores, and begins with no digit")]
+    #[error(
+        "variable {number}: the name of an environment variable has letters, digits and underscores, and begins with no digit"
+    )]
     EnvName {
         /// Which, from 0.
         number: usize,
     },
     /// Not a name that a file can have there.
-    #[error("variable {number}: the name of a file has letters, digits, `-`, `_` and `.`, and does not begin with `..`")]
+    #[error(
+        "variable {number}: the name of a file has letters, digits, `-`, `_` and `.`, and does not begin with `..`"
+    )]
     FileName {
         /// Which, from 0.
         number: usize,
@@ -93,7 +97,7 @@ fn check_one(number: usize, variable: &Variable) -> Option<BadVariable> {
         });
     }
     let is_reserved = |own: &&str| name.get(..own.len()).is_some_and(|head| head.eq_ignore_ascii_case(own.as_bytes()));
-    if RESERVED.iter().any(|own| is_reserved(own)) {
+    if RESERVED.iter().any(is_reserved) {
         return Some(BadVariable::Reserved { number });
     }
     let has_nul = variable.kind == VariableKind::Env && variable.value.reveal().contains('\0');
@@ -138,7 +142,9 @@ mod tests {
         for name in ["", ".", "..", "..data", "a/b", "a b", &"a".repeat(254)] {
             check_name(VariableKind::File, name, &[BadVariable::FileName { number: 0 }]);
         }
-        for (kind, name) in [(VariableKind::Env, "GW_TOKEN"), (VariableKind::File, "gw-x"), (VariableKind::File, "agent-token")] {
+        for (kind, name) in
+            [(VariableKind::Env, "GW_TOKEN"), (VariableKind::File, "gw-x"), (VariableKind::File, "agent-token")]
+        {
             check_name(kind, name, &[BadVariable::Reserved { number: 0 }]);
         }
     }
@@ -153,11 +159,7 @@ mod tests {
         ]);
         assert_eq!(
             wrong,
-            [
-                BadVariable::Nul { number: 0 },
-                BadVariable::Twice { number: 1 },
-                BadVariable::FileName { number: 3 }
-            ]
+            [BadVariable::Nul { number: 0 }, BadVariable::Twice { number: 1 }, BadVariable::FileName { number: 3 }]
         );
         assert!(!format!("{wrong:?}").contains("secret"));
     }
