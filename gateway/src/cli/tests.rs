@@ -272,6 +272,41 @@ async fn token_create_prints_the_token_alone() {
 }
 
 #[tokio::test]
+async fn token_for_a_cluster_makes_the_cluster_known_and_is_listed() {
+    let site = Site::new("cluster", "");
+    let done = site.run(&["token", "create", "--cluster", "prod"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
+    assert_eq!(Token::parse(done.out.trim_end()).unwrap().kind(), TokenKind::Cluster);
+    let listed = site.run(&["token", "list", "--output", "json"], false).await.out;
+    let rows: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&rows[0]["kind"], &rows[0]["cluster"]), (&"cluster".into(), &"prod".into()));
+    assert!(site.run(&["token", "list"], false).await.out.contains("prod"));
+    let store = Store::open(&site.store_url()).await.unwrap();
+    assert!(store.cluster(&"prod".parse().unwrap()).await.unwrap().is_some());
+    store.close().await;
+    for words in
+        [&["--cluster", "a", "--user", "b"][..], &["--cluster", "a", "--workspace", "b"], &["--cluster", "A"], &[]]
+    {
+        let error = Cli::try_parse_from([&["gateway", "token", "create"], words].concat()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn config_check_tells_what_is_wrong_with_clusters_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::new("clusters", &format!("agents_dir = '{}'\n", folder.path().display()));
+    let file = folder.path().join("prod/config.yaml");
+    std::fs::create_dir(folder.path().join("prod")).unwrap();
+    std::fs::write(&file, "workspaces:\n  enabled: perhaps\n").unwrap();
+    let done = site.run(&["config", "check"], false).await;
+    assert_eq!(done.exit, Exit::BadConfig);
+    assert!(done.err.starts_with(&format!("{}:2", file.display())), "{}", done.err);
+    std::fs::write(&file, "workspaces:\n  enabled: false\n").unwrap();
+    assert_eq!(site.run(&["config", "check"], false).await.exit, Exit::Success);
+}
+
+#[tokio::test]
 async fn token_create_keeps_the_owner_unless_another_is_named() {
     let site = Site::new("owner", "");
     let create = ["token", "create", "--workspace", "app"];

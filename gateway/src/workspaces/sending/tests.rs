@@ -8,7 +8,7 @@ use crate::store::SecretText;
 use crate::workspaces::frozen::{Facts, freeze};
 use crate::workspaces::{cluster_config, devfile};
 
-const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
+const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
 
 const DEVFILE: &[u8] = b"schemaVersion: 2.2.0
 components:
