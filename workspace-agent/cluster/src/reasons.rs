@@ -36,6 +36,8 @@ const RANKS: [&str; 17] = [
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
     pub(crate) is_ready: bool,
+    /// It has a node.
+    pub(crate) is_scheduled: bool,
     /// It is on its way out: what it says is of the past.
     pub(crate) is_leaving: bool,
     pub(crate) details: Vec<Detail>,
@@ -60,7 +62,8 @@ impl PodFacts {
         let object = format!("Pod {}", pod.metadata.name.as_deref().unwrap_or_default());
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.iter().flatten();
-        let is_ready = conditions.clone().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let is = |kind: &str| conditions.clone().any(|condition| condition.type_ == kind && condition.status == "True");
+        let (is_ready, is_scheduled) = (is("Ready"), is("PodScheduled"));
         let mut details = Vec::new();
         for condition in conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
         {
@@ -75,6 +78,7 @@ impl PodFacts {
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             is_ready,
+            is_scheduled,
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
             details,
         }
@@ -132,7 +136,10 @@ pub(crate) fn details<'a>(
 /// A warning outlives its cause by up to an hour: what it was about may be gone or well by now.
 fn still_counts<'a>(warning: &Warning, mut living: impl Iterator<Item = &'a PodFacts>) -> bool {
     match warning.kind.as_str() {
-        "Pod" => living.any(|pod| pod.uid == warning.uid && !pod.is_ready),
+        // The scheduler tries a pod before its volumes are there; what it said then is over once the pod has a node.
+        "Pod" => living.any(|pod| {
+            pod.uid == warning.uid && !pod.is_ready && !(pod.is_scheduled && warning.reason == "FailedScheduling")
+        }),
         // That no pod could be made is over once there is one.
         "ReplicaSet" | "Deployment" => living.next().is_none(),
         _ => !living.any(|pod| pod.is_ready),

@@ -76,6 +76,14 @@ fn pod_that_fits_nowhere_is_told_in_the_schedulers_words() {
 }
 
 #[test]
+fn scheduler_that_tried_too_early_is_not_the_reason_once_the_pod_has_a_node() {
+    let mut status = waiting("ImagePullBackOff", "Back-off pulling image \"x\"");
+    status["conditions"] = json!([{"type": "PodScheduled", "status": "True"}]);
+    let event = warning("Pod", "w-1", "p1", "FailedScheduling", "pod has unbound immediate PersistentVolumeClaims");
+    check(&[pod(status)], &[event], &[("Pod w-1", "ImagePullBackOff", "container main: Back-off pulling image \"x\"")]);
+}
+
+#[test]
 fn quota_that_leaves_no_room_for_a_pod_is_told_until_there_is_one() {
     let message = "pods \"w-1\" is forbidden: exceeded quota: w, requested: limits.memory=8Gi, used: 0, limited: 4Gi";
     let event = warning("ReplicaSet", "w-7d9f", "r1", "FailedCreate", message);
