@@ -21,8 +21,7 @@ theirs >"$OUT/theirs.before"
 # The store and the tokens; the program that kills runs both programs itself.
 start_gateway
 user_token
-cluster_agent agent "$MODE"
-stop agent
+cluster_token "$MODE"
 stop gateway
 # as_list COMMAND… : as a JSON list.
 as_list() { python3 -c 'import json, sys; print(json.dumps(sys.argv[1:]))' "$@"; }
