@@ -5,12 +5,12 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use gateway::model::ClusterName;
 use gateway::sessions::registry::LiveSession;
 use gateway::store::{Terms as TokenTerms, wall_clock};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
 use tunnel_link::pace::Paced;
@@ -106,10 +106,8 @@ impl ClusterAgent {
 
     /// Reads the terms and begins.
     pub async fn begin(&mut self) -> Terms {
-        let terms = match self.next().await {
-            ToCluster::Terms(terms) => terms,
-            other => panic!("{other:?} before terms"),
-        };
+        let first = self.next().await;
+        let ToCluster::Terms(terms) = first else { panic!("{first:?} before terms") };
         self.say(&FromCluster::Begin(Begin { agent_version: "0".into(), kubernetes_version: "v1".into() })).await;
         terms
     }
@@ -172,9 +170,8 @@ impl ClusterAgent {
     /// Waits until reports up to this number are stored; what else comes before is dropped.
     pub async fn noted(&mut self, until: u64) {
         loop {
-            match self.next().await {
-                ToCluster::Noted { number } if number >= until => return,
-                _ => {}
+            if matches!(self.next().await, ToCluster::Noted { number } if number >= until) {
+                return;
             }
         }
     }
@@ -261,13 +258,13 @@ impl TestGateway {
 
     /// Returns the session of a cluster.
     #[must_use]
-    pub fn cluster(&self, cluster: &str) -> Option<Arc<LiveSession>> {
+    pub fn cluster_session(&self, cluster: &str) -> Option<Arc<LiveSession>> {
         self.registry.cluster(&name(cluster))
     }
 
     /// Waits until a cluster has no session.
     pub async fn until_cluster_is_gone(&self, cluster: &str) {
-        until("the cluster's session is gone", || self.cluster(cluster).is_none()).await;
+        until("the cluster's session is gone", || self.cluster_session(cluster).is_none()).await;
     }
 }
 

@@ -70,9 +70,10 @@ same "terms that nobody accepted and a missing hook: exit status" 64 $?
 check "both problems are told at once" tells 'dns_hook.*accept_terms\|accept_terms.*dns_hook'
 
 { settings; printf 'accept_terms = true\ndns_hook = "%s"\n' "$OUT/broken-hook"; } >"$OUT/gateway.toml"
+# The authority says in which order names are proven, and another time in another.
 heard=$(gateway serve --config "$OUT/gateway.toml" 2>&1)
 same "a hook that fails: exit status" 1 $?
-check "the failure names the hook and what it said" tells 'broken-hook present _acme-challenge.gw.example failed.*no such zone'
+check "the failure names the hook and what it said" tells 'broken-hook present _acme-challenge[.][a-z]*.example failed.*no such zone'
 
 { settings; printf 'accept_terms = true\ndns_hook = "%s"\n' "$OUT/hook"; } >"$OUT/gateway.toml"
 export GATEWAY_LOG=info

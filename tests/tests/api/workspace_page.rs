@@ -145,7 +145,7 @@ async fn workspace_that_runs_without_its_agent_is_not_called_stopped() {
 async fn page_is_its_owners_and_its_buttons_are_pressed_by_nobody_elses_page() {
     let world = world().await;
     stop(&world).await;
-    world.gateway.cluster("one", "enabled: true\n").await;
+    world.gateway.configured_cluster("one", "enabled: true\n").await;
     let ann = world.user("ann").await;
     world.json("POST", "/workspaces", &ann, &super::workspaces::wanted("anns"), 201).await;
     world.workspace("external", "dev").await;
