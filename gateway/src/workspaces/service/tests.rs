@@ -87,9 +87,18 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     assert!(matches!(long, WorkspaceError::Frozen(_) | WorkspaceError::NameTooLong { .. }), "{long:?}");
     let made = make(&service, "first").await;
     assert!(matches!(listener.next().await, Heard::Change(change) if change.workspace == made.workspace.id));
-    assert!(matches!(create(new("first", None)).await, WorkspaceError::NameTaken));
     assert!(matches!(create(new("app", None)).await, WorkspaceError::ClusterQuota(1)));
     assert!(service.store.managed(&"app".parse().unwrap()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn name_that_is_taken_is_refused_to_everybody() {
+    let service = service("enabled: true\n").await;
+    make(&service, "app").await;
+    for owner in ["ann", "bob"] {
+        let refused = service.create(&owner.parse().unwrap(), new("app", None), NOW).await.unwrap_err();
+        assert!(matches!(refused, WorkspaceError::NameTaken), "{owner}: {refused:?}");
+    }
 }
 
 #[tokio::test]
