@@ -5,6 +5,7 @@
 
 import argparse
 import concurrent.futures
+import http.client
 import json
 import os
 import time
@@ -60,12 +61,22 @@ def make():
     began = time.monotonic()
 
     def create(name):
-        try:
-            gateway.create(options.cluster, name)
-        except Refused as refusal:
-            return str(refusal)
+        """Until it is taken: the gateway reads few devfiles of one user at once, and says so to the others."""
+        for _ in range(200):
+            try:
+                return gateway.create(options.cluster, name) and None
+            except Refused as refusal:
+                why = str(refusal)
+                if refusal.status == 409:
+                    return None
+                if refusal.status not in (429, 503):
+                    return why
+            except (OSError, http.client.HTTPException) as error:
+                why = repr(error)
+            time.sleep(0.1)
+        return why
 
-    refused = [why for why in each(create) if why]
+    refused = [why for why in each(create, 4) if why]
     note(f"{options.count} workspaces asked for in {time.monotonic() - began:.1f} s")
     check(f"{options.count} workspaces are taken", not refused, "; ".join(refused[:2]))
     done = until(options.limit, lambda: count("Running") == options.count, 2)
@@ -105,8 +116,10 @@ def end():
     began = time.monotonic()
     each(lambda name: gateway.desire(name, "Terminated"))
     note(f"{options.count} terminations asked for in {time.monotonic() - began:.1f} s")
-    check("all of them terminate", until(options.limit, lambda: count("Terminated") >= options.count or not count("Terminating"), 2)
-          and not cluster.list("/api/v1/configmaps"), f"{count('Terminated')} did")
+    done = until(options.limit, lambda: count("Terminated") == options.count, 2)
+    check("all of them terminate", done, f"{count('Terminated')} did")
+    left = [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in cluster.list("/api/v1/configmaps")]
+    check("and no inventory is left", not left, ", ".join(left[:3]))
     note(f"{options.count} workspaces terminated after {time.monotonic() - began:.1f} s")
     tell_memory("in the end")
 
