@@ -106,10 +106,7 @@ impl ClusterAgent {
 
     /// Reads the terms and begins.
     pub async fn begin(&mut self) -> Terms {
-        let terms = match self.next().await {
-            ToCluster::Terms(terms) => terms,
-            other => panic!("{other:?} before terms"),
-        };
+        let ToCluster::Terms(terms) = self.next().await else { panic!("something else than terms comes first") };
         self.say(&FromCluster::Begin(Begin { agent_version: "0".into(), kubernetes_version: "v1".into() })).await;
         terms
     }
@@ -172,9 +169,8 @@ impl ClusterAgent {
     /// Waits until reports up to this number are stored; what else comes before is dropped.
     pub async fn noted(&mut self, until: u64) {
         loop {
-            match self.next().await {
-                ToCluster::Noted { number } if number >= until => return,
-                _ => {}
+            if matches!(self.next().await, ToCluster::Noted { number } if number >= until) {
+                return;
             }
         }
     }
@@ -227,7 +223,7 @@ pub fn done(intent: &Intent) -> Report {
         message: String::new(),
     };
     let deployment = Deployment {
-        resource_version: format!("{}", intent.generation),
+        resource_version: intent.generation.to_string(),
         generation: 1,
         observed_generation: 1,
         replicas_wanted: replicas,
