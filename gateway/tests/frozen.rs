@@ -102,3 +102,8 @@ fn this_version_generates_what_is_recorded_of_it() {
         made.display()
     );
 }
+
+#[test]
+fn agents_token_is_stored_under_the_name_that_the_pod_reads() {
+    assert_eq!(gateway::store::AGENT_TOKEN_FILE, gateway::workspaces::frozen::AGENT_TOKEN_FILE);
+}
