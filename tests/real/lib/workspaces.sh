@@ -45,11 +45,15 @@ clusters() {
   done
 }
 
+# cluster_token MODE : makes the token of that cluster's agents, once.
+cluster_token() {
+  [ ! -e "$OUT/$1.token" ] || return 0
+  (umask 077 && gateway token create --cluster "$1" >"$OUT/$1.token" 2>>"$OUT/token.log") || give_up "no cluster token: $(tail -n 1 "$OUT/token.log")"
+}
+
 # cluster_agent NAME MODE : one more agent of that cluster, as process NAME.
 cluster_agent() {
-  if [ ! -e "$OUT/$2.token" ]; then
-    (umask 077 && gateway token create --cluster "$2" >"$OUT/$2.token" 2>>"$OUT/token.log") || give_up "no cluster token: $(tail -n 1 "$OUT/token.log")"
-  fi
+  cluster_token "$2"
   spawn "$1" env NO_COLOR=1 KUBECONFIG="$KUBE/$2.kubeconfig" POD_NAME="$1" "$REAL_AGENT" cluster \
     --gateway "http://127.0.0.1:$AGENTS" --token-file "$OUT/$2.token"
 }
