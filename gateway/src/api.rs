@@ -91,6 +91,7 @@ pub(crate) struct ApiParts {
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     pub(crate) audit: Audit,
     pub(crate) lifecycles: Workspaces,
+    pub(crate) cluster_configs: Arc<ClusterConfigs>,
     pub(crate) drain: Drain,
 }
 

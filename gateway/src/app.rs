@@ -182,14 +182,22 @@ impl App {
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
         let changes = Changes::default();
         let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
-        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), (&lifecycles, &drain))?;
+        let configs = ClusterConfigs::new(config.agents_dir.clone());
+        let lives = (&lifecycles, &configs, &drain);
+        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain);
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
         let timeouts = config.timeouts.clone();
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
-        let driver = driver(&config, &registry, &store, &changes, &metrics);
+        let driver = Arc::new(Driver {
+            registry: registry.clone(),
+            store: store.clone(),
+            changes,
+            configs,
+            metrics: metrics.clone(),
+        });
         let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
         let admin = Arc::new(Admin {
             certificates: certificates.clone(),
@@ -372,22 +380,6 @@ fn admission(config: &Config, registry: &Arc<Registry>, budget: &Arc<ReplicaBudg
     }
 }
 
-fn driver(
-    config: &Config,
-    registry: &Arc<Registry>,
-    store: &Store,
-    changes: &Changes,
-    metrics: &Metrics,
-) -> Arc<Driver> {
-    Arc::new(Driver {
-        registry: registry.clone(),
-        store: store.clone(),
-        changes: changes.clone(),
-        configs: ClusterConfigs::new(config.agents_dir.clone()),
-        metrics: metrics.clone(),
-    })
-}
-
 /// Starts those who carry out what workspaces are to be.
 fn execute(driver: Arc<Driver>, background: &Drain, closed: &CancellationToken) {
     background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
@@ -478,7 +470,7 @@ fn edge(
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    (lifecycles, drain): (&Workspaces, &Drain),
+    (lifecycles, cluster_configs, drain): (&Workspaces, &Arc<ClusterConfigs>, &Drain),
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -501,6 +493,7 @@ fn edge(
         workspaces: workspaces.clone(),
         audit: audit.clone(),
         lifecycles: lifecycles.clone(),
+        cluster_configs: cluster_configs.clone(),
         drain: drain.clone(),
     });
     let own = site.cookies();

@@ -106,8 +106,7 @@ impl ClusterAgent {
 
     /// Reads the terms and begins.
     pub async fn begin(&mut self) -> Terms {
-        let first = self.next().await;
-        let ToCluster::Terms(terms) = first else { panic!("{first:?} before terms") };
+        let ToCluster::Terms(terms) = self.next().await else { panic!("something else than terms comes first") };
         self.say(&FromCluster::Begin(Begin { agent_version: "0".into(), kubernetes_version: "v1".into() })).await;
         terms
     }
@@ -224,7 +223,7 @@ pub fn done(intent: &Intent) -> Report {
         message: String::new(),
     };
     let deployment = Deployment {
-        resource_version: format!("{}", intent.generation),
+        resource_version: intent.generation.to_string(),
         generation: 1,
         observed_generation: 1,
         replicas_wanted: replicas,

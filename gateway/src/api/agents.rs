@@ -1,5 +1,6 @@
-//! The clusters that can run workspaces: what somebody has to know who wants to make one. Everybody who is signed in may see
-//! their names and whether they take workspaces; nothing of a cluster's configuration is told.
+//! The clusters that can run workspaces: what somebody has to know who wants to make one, or who wonders why nothing happens.
+//! Everybody who is signed in may see their names, whether they take workspaces, whether their agent is connected, and that their
+//! newest configuration was refused; what is in it is told by `gateway config check` and the log.
 
 use std::sync::Arc;
 
@@ -24,6 +25,12 @@ struct Row {
     kind: &'static str,
     /// New workspaces can be made there.
     enabled: bool,
+    /// Its agent has a session.
+    connected: bool,
+    version: Option<String>,
+    connected_seconds: Option<u64>,
+    /// The file that configures it is wrong, and an older one is in force.
+    configuration_refused: bool,
     created_at: String,
 }
 
@@ -34,10 +41,15 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
         let config = api.store.cluster_config(cluster.id, None).await?;
         let enabled =
             config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
+        let session = api.registry.cluster(&cluster.name);
         agents.push(Row {
             name: cluster.name.to_string(),
             kind: "cluster",
             enabled,
+            connected: session.is_some(),
+            version: session.as_ref().map(|session| session.agent_version.clone()),
+            connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
+            configuration_refused: api.cluster_configs.refusal(&cluster.name).is_some(),
             created_at: cluster.created_at.to_string(),
         });
     }

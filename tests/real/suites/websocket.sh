@@ -23,7 +23,7 @@ cases direct "ws://127.0.0.1:$ECHO_PORT/" "$ECHO_PORT"
 cases http1 "ws://$host/" "$PUBLIC" "REAL_USER_TOKEN=$USER_TOKEN"
 cases http2 "ws://127.0.0.1:$BRIDGE/" "$BRIDGE"
 for way in direct http1 http2; do
-  if ends_within 120 "$way" >/dev/null; then same "the cases end ($way)" 0 "$STATUS"; else fail "the cases do not end ($way)"; stop "$way"; fi
+  if ends_within 300 "$way" >/dev/null; then same "the cases end ($way)" 0 "$STATUS"; else fail "the cases do not end ($way)"; stop "$way"; fi
 done
 helper compare 30 node "$REAL/suites/websocket.mjs" --direct "$OUT/reports-direct" --http1 "$OUT/reports-http1" --http2 "$OUT/reports-http2" --least 250
 quiet_logs

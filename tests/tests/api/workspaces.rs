@@ -296,5 +296,8 @@ async fn clusters_are_listed_for_everybody_who_is_signed_in() {
     let list = world.json("GET", "/agents", &world.user("eve").await, "", 200).await;
     let rows: Vec<_> = list["agents"].as_array().unwrap().iter().map(|row| (&row["name"], &row["enabled"])).collect();
     assert_eq!(rows, [(&json!("closed"), &json!(false)), (&json!("one"), &json!(true))]);
+    let first = &list["agents"][0];
+    assert_eq!((&first["connected"], &first["version"]), (&json!(false), &json!(null)));
+    assert_eq!(first["configuration_refused"], json!(false));
     assert_eq!(world.call("GET", "/agents", &As::Nobody, "").await.status(), 401);
 }

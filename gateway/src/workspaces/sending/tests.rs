@@ -8,13 +8,13 @@ use crate::store::SecretText;
 use crate::workspaces::frozen::{Facts, freeze};
 use crate::workspaces::{cluster_config, devfile};
 
-const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
+const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '8', memory: 32Gi}\n    requests: {cpu: '4', memory: 16Gi}\n";
 
 const DEVFILE: &[u8] = b"schemaVersion: 2.2.0
 components:
   - name: main
     attributes: {gateway/inject-editor: true}
-    container: {image: debian}
+    container: {image: debian, cpuRequest: 100m, cpuLimit: '1', memoryRequest: 256Mi, memoryLimit: 1Gi}
 commands:
   - id: hello
     exec: {component: main, commandLine: echo hello}
