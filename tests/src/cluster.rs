@@ -106,10 +106,8 @@ impl ClusterAgent {
 
     /// Reads the terms and begins.
     pub async fn begin(&mut self) -> Terms {
-        let terms = match self.next().await {
-            ToCluster::Terms(terms) => terms,
-            other => panic!("{other:?} before terms"),
-        };
+        let first = self.next().await;
+        let ToCluster::Terms(terms) = first else { panic!("{first:?} before terms") };
         self.say(&FromCluster::Begin(Begin { agent_version: "0".into(), kubernetes_version: "v1".into() })).await;
         terms
     }
@@ -172,9 +170,8 @@ impl ClusterAgent {
     /// Waits until reports up to this number are stored; what else comes before is dropped.
     pub async fn noted(&mut self, until: u64) {
         loop {
-            match self.next().await {
-                ToCluster::Noted { number } if number >= until => return,
-                _ => {}
+            if matches!(self.next().await, ToCluster::Noted { number } if number >= until) {
+                return;
             }
         }
     }

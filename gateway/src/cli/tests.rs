@@ -441,7 +441,8 @@ fn help_of_create_says_how_secrets_come_in() {
 async fn cluster(site: &Site) {
     let store = Store::open(&site.store_url()).await.unwrap();
     let cluster = store.ensure_cluster(&"one".parse().unwrap(), UnixSeconds::new(1_800_000_000)).await.unwrap();
-    let config = crate::workspaces::cluster_config::parse(b"enabled: true\n").unwrap().to_json();
+    let config = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n";
+    let config = crate::workspaces::cluster_config::parse(config).unwrap().to_json();
     store.put_cluster_config(cluster.id, &config, UnixSeconds::new(1_800_000_000)).await.unwrap();
     store.close().await;
 }

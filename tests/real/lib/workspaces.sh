@@ -152,7 +152,7 @@ restarted() {
 # settled NAMESPACE NAME : what the agent wrote of a workspace, with versions; without what controllers write in it.
 settled() {
   of "$2" | while read -r kind namespace name; do
-    kc -n "$namespace" get "$kind" "$name" -o json | python3 -c 'import json, sys
+    kc -n "$namespace" get "$kind" "$name" -o json --show-managed-fields | python3 -c 'import json, sys
 meta = json.load(sys.stdin)["metadata"]
 ours = [field for field in meta["managedFields"] if "subresource" not in field and field["manager"] not in ("kube-controller-manager", "kube-scheduler")]
 print(sys.argv[1], meta["name"], meta["uid"], meta.get("generation"), json.dumps(ours, sort_keys=True))' "$kind"

@@ -89,6 +89,7 @@ life() {
 
   # What was frozen stays as it is: a full round of a new agent is a change of nothing.
   settled "$home" "$name" >"$OUT/$mode.versions"
+  same "$mode: as many objects as it has were looked at" "$(of "$name" | wc -l)" "$(grep -c workspace-gateway "$OUT/$mode.versions")"
   signal TERM "agent-$mode"
   ends_within 20 "agent-$mode" || fail "$mode: SIGTERM does not end the agent: $(tail -n 1 "$OUT/agent-$mode.log")"
   cluster_agent "agent-$mode" "$mode"

@@ -104,7 +104,14 @@ fn only_replicas_and_the_data_of_secrets_are_filled_in() {
                 }
                 Role::EnvSecret => assert_eq!(sent["data"], serde_json::json!({"GREETING": "aGVsbG8="})),
                 Role::FileSecret => assert_eq!(sent["data"], serde_json::json!({"agent-token": "c2VjcmV0"})),
-                _ => {}
+                Role::CoreInventory
+                | Role::Service
+                | Role::Volume
+                | Role::ServiceAccount
+                | Role::NetworkPolicy
+                | Role::Scripts
+                | Role::SecretsInventory
+                | Role::ResourceQuota => {}
             }
             if matches!(object.role, Role::EnvSecret | Role::FileSecret) {
                 stored["data"] = Value::Null;
