@@ -155,7 +155,11 @@ impl Metrics {
             self.tcp_ended.clone(),
         );
         registry.register("gateway_intents", "Intents that cluster agents were told", self.intents.clone());
-        registry.register("gateway_cluster_reports", "Reports of cluster agents, by what came of them", self.reports.clone());
+        registry.register(
+            "gateway_cluster_reports",
+            "Reports of cluster agents, by what came of them",
+            self.reports.clone(),
+        );
         let law = "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
         registry.register("gateway_law_refusals", law, self.law_refusals.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());

@@ -4,7 +4,7 @@
 //! `NAME.facts.json` beside it. A set that has been released is never changed: somewhere there are workspaces like it. A version
 //! that generates something else gets a set of its own.
 
-#![expect(clippy::expect_used, reason = "a test that cannot read its records has to fail loudly")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot read its records has to fail loudly")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,8 @@ fn generate(set: &Path, name: &str) -> FrozenConfig {
     let input = |kind: &str| read(&set.join(format!("{name}.{kind}")));
     let facts: BTreeMap<String, String> = serde_json::from_str(&input("facts.json")).expect("facts");
     let fact = |key: &str| facts.get(key).map(String::as_str).unwrap_or_else(|| panic!("{name}: no {key}"));
-    let devfile = devfile::parse(input("devfile.yaml").as_bytes()).unwrap_or_else(|problems| panic!("{name}: {problems}"));
+    let devfile =
+        devfile::parse(input("devfile.yaml").as_bytes()).unwrap_or_else(|problems| panic!("{name}: {problems}"));
     let config = ClusterConfig::from_json(&input("cluster.json")).expect("a configuration");
     let facts = Facts {
         workspace: &fact("workspace").parse().expect("a workspace's name"),
@@ -100,4 +101,9 @@ fn this_version_generates_what_is_recorded_of_it() {
          the recorded ones; if it is released, do not touch its set, raise the version, and record a new one.",
         made.display()
     );
+}
+
+#[test]
+fn agents_token_is_stored_under_the_name_that_the_pod_reads() {
+    assert_eq!(gateway::store::AGENT_TOKEN_FILE, gateway::workspaces::frozen::AGENT_TOKEN_FILE);
 }

@@ -5,12 +5,12 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use gateway::model::ClusterName;
 use gateway::sessions::registry::LiveSession;
 use gateway::store::{Terms as TokenTerms, wall_clock};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
 use tunnel_link::pace::Paced;
@@ -106,10 +106,7 @@ impl ClusterAgent {
 
     /// Reads the terms and begins.
     pub async fn begin(&mut self) -> Terms {
-        let terms = match self.next().await {
-            ToCluster::Terms(terms) => terms,
-            other => panic!("{other:?} before terms"),
-        };
+        let ToCluster::Terms(terms) = self.next().await else { panic!("something else than terms comes first") };
         self.say(&FromCluster::Begin(Begin { agent_version: "0".into(), kubernetes_version: "v1".into() })).await;
         terms
     }
@@ -172,9 +169,8 @@ impl ClusterAgent {
     /// Waits until reports up to this number are stored; what else comes before is dropped.
     pub async fn noted(&mut self, until: u64) {
         loop {
-            match self.next().await {
-                ToCluster::Noted { number } if number >= until => return,
-                _ => {}
+            if matches!(self.next().await, ToCluster::Noted { number } if number >= until) {
+                return;
             }
         }
     }
@@ -227,7 +223,7 @@ pub fn done(intent: &Intent) -> Report {
         message: String::new(),
     };
     let deployment = Deployment {
-        resource_version: format!("{}", intent.generation),
+        resource_version: intent.generation.to_string(),
         generation: 1,
         observed_generation: 1,
         replicas_wanted: replicas,
@@ -261,13 +257,13 @@ impl TestGateway {
 
     /// Returns the session of a cluster.
     #[must_use]
-    pub fn cluster(&self, cluster: &str) -> Option<Arc<LiveSession>> {
+    pub fn cluster_session(&self, cluster: &str) -> Option<Arc<LiveSession>> {
         self.registry.cluster(&name(cluster))
     }
 
     /// Waits until a cluster has no session.
     pub async fn until_cluster_is_gone(&self, cluster: &str) {
-        until("the cluster's session is gone", || self.cluster(cluster).is_none()).await;
+        until("the cluster's session is gone", || self.cluster_session(cluster).is_none()).await;
     }
 }
 

@@ -10,10 +10,13 @@ use tunnel_proto::reconcile::Blocker;
 use crate::TestGateway;
 
 impl TestGateway {
-    /// Makes a cluster with a configuration in YAML.
-    pub async fn cluster(&self, name: &str, config: &str) {
+    /// Makes a cluster with a configuration in YAML: what is below `workspaces`.
+    pub async fn configured_cluster(&self, name: &str, config: &str) {
         let cluster = self.store.ensure_cluster(&name.parse().unwrap(), wall_clock()).await.expect("a cluster");
-        let config = cluster_config::parse(config.as_bytes()).expect("a good configuration").to_json();
+        let lines: String = config.lines().map(|line| format!("  {line}\n")).collect();
+        let config =
+            cluster_config::parse(format!("workspaces:\n  tools_image: registry.example/tools:1\n{lines}").as_bytes());
+        let config = config.expect("a good configuration").to_json();
         self.store.put_cluster_config(cluster.id, &config, wall_clock()).await.expect("a configuration");
     }
 

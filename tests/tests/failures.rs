@@ -229,7 +229,7 @@ async fn workspace_without_a_session_has_no_agent() {
 #[tokio::test]
 async fn workspace_that_is_stopped_is_named_so() {
     let gateway = TestGateway::start().await;
-    gateway.cluster("one", "enabled: true\n").await;
+    gateway.configured_cluster("one", "enabled: true\n").await;
     gateway.workspace_in("one", "stopped").await;
     let row = row("workspace_stopped", 503);
     check_row(&gateway, &gateway.authority("stopped", 80), &row).await;

@@ -122,10 +122,7 @@ impl Token {
     /// # Errors
     /// Says what is wrong with the text, without repeating any of it.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
-        let kind = TokenKind::ALL
-            .into_iter()
-            .find(|kind| text.starts_with(kind.prefix()))
-            .ok_or(BadToken::Prefix)?;
+        let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix())).ok_or(BadToken::Prefix)?;
         if text.len() != TOKEN_CHARS {
             return Err(BadToken::Length);
         }

@@ -272,6 +272,41 @@ async fn token_create_prints_the_token_alone() {
 }
 
 #[tokio::test]
+async fn token_for_a_cluster_makes_the_cluster_known_and_is_listed() {
+    let site = Site::new("cluster", "");
+    let done = site.run(&["token", "create", "--cluster", "prod"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
+    assert_eq!(Token::parse(done.out.trim_end()).unwrap().kind(), TokenKind::Cluster);
+    let listed = site.run(&["token", "list", "--output", "json"], false).await.out;
+    let rows: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&rows[0]["kind"], &rows[0]["cluster"]), (&"cluster".into(), &"prod".into()));
+    assert!(site.run(&["token", "list"], false).await.out.contains("prod"));
+    let store = Store::open(&site.store_url()).await.unwrap();
+    assert!(store.cluster(&"prod".parse().unwrap()).await.unwrap().is_some());
+    store.close().await;
+    for words in
+        [&["--cluster", "a", "--user", "b"][..], &["--cluster", "a", "--workspace", "b"], &["--cluster", "A"], &[]]
+    {
+        let error = Cli::try_parse_from([&["gateway", "token", "create"], words].concat()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn config_check_tells_what_is_wrong_with_clusters_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::new("clusters", &format!("agents_dir = '{}'\n", folder.path().display()));
+    let file = folder.path().join("prod/config.yaml");
+    std::fs::create_dir(folder.path().join("prod")).unwrap();
+    std::fs::write(&file, "workspaces:\n  enabled: perhaps\n").unwrap();
+    let done = site.run(&["config", "check"], false).await;
+    assert_eq!(done.exit, Exit::BadConfig);
+    assert!(done.err.starts_with(&format!("{}:2", file.display())), "{}", done.err);
+    std::fs::write(&file, "workspaces:\n  enabled: false\n").unwrap();
+    assert_eq!(site.run(&["config", "check"], false).await.exit, Exit::Success);
+}
+
+#[tokio::test]
 async fn token_create_keeps_the_owner_unless_another_is_named() {
     let site = Site::new("owner", "");
     let create = ["token", "create", "--workspace", "app"];
@@ -387,14 +422,15 @@ fn help_of_create_says_how_secrets_come_in() {
     }
     let help = workspace.clone().term_width(100).render_help().to_string();
     let commands: Vec<&str> =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(9).map(str::trim_end).collect();
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take(10).map(str::trim_end).collect();
     insta::assert_snapshot!(commands.join("\n"), @r"
       create     Make a workspace in a cluster, which is to run from then on
       start      Have a workspace run
       stop       Have a workspace stop; its storage is kept
       restart    Stop a workspace, and start it again once it has
       terminate  End a workspace for good, with its storage
-      list       List workspaces: one's own and those shared by name over the API, all of them on the gateway's machine
+      list       List workspaces: one's own and those shared by name over the API, all of them on the
+                 gateway's machine
       show       Show what is known of a workspace
       open       Print the address of a workspace or a port of it, and open it where there is a desktop
       share      Show who may reach which port, or change it
@@ -405,7 +441,8 @@ fn help_of_create_says_how_secrets_come_in() {
 async fn cluster(site: &Site) {
     let store = Store::open(&site.store_url()).await.unwrap();
     let cluster = store.ensure_cluster(&"one".parse().unwrap(), UnixSeconds::new(1_800_000_000)).await.unwrap();
-    let config = crate::workspaces::cluster_config::parse(b"enabled: true\n").unwrap().to_json();
+    let config = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n";
+    let config = crate::workspaces::cluster_config::parse(config).unwrap().to_json();
     store.put_cluster_config(cluster.id, &config, UnixSeconds::new(1_800_000_000)).await.unwrap();
     store.close().await;
 }

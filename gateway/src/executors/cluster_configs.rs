@@ -73,11 +73,7 @@ impl ClusterConfigs {
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Corrupt`] for a configuration that this version cannot read.
-    pub async fn newest(
-        &self,
-        store: &Store,
-        cluster: &Cluster,
-    ) -> Result<(ConfigVersion, ClusterConfig), StoreError> {
+    pub async fn newest(&self, store: &Store, cluster: &Cluster) -> Result<(ConfigVersion, ClusterConfig), StoreError> {
         let Some((version, text)) = store.cluster_config(cluster.id, None).await? else {
             let config = ClusterConfig::default();
             let version = store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await?;

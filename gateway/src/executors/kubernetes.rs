@@ -100,7 +100,8 @@ impl Driver {
     }
 
     async fn converse(&self, name: &ClusterName, session: &LiveSession, stop: CancellationToken) -> Result<(), End> {
-        let cluster = conversation::patiently_all(session, &stop, || self.store.ensure_cluster(name, wall_clock())).await?;
+        let cluster =
+            conversation::patiently_all(session, &stop, || self.store.ensure_cluster(name, wall_clock())).await?;
         Conversation::open(self, session, cluster, stop).await?.run().await
     }
 }

@@ -241,7 +241,8 @@ impl AgentService {
         let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
         self.admission.serve_then(admitted, reader, move |reason| {
             let (workspace, cluster) = named(&session.subject);
-            let event = Event::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
+            let event =
+                Event::AgentEnded { workspace, cluster, session: Text::of(session.id), reason: Text::of(reason) };
             audit.record(did(&identity, event, peer));
         });
         Ok(response)

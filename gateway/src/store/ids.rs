@@ -16,20 +16,16 @@ impl Store {
     ) -> Result<Vec<WorkspaceId>, StoreError> {
         let after = after.map_or(0, |id| id.0);
         let statement = match cluster {
-            Some(cluster) => sql(
-                "SELECT lifecycles.workspace_id FROM lifecycles \
+            Some(cluster) => sql("SELECT lifecycles.workspace_id FROM lifecycles \
                  JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = lifecycles.workspace_id \
                  WHERE cluster_id = $3 AND kubernetes_workspaces.workspace_id > $1 \
                  AND NOT (desired = 'Terminated' AND actual = 'Terminated') \
-                 ORDER BY kubernetes_workspaces.workspace_id LIMIT $2",
-            )
+                 ORDER BY kubernetes_workspaces.workspace_id LIMIT $2")
             .bind(after)
             .bind(limit)
             .bind(cluster.0),
-            None => sql(
-                "SELECT workspace_id FROM lifecycles WHERE workspace_id > $1 \
-                 AND NOT (desired = 'Terminated' AND actual = 'Terminated') ORDER BY workspace_id LIMIT $2",
-            )
+            None => sql("SELECT workspace_id FROM lifecycles WHERE workspace_id > $1 \
+                 AND NOT (desired = 'Terminated' AND actual = 'Terminated') ORDER BY workspace_id LIMIT $2")
             .bind(after)
             .bind(limit),
         };

@@ -32,12 +32,6 @@ pub const DEFAULT_DEVFILE: &str = include_str!("devfile/default.yaml");
 /// The port of the editor in the main component's container.
 pub const EDITOR_PORT: u16 = 60001;
 
-/// The port of the SSH server in the main component's container.
-pub const SSH_PORT: u16 = 60022;
-
-/// The port on which the workspace agent answers probes and says what it does.
-pub const AGENT_PORT: u16 = 60080;
-
 /// Where the workspace's own volume is mounted in each container.
 pub const PROJECTS_PATH: &str = "/projects";
 
@@ -66,7 +60,7 @@ pub struct Component {
     pub name: String,
     /// The reference to its image.
     pub image: String,
-    /// Whether editor, agent and SSH server run here.
+    /// Whether editor and agent run here.
     pub is_main: bool,
     /// Whether its entry point is replaced by something that only waits. If so, `command` and `args` are empty.
     pub override_command: bool,

@@ -180,7 +180,13 @@ impl Workspaces {
             }
             let next = found.lifecycle.request(desired, now)?;
             if next == found.lifecycle {
-                return Ok(found);
+                // Nothing to write; but only if it is still what was found.
+                let present = self.store.managed_by_id(id).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+                if present.lifecycle.revision == found.lifecycle.revision {
+                    return Ok(present);
+                }
+                found = present;
+                continue;
             }
             let is_written = self.store.swap_lifecycle(id, found.lifecycle.revision, &next).await?;
             if is_written {

@@ -136,9 +136,9 @@ objects() {
     grep -vE '^(configmap/kube-root-ca.crt|serviceaccount/default|event.*)$' | sort
 }
 
-# The namespaced kinds that can be listed, with commas.
+# The namespaced kinds that can be listed, with commas; but what only tells of others.
 kinds() {
-  [ -n "${KINDS:-}" ] || KINDS=$(kc api-resources --namespaced --verbs list -o name | grep -vE '^events|metrics' | paste -sd ,)
+  [ -n "${KINDS:-}" ] || KINDS=$(kc api-resources --namespaced --verbs list -o name | grep -vE '^events|^endpoints$' | paste -sd ,)
   printf '%s\n' "$KINDS"
 }
 

@@ -45,11 +45,15 @@ clusters() {
   done
 }
 
+# cluster_token MODE : makes the token of that cluster's agents, once.
+cluster_token() {
+  [ ! -e "$OUT/$1.token" ] || return 0
+  (umask 077 && gateway token create --cluster "$1" >"$OUT/$1.token" 2>>"$OUT/token.log") || give_up "no cluster token: $(tail -n 1 "$OUT/token.log")"
+}
+
 # cluster_agent NAME MODE : one more agent of that cluster, as process NAME.
 cluster_agent() {
-  if [ ! -e "$OUT/$2.token" ]; then
-    (umask 077 && gateway token create --cluster "$2" >"$OUT/$2.token" 2>>"$OUT/token.log") || give_up "no cluster token: $(tail -n 1 "$OUT/token.log")"
-  fi
+  cluster_token "$2"
   spawn "$1" env NO_COLOR=1 KUBECONFIG="$KUBE/$2.kubeconfig" POD_NAME="$1" "$REAL_AGENT" cluster \
     --gateway "http://127.0.0.1:$AGENTS" --token-file "$OUT/$2.token"
 }
@@ -152,7 +156,7 @@ restarted() {
 # settled NAMESPACE NAME : what the agent wrote of a workspace, with versions; without what controllers write in it.
 settled() {
   of "$2" | while read -r kind namespace name; do
-    kc -n "$namespace" get "$kind" "$name" -o json | python3 -c 'import json, sys
+    kc -n "$namespace" get "$kind" "$name" -o json --show-managed-fields | python3 -c 'import json, sys
 meta = json.load(sys.stdin)["metadata"]
 ours = [field for field in meta["managedFields"] if "subresource" not in field and field["manager"] not in ("kube-controller-manager", "kube-scheduler")]
 print(sys.argv[1], meta["name"], meta["uid"], meta.get("generation"), json.dumps(ours, sort_keys=True))' "$kind"

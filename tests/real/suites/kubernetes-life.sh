@@ -89,6 +89,7 @@ life() {
 
   # What was frozen stays as it is: a full round of a new agent is a change of nothing.
   settled "$home" "$name" >"$OUT/$mode.versions"
+  same "$mode: as many objects as it has were looked at" "$(of "$name" | wc -l)" "$(grep -c workspace-gateway "$OUT/$mode.versions")"
   signal TERM "agent-$mode"
   ends_within 20 "agent-$mode" || fail "$mode: SIGTERM does not end the agent: $(tail -n 1 "$OUT/agent-$mode.log")"
   cluster_agent "agent-$mode" "$mode"
@@ -151,7 +152,7 @@ check "in the end no namespace of ours is left" sh -c "[ -z '$(own_namespaces)' 
 same "and no object" '' "$(of '')"
 check "things of others are as they were" untouched
 check "no secret is in a log of ours" no_secret_in gateway agent-unique agent-shared
-check "no program panicked" sh -c "! grep -n panicked '$OUT'/*.log"
+check "no program panicked" sh -c "! grep -n 'panicked at' '$OUT'/*.log"
 for name in agent-unique agent-shared; do
   same "$name logs no error" '' "$(grep -E '\bERROR\b' "$OUT/$name.log" | head -n 2 | cut -c 1-300)"
 done

@@ -95,7 +95,7 @@ async fn answers_are_what_the_document_says() {
     let world = World::start().await;
     let _agent = world.gateway.agent("mine").await;
     world.workspace("theirs", "ann").await;
-    world.gateway.cluster("one", "enabled: true\n").await;
+    world.gateway.configured_cluster("one", "enabled: true\n").await;
     let document = world.json("GET", "/openapi.json", &As::Nobody, "", 200).await;
     let it = Checker { world: &world, document };
     let dev = world.dev();

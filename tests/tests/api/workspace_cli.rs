@@ -61,6 +61,11 @@ impl Desk {
     /// Runs a command; `answer` is what somebody types who sits there.
     async fn run(&self, words: &str, answer: Option<&'static str>) -> (Exit, String, String) {
         let (out, err) = (Buffer::default(), Buffer::default());
+        let exit = self.run_into(words, answer, (&out, &err)).await;
+        (exit, out.text(), err.text())
+    }
+
+    async fn run_into(&self, words: &str, answer: Option<&'static str>, (out, err): (&Buffer, &Buffer)) -> Exit {
         let words = format!("gateway workspace {words}{}", self.flags);
         let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), answer.is_some());
@@ -68,8 +73,7 @@ impl Desk {
             console = console.with_answers(Box::new(answer.as_bytes()));
         }
         let Command::Workspace(args) = &cli.command else { panic!("{cli:?}") };
-        let exit = run_workspace(&cli, args, &BTreeMap::new(), &mut console, wall_clock()).await;
-        (exit, out.text(), err.text())
+        run_workspace(&cli, args, &BTreeMap::new(), &mut console, wall_clock()).await
     }
 }
 
@@ -81,35 +85,31 @@ fn obedient(world: &World) -> JoinSet<()> {
         loop {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             let Ok(Some(found)) = store.managed(&"app".parse().unwrap()).await else { continue };
-            let (actual, blockers) = step(found.lifecycle.desired, found.lifecycle.actual);
+            let actual = step(found.lifecycle.desired, found.lifecycle.actual);
             if actual != found.lifecycle.actual {
-                observe(&store, &changes, "app", actual, None, &blockers).await;
+                observe(&store, &changes, "app", actual, None, &[]).await;
             }
         }
     });
     tasks
 }
 
-fn step(desired: DesiredState, actual: ActualState) -> (ActualState, Vec<Blocker>) {
+fn step(desired: DesiredState, actual: ActualState) -> ActualState {
     use ActualState::{Running, Starting, Stopped, Stopping, Terminated, Terminating};
-    let next = match (desired, actual) {
+    match (desired, actual) {
         (DesiredState::Running, Starting | Running) => Running,
         (DesiredState::Running, _) => Starting,
         (DesiredState::Stopped | DesiredState::RestartRequested, Stopping | Stopped) => Stopped,
         (DesiredState::Stopped | DesiredState::RestartRequested, _) => Stopping,
         (DesiredState::Terminated, Terminating | Terminated) => Terminated,
-        (DesiredState::Terminated, _) => {
-            let blocker = Blocker { object: "Pod app-1".to_owned(), ..Blocker::default() };
-            return (Terminating, vec![blocker]);
-        }
-    };
-    (next, Vec::new())
+        (DesiredState::Terminated, _) => Terminating,
+    }
 }
 
 #[tokio::test]
 async fn workspace_lives_its_whole_life_from_the_command_line() {
     let world = world().await;
-    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
+    let (desk, cluster) = (Desk::new(&world), obedient(&world));
     let devfile = desk.file(
         "devfile.yaml",
         "schemaVersion: 2.2.0\ncomponents:\n  - name: main\n    attributes:\n      gateway/inject-editor: true\n    \
@@ -145,7 +145,19 @@ async fn workspace_lives_its_whole_life_from_the_command_line() {
     assert_eq!(exit, Exit::Failed, "{err}");
     assert!(err.contains("cannot be taken back. [y/N]") && err.contains("was left as it is"), "{err}");
     assert_eq!(world.gateway.managed("app").await.lifecycle.generation, 5);
-    let (exit, out, err) = desk.run("terminate app --output json", Some("yes\n")).await;
+    drop(cluster);
+    let (out, err) = (Buffer::default(), Buffer::default());
+    let end = async {
+        let (store, changes) = (&world.gateway.store, &world.gateway.changes);
+        world.audited("workspace_requested", 4).await;
+        let blocker = Blocker { object: "Pod app-1".to_owned(), ..Blocker::default() };
+        observe(store, changes, "app", ActualState::Terminating, None, &[blocker]).await;
+        e2e::until("what is left is told", || out.text().contains("Pod app-1")).await;
+        observe(store, changes, "app", ActualState::Terminated, None, &[]).await;
+    };
+    let streams = (&out, &err);
+    let (exit, ()) = tokio::join!(desk.run_into("terminate app --output json", Some("yes\n"), streams), end);
+    let (out, err) = (out.text(), err.text());
     assert_eq!(exit, Exit::Success, "{out} {err}");
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(lines.iter().any(|line| line["blockers"][0]["object"] == "Pod app-1"), "{out}");

@@ -11,7 +11,7 @@ pub(super) const OPEN: &str = "enabled: true\n";
 
 pub(super) async fn world() -> World {
     let world = World::start().await;
-    world.gateway.cluster("one", OPEN).await;
+    world.gateway.configured_cluster("one", OPEN).await;
     world
 }
 
@@ -165,7 +165,7 @@ async fn workspace_that_nobody_runs_cannot_be_started() {
 #[tokio::test]
 async fn names_and_quotas_are_refused_by_name() {
     let world = World::start().await;
-    world.gateway.cluster("one", "enabled: true\nquota: 3\nquota_per_user: 2\n").await;
+    world.gateway.configured_cluster("one", "enabled: true\nquota: 3\nquota_per_user: 2\n").await;
     let ann = world.user("ann").await;
     make(&world, "app").await;
     let reason = async |who: &As, name: &str| {
@@ -202,7 +202,7 @@ async fn mistakes_of_a_devfile_are_told_all_at_once_with_their_places() {
 #[tokio::test]
 async fn hostile_bodies_are_refused_by_name_and_make_nothing() {
     let world = world().await;
-    world.gateway.cluster("closed", "enabled: false\n").await;
+    world.gateway.configured_cluster("closed", "enabled: false\n").await;
     let bomb = (0..30).fold("a0: &a0 [x, x]\n".to_owned(), |text, number| {
         text + &format!("a{}: &a{} [*a{number}, *a{number}]\n", number + 1, number + 1)
     });
@@ -292,7 +292,7 @@ async fn variables_are_kept_and_never_told() {
 #[tokio::test]
 async fn clusters_are_listed_for_everybody_who_is_signed_in() {
     let world = world().await;
-    world.gateway.cluster("closed", "enabled: false\n").await;
+    world.gateway.configured_cluster("closed", "enabled: false\n").await;
     let list = world.json("GET", "/agents", &world.user("eve").await, "", 200).await;
     let rows: Vec<_> = list["agents"].as_array().unwrap().iter().map(|row| (&row["name"], &row["enabled"])).collect();
     assert_eq!(rows, [(&json!("closed"), &json!(false)), (&json!("one"), &json!(true))]);

@@ -29,7 +29,14 @@ async fn bytes_that_are_no_message_end_that_session_and_no_other() {
     let stage = Stage::new().await;
     stage.make("prod", "one").await;
     let (bystander, _) = ClusterAgent::begun(&stage.gateway, "other").await;
-    let report = |number| FromCluster::Report(Box::new(Report { number, workspace: "a".into(), namespace: "b".into(), ..Report::default() }));
+    let report = |number| {
+        FromCluster::Report(Box::new(Report {
+            number,
+            workspace: "a".into(),
+            namespace: "b".into(),
+            ..Report::default()
+        }))
+    };
     for (told, bytes) in [
         ("not protobuf", delimited(&[0xff; 20])),
         ("no body", delimited(&[])),
@@ -59,7 +66,7 @@ async fn displaced_agent_is_believed_nothing_any_more() {
     let stage = Stage::new().await;
     let made = stage.make("prod", "one").await;
     let (mut old, round) = ClusterAgent::begun(&stage.gateway, "prod").await;
-    let before = stage.gateway.cluster("prod").expect("a session");
+    let before = stage.gateway.cluster_session("prod").expect("a session");
     let (mut new, again) = {
         let mut agent = ClusterAgent::attach_at(&stage.gateway, stage.gateway.addresses.agents, "prod", 2).await;
         agent.begin().await;
@@ -71,7 +78,7 @@ async fn displaced_agent_is_believed_nothing_any_more() {
     assert!(matches!(old.session.end(), Some(SessionError::Closed { reason: Reason::Displaced, .. })));
     assert!(before.tunnel.is_ended());
     old.say(&FromCluster::Report(Box::new(Report { number: 1, ..done(&round[0]) }))).await;
-    assert!(stage.gateway.cluster("prod").expect("the newer one stays").id > before.id);
+    assert!(stage.gateway.cluster_session("prod").expect("the newer one stays").id > before.id);
     assert_eq!(stage.read(made.workspace.id).await.lifecycle.actual, ActualState::CreationRequested);
     new.report(done(&again[0])).await;
     assert_eq!(stage.read(made.workspace.id).await.lifecycle.actual, ActualState::Running);

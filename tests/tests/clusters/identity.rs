@@ -45,7 +45,7 @@ async fn cluster_named_like_a_workspace_gets_nothing_that_users_ask_of_the_works
     let gateway = &stage.gateway;
     drop(gateway.agent_token("same").await);
     let agent = ClusterAgent::attach(gateway, "same").await;
-    let channels = || gateway.cluster("same").map(|session| session.tunnel.stats().channels_opened);
+    let channels = || gateway.cluster_session("same").map(|session| session.tunnel.stats().channels_opened);
     let before = channels();
     for port in ["", "80-", "1-", "65535-"] {
         let mut raw = Raw::connect(gateway.addresses.public).await;
@@ -69,7 +69,7 @@ async fn revoked_token_of_a_cluster_ends_its_session_within_five_seconds() {
     let agent = ClusterAgent::attach(&stage.gateway, "prod").await;
     let bystander = ClusterAgent::attach(&stage.gateway, "other").await;
     let tokens = stage.store().list_tokens().await.unwrap();
-    let session = stage.gateway.cluster("prod").expect("a session");
+    let session = stage.gateway.cluster_session("prod").expect("a session");
     let token = session.token().expect("a token");
     assert!(tokens.iter().any(|record| record.id == token));
     let revoked = Instant::now();

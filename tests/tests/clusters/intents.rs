@@ -22,7 +22,9 @@ async fn agent_is_told_terms_first_and_then_everything_that_is_not_over() {
     let names: Vec<&str> = round.iter().map(|intent| intent.workspace.as_str()).collect();
     assert_eq!(names, ["one", "two", "three"]);
     let sent = objects(&round[0]);
-    for object in ["ConfigMap one-workspace-inventory", "Deployment one", "ConfigMap one-secrets-inventory", "Secret one-file"] {
+    for object in
+        ["ConfigMap one-workspace-inventory", "Deployment one", "ConfigMap one-secrets-inventory", "Secret one-file"]
+    {
         assert!(sent.iter().any(|sent| sent == object), "{object}: {sent:?}");
     }
     assert_eq!((replicas(&round[0]), round[0].generation, round[0].desired), (Some(1), 1, DesiredState::Running));
@@ -61,7 +63,10 @@ async fn change_is_told_at_once_and_a_new_workspace_with_its_secrets() {
     assert_eq!((stop.generation, stop.desired, replicas(&stop)), (2, DesiredState::Stopped, Some(0)));
     let sent = objects(&stop);
     assert!(sent.contains(&"ConfigMap one-workspace-inventory".to_owned()), "{sent:?}");
-    assert!(!sent.iter().any(|object| object.contains("secrets-inventory") || object.starts_with("Secret")), "{sent:?}");
+    assert!(
+        !sent.iter().any(|object| object.contains("secrets-inventory") || object.starts_with("Secret")),
+        "{sent:?}"
+    );
     agent.report(done(&stop)).await;
     assert_eq!(stage.read(id).await.lifecycle.actual, ActualState::Stopped);
     assert!(agent.is_quiet(Duration::from_millis(300)).await, "what it reported itself is no news to it");

@@ -21,7 +21,7 @@ async fn round_goes_on_over_the_next_link_where_the_last_one_broke() {
     }
     let relay = Relay::start(stage.gateway.addresses.agents).await;
     let mut agent = ClusterAgent::attach_at(&stage.gateway, relay.address, "prod", 1).await;
-    let session = stage.gateway.cluster("prod").expect("a session");
+    let session = stage.gateway.cluster_session("prod").expect("a session");
     agent.begin().await;
     let mut named = Vec::new();
     loop {
@@ -46,7 +46,7 @@ async fn round_goes_on_over_the_next_link_where_the_last_one_broke() {
     named.dedup();
     assert_eq!(named.len(), 20, "each was named once");
     assert_eq!(session.tunnel.stats().links, 3);
-    assert_eq!(stage.gateway.cluster("prod").map(|current| current.id), Some(session.id));
+    assert_eq!(stage.gateway.cluster_session("prod").map(|current| current.id), Some(session.id));
     stage.finish().await;
 }
 
@@ -61,9 +61,12 @@ async fn large_round_to_an_agent_that_does_not_read_holds_little_and_delays_nobo
     busy.report(done(&round[0])).await;
     let mut lazy = ClusterAgent::attach(&stage.gateway, "prod").await;
     lazy.begin().await;
-    let session = stage.gateway.cluster("prod").expect("a session");
+    let session = stage.gateway.cluster_session("prod").expect("a session");
     // It reads nothing: what the gateway holds for it stays within the channel's credit and one message.
-    until("the channel is full", || session.tunnel.stats().queued_bytes > 0 || session.tunnel.stats().bytes_sent > 1 << 16).await;
+    until("the channel is full", || {
+        session.tunnel.stats().queued_bytes > 0 || session.tunnel.stats().bytes_sent > 1 << 16
+    })
+    .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stats = session.tunnel.stats();
     assert!(stats.bytes_sent < 4 << 20, "{stats:?}");

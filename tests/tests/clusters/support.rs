@@ -1,8 +1,6 @@
 //! A gateway, and workspaces that are to run in clusters.
 
-use std::sync::Arc;
-
-use e2e::{TestGateway, until};
+use e2e::TestGateway;
 use gateway::auth::token::{Token, TokenKind};
 use gateway::config::Config;
 use gateway::model::{DesiredState, Lifecycle};
@@ -116,10 +114,6 @@ impl Stage {
 
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         self.gateway.metrics().await.get(name).copied().unwrap_or_default()
-    }
-
-    pub(crate) async fn until_session_ends(&self, session: &Arc<gateway::sessions::registry::LiveSession>) {
-        until("the session ends", || session.tunnel.is_ended()).await;
     }
 }
 

@@ -6,7 +6,8 @@ use super::repository::Repository;
 use super::source::without_tests;
 
 /// Where the sources of the programs are.
-const PROGRAMS: [&str; 4] = ["proto/src/", "proto/link/src/", "gateway/src/", "workspace-agent/src/"];
+const PROGRAMS: [&str; 5] =
+    ["proto/src/", "proto/link/src/", "gateway/src/", "workspace-agent/src/", "workspace-agent/cluster/src/"];
 
 /// Queues without a bound: memory that a slow reader makes grow.
 const UNBOUNDED: [&str; 4] = ["unbounded_channel", "UnboundedSender", "UnboundedReceiver", "unbounded_send"];

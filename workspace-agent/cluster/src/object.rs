@@ -39,12 +39,19 @@ impl fmt::Display for ObjectKey {
 }
 
 /// An object as it was sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Object {
     pub(crate) key: ObjectKey,
     /// Version of its API group.
     pub(crate) version: String,
     pub(crate) value: Value,
+}
+
+impl fmt::Debug for Object {
+    /// Its name alone: it may be a Secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Object").field(&self.key).finish()
+    }
 }
 
 impl Object {

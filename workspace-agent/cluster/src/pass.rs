@@ -24,7 +24,7 @@ use crate::terminate::{Found, Inventory, Namespace, Step, decide};
 const STEPS_MAX: usize = 8;
 
 /// What one workspace is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) scope: Scope,
     pub(crate) generation: u64,

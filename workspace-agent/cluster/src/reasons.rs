@@ -1,7 +1,9 @@
 //! Why a workspace is not as it should be, in words that help: from its pods (Kubernetes, "Pod Lifecycle") and from the
 //! warnings among the events about its objects.
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition, PodStatus,
+};
 use tunnel_proto::reconcile::Detail;
 
 /// Most details of one workspace.
@@ -36,6 +38,10 @@ const RANKS: [&str; 17] = [
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
     pub(crate) is_ready: bool,
+    /// It has a node.
+    pub(crate) is_scheduled: bool,
+    /// One of its containers runs, or did: its volumes are there.
+    pub(crate) is_started: bool,
     /// It is on its way out: what it says is of the past.
     pub(crate) is_leaving: bool,
     pub(crate) details: Vec<Detail>,
@@ -61,9 +67,10 @@ impl PodFacts {
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.iter().flatten();
         let is_ready = conditions.clone().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let is_scheduled = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let is_waiting = |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";
         let mut details = Vec::new();
-        for condition in conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-        {
+        for condition in conditions.filter(is_waiting).filter(|_| !is_scheduled) {
             let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
             details.push(detail(&object, reason, condition.message.as_deref().unwrap_or_default()));
         }
@@ -72,9 +79,15 @@ impl PodFacts {
             details.push(detail(&object, reason, status.message.as_deref().unwrap_or_default()));
         }
         details.extend(containers(&status).filter_map(|container| of_container(&object, container)));
+        let has_run = |state: &Option<ContainerState>| {
+            state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        };
+        let mut all = containers(&status);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             is_ready,
+            is_scheduled,
+            is_started: all.any(|container| has_run(&container.state) || has_run(&container.last_state)),
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
             details,
         }
@@ -132,10 +145,22 @@ pub(crate) fn details<'a>(
 /// A warning outlives its cause by up to an hour: what it was about may be gone or well by now.
 fn still_counts<'a>(warning: &Warning, mut living: impl Iterator<Item = &'a PodFacts>) -> bool {
     match warning.kind.as_str() {
-        "Pod" => living.any(|pod| pod.uid == warning.uid && !pod.is_ready),
+        "Pod" => living.any(|pod| pod.uid == warning.uid && !pod.is_ready && is_unsolved(warning, pod)),
         // That no pod could be made is over once there is one.
         "ReplicaSet" | "Deployment" => living.next().is_none(),
-        _ => !living.any(|pod| pod.is_ready),
+        _ => !living.any(|pod| pod.is_started),
+    }
+}
+
+/// A pod that is not ready may have left what it was warned of behind: what it waits for now is another matter.
+fn is_unsolved(warning: &Warning, pod: &PodFacts) -> bool {
+    match of_warning(warning).reason.as_str() {
+        "Unschedulable" => !pod.is_scheduled,
+        "FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox" => !pod.is_started,
+        reason @ ("ErrImagePull" | "CrashLoopBackOff") => {
+            !pod.is_started || pod.details.iter().any(|detail| is_same_matter(&detail.reason, reason))
+        }
+        _ => true,
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct View {
 struct Seen {
     namespace: String,
     deployment: Option<Deployment>,
+    /// Of the Deployment.
+    uid: String,
     pods: BTreeMap<Place, PodFacts>,
     warnings: BTreeMap<Place, Warning>,
 }
@@ -71,18 +73,27 @@ impl View {
             return None;
         }
         let seen = self.seen.entry(workspace.clone()).or_default();
+        let uid = deployment.metadata.uid.clone().unwrap_or_default();
+        let now = state_of(deployment);
+        // What a watch tells may be older than the answer to an apply.
+        let is_older = |known: &Deployment| seen.uid == uid && known.generation > now.generation;
+        if seen.deployment.as_ref().is_some_and(is_older) {
+            return None;
+        }
         seen.namespace = deployment.metadata.namespace.clone().unwrap_or_default();
-        let now = Some(state_of(deployment));
+        seen.uid = uid;
+        let now = Some(now);
         (seen.deployment != now).then(|| {
             seen.deployment = now;
             workspace
         })
     }
 
-    /// Takes a Deployment as the answer to its being applied showed it, unless a watch has shown more already.
-    pub(crate) fn first_sight(&mut self, deployment: &apps::Deployment) {
-        let is_known = workspace(&deployment.metadata).and_then(|name| self.seen.get(&name));
-        if is_known.is_none_or(|seen| seen.deployment.is_none()) {
+    /// Takes a Deployment as the answer to its being applied showed it, if a watch has not shown as much already.
+    pub(crate) fn applied(&mut self, deployment: &apps::Deployment) {
+        let known = workspace(&deployment.metadata).and_then(|name| self.seen.get(&name)?.deployment.as_ref());
+        let generation = deployment.metadata.generation.unwrap_or_default();
+        if known.is_none_or(|known| known.generation < generation) {
             self.deployment(deployment);
         }
     }

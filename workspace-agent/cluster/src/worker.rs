@@ -207,7 +207,7 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
     };
     shared.change(|books| {
         for deployment in &done.deployments {
-            books.view.first_sight(deployment);
+            books.view.applied(deployment);
         }
         books.attempted(&scope.workspace, attempted);
     });

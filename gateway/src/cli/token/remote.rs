@@ -72,7 +72,9 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
         return Ok(Exit::Usage);
     }
     if args.cluster.is_some() {
-        console.complain("--cluster is for the gateway's own machine: whoever holds such a token sees all that is sent there");
+        console.complain(
+            "--cluster is for the gateway's own machine: whoever holds such a token sees all that is sent there",
+        );
         return Ok(Exit::Usage);
     }
     let mut body = match (&args.workspace, &args.user) {

@@ -96,10 +96,11 @@ fn look(folder: &Path, seen: &HashMap<PathBuf, Stamp>) -> Option<Found> {
 
 fn read(path: &Path, name: &str) -> Result<(ClusterName, ClusterConfig), Refusal> {
     let refuse = |message: String| refusal(path.to_owned(), name.to_owned(), message);
-    let cluster: ClusterName = name.parse().map_err(|bad| refuse(format!("the folder's name {name:?} is no name: {bad}")))?;
+    let cluster: ClusterName =
+        name.parse().map_err(|bad| refuse(format!("the folder's name {name:?} is no name: {bad}")))?;
     let bytes = read_bounded(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
-    let config = parse(&bytes)
-        .map_err(|problems| Refusal { path: path.to_owned(), cluster: name.to_owned(), problems })?;
+    let config =
+        parse(&bytes).map_err(|problems| Refusal { path: path.to_owned(), cluster: name.to_owned(), problems })?;
     Ok((cluster, config))
 }
 

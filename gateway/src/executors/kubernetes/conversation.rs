@@ -10,13 +10,13 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use tunnel_proto::reconcile::{Begin, FromCluster, NamespaceMode, Terms, ToCluster};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::reconcile::{Begin, FromCluster, NamespaceMode, Terms, ToCluster};
 
-use super::{Driver, is_of_one_row};
 use super::intent::{Parts, Unsendable, cycle, farewell, intent, standing};
 use super::plan::{OutOfTurn, Plan, Step, Why};
 use super::wire::{Turn, Wire, WireError};
+use super::{Driver, is_of_one_row};
 use crate::model::{ActualState, DesiredState};
 use crate::sessions::registry::LiveSession;
 use crate::store::{Cluster, ConfigVersion, Managed, StoreError, Variable, WorkspaceId, wall_clock};

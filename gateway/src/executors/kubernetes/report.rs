@@ -27,7 +27,9 @@ impl Conversation<'_> {
 
     async fn store_as(&mut self, report: &Report) -> Result<ReportEnd, End> {
         // An agent answers for its own cluster: of another's workspace it is not believed anything.
-        let Ok(name) = report.workspace.parse::<WorkspaceName>() else { return Ok(self.ignore(report, "no such name")) };
+        let Ok(name) = report.workspace.parse::<WorkspaceName>() else {
+            return Ok(self.ignore(report, "no such name"));
+        };
         let store = &self.driver.store;
         // Somebody else wrote at the same time whenever one of these is not the last; each of them came further.
         loop {

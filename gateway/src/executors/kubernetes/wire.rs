@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use thiserror::Error;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
-use tunnel_proto::reconcile::{Decoder, FromCluster, MessageError, RECONCILE_PORT, ToCluster};
 use tunnel_proto::reason::Reason;
+use tunnel_proto::reconcile::{Decoder, FromCluster, MessageError, RECONCILE_PORT, ToCluster};
 
 use crate::sessions::registry::LiveSession;
 

@@ -101,6 +101,17 @@ async fn intent_begins_the_time_anew_and_what_was_due_before_is_forgotten() {
 }
 
 #[tokio::test]
+async fn workspace_that_is_made_while_they_run_has_its_time_too() {
+    let stage = Stage::new().await;
+    let _running = stage.run();
+    tokio::time::sleep(LOOK_INTERVAL).await;
+    let made = workspace(&stage.store, "prod", "app", stage.now()).await;
+    stage.changes.say(Change { workspace: made.workspace.id, cluster: Some(made.kubernetes.cluster) });
+    stage.pass(stage.limits.active);
+    stage.until(made.workspace.id, DesiredState::Stopped).await;
+}
+
+#[tokio::test]
 async fn what_fell_due_while_nobody_looked_is_done_after_a_restart() {
     let stage = Stage::new().await;
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;

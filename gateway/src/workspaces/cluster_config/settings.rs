@@ -7,8 +7,9 @@ use crate::config::PublicUrl;
 use crate::workspaces::document::{At, Fields, Place, Problems, Value, show};
 use crate::workspaces::syntax::{is_dns_label, is_dns_subdomain, is_image};
 
-/// Longest beginning of a namespace's name, in characters: the longest name of a workspace follows it, in 63 together.
-const PREFIX_MAX: usize = 63 - crate::model::WORKSPACE_NAME_BYTES_MAX;
+/// Longest beginning of a namespace's name, in characters: the longest name that a workspace has on Kubernetes follows it,
+/// in 63 together.
+pub(super) const PREFIX_MAX: usize = 20;
 
 /// What the names of Kubernetes' own namespaces begin with.
 const KUBERNETES_PREFIX: &str = "kube-";

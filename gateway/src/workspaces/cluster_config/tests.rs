@@ -76,8 +76,8 @@ fn small_file_gets_the_defaults() {
     let tools_image = "registry.example.com/tools:1".to_owned();
     assert_eq!(config, ClusterConfig { enabled: true, tools_image, ..ClusterConfig::default() });
     assert_eq!((config.max_active_hours, config.max_stopped_hours), (36, 744));
-    let hours = |hours: u64| std::time::Duration::from_secs(hours * 3600);
-    let limits = crate::model::TimeLimits { active: hours(36), stopped: hours(744), age: hours(8760) };
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let limits = TimeLimits { active: hours(36), stopped: hours(744), age: hours(8760) };
     assert_eq!(config.time_limits(), limits);
     assert_eq!((config.quota, config.quota_per_user), (None, None));
     assert_eq!(config.network_policy.egress[0].allow, "0.0.0.0/0");
@@ -243,8 +243,8 @@ fn shared_namespace_excludes_what_needs_namespaces_of_one_s_own() {
         "  shared_namespace: all\n  namespace_prefix: a-\n",
         &["line 5, workspaces.namespace_prefix: must be left out with shared_namespace: no namespace is made"],
     );
-    let prefix = "must be at most 6 of a-z, 0-9 and dashes, not a dash first and not kube-; it is";
-    for bad in ["-a", "A-", "toolong", "kube-", "a.b"] {
+    let prefix = "must be at most 20 of a-z, 0-9 and dashes, not a dash first and not kube-; it is";
+    for bad in ["-a", "A-", "a-long-prefix-of-many", "kube-", "a.b"] {
         check_with(
             &format!("  namespace_prefix: {bad}\n"),
             &[&format!("line 4, workspaces.namespace_prefix: {prefix} {bad:?}")],
@@ -268,6 +268,11 @@ fn image_and_url_are_what_they_are_called() {
             "{told:?}"
         );
     }
+}
+
+#[test]
+fn prefix_leaves_room_for_each_name_that_a_workspace_has_on_kubernetes() {
+    assert_eq!(settings::PREFIX_MAX + crate::workspaces::frozen::KUBERNETES_NAME_BYTES_MAX, 63);
 }
 
 #[test]

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{AGENT_PORT, EDITOR_PORT, Endpoint, Exposure, SSH_PORT, names};
+use super::{EDITOR_PORT, Endpoint, Exposure, names};
 use crate::workspaces::document::{At, Fields, Problems, show};
 
 /// Ports that something of ours listens on, and what.
-const RESERVED: [(u16, &str); 3] =
-    [(EDITOR_PORT, "the editor"), (SSH_PORT, "the SSH server"), (AGENT_PORT, "the workspace agent")];
+const RESERVED: [(u16, &str); 1] = [(EDITOR_PORT, "the editor")];
 
 const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
 

@@ -9,8 +9,8 @@ use crate::workspaces::document::{At, Place, Problems, show};
 /// Longest path, in bytes: what Linux takes.
 const PATH_MAX: usize = 4095;
 
-/// Paths that are ours in each container, with what is below them.
-const OWN_PATHS: [&str; 1] = ["/workspace-gateway"];
+/// What is ours in each container, with all that is below it.
+const OWN_PATH: &str = "/workspace-gateway";
 
 /// What is mounted in the containers so far.
 #[derive(Default)]
@@ -80,12 +80,12 @@ fn read_path<'n>(at: &At<'n>, problems: &mut Problems) -> Option<&'n str> {
         at.object(problems, format!("must be an absolute path without . and .. and colons; it is {}", show(path)));
         return None;
     }
-    let is_own = |own: &str| trimmed == own || trimmed.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'));
+    let is_own = trimmed.strip_prefix(OWN_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if trimmed.is_empty() {
         at.object(problems, "must not be /: it would hide the image");
         return None;
     }
-    if trimmed == PROJECTS_PATH || OWN_PATHS.iter().any(|own| is_own(own)) {
+    if trimmed == PROJECTS_PATH || is_own {
         at.object(problems, format!("{} is mounted by the gateway", show(trimmed)));
         return None;
     }

@@ -119,8 +119,12 @@ impl Pass<'_> {
                     self.left = self.left.checked_sub(value.len())?;
                     out.push_str(value);
                 }
+                // It stays, so that what else is wrong with the value is told of what the file says.
                 None => {
                     undefined.insert(name.to_owned());
+                    out.push_str("{{");
+                    rest = after;
+                    continue;
                 }
             }
             rest = behind;
@@ -180,7 +184,7 @@ mod tests {
         check("{{{a}}}", "{1}", &[]);
         check("{{ {{a}} }}", "{{ 1 }}", &[]);
         check("{{.State}} {{}} {{ }} {{a b}} {{a} }} {{", "{{.State}} {{}} {{ }} {{a b}} {{a} }} {{", &[]);
-        check("{{A}}{{c}}{{A}}", "", &["A", "c"]);
+        check("{{A}}{{c}}{{ A}}", "{{A}}{{c}}{{ A}}", &["A", "c"]);
         check("ä{{a}}ö", "ä1ö", &[]);
         check("{{{{{{{{", "{{{{{{{{", &[]);
     }

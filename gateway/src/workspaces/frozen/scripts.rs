@@ -89,7 +89,7 @@ fn start(plan: &Plan<'_>, component: &Component) -> Option<String> {
 
 fn agent(plan: &Plan<'_>) -> String {
     let mut text = format!(
-        "exec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
+        "export NO_COLOR=1\nexec {TOOLS_DIR}/bin/workspace-agent run --gateway {} --token-file {FILES_DIR}/{AGENT_TOKEN_FILE} \\\n  \
          --default-port {EDITOR_PORT}",
         shell::word(plan.gateway_url()),
     );

@@ -8,13 +8,13 @@ use crate::store::SecretText;
 use crate::workspaces::frozen::{Facts, freeze};
 use crate::workspaces::{cluster_config, devfile};
 
-const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  max_resources_per_workspace:\n    limits: {cpu: '2', memory: 4Gi}\n    requests: {cpu: '1', memory: 1Gi}\n";
+const CONFIG: &[u8] = b"workspaces:\n  enabled: true\n  tools_image: registry.example/tools:1\n  max_resources_per_workspace:\n    limits: {cpu: '8', memory: 32Gi}\n    requests: {cpu: '4', memory: 16Gi}\n";
 
 const DEVFILE: &[u8] = b"schemaVersion: 2.2.0
 components:
   - name: main
     attributes: {gateway/inject-editor: true}
-    container: {image: debian}
+    container: {image: debian, cpuRequest: 100m, cpuLimit: '1', memoryRequest: 256Mi, memoryLimit: 1Gi}
 commands:
   - id: hello
     exec: {component: main, commandLine: echo hello}
@@ -104,7 +104,14 @@ fn only_replicas_and_the_data_of_secrets_are_filled_in() {
                 }
                 Role::EnvSecret => assert_eq!(sent["data"], serde_json::json!({"GREETING": "aGVsbG8="})),
                 Role::FileSecret => assert_eq!(sent["data"], serde_json::json!({"agent-token": "c2VjcmV0"})),
-                _ => {}
+                Role::CoreInventory
+                | Role::Service
+                | Role::Volume
+                | Role::ServiceAccount
+                | Role::NetworkPolicy
+                | Role::Scripts
+                | Role::SecretsInventory
+                | Role::ResourceQuota => {}
             }
             if matches!(object.role, Role::EnvSecret | Role::FileSecret) {
                 stored["data"] = Value::Null;

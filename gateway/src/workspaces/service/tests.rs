@@ -12,7 +12,7 @@ const LATER: UnixSeconds = UnixSeconds::new(1_800_000_100);
 async fn service(config: &str) -> Workspaces {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let cluster = store.ensure_cluster(&"one".parse().unwrap(), NOW).await.unwrap();
-    let config = cluster_config::parse(config.as_bytes()).unwrap().to_json();
+    let config = json(config);
     store.put_cluster_config(cluster.id, &config, NOW).await.unwrap();
     let addresses = Addresses {
         zone: "ws.example".parse().unwrap(),
@@ -20,6 +20,13 @@ async fn service(config: &str) -> Workspaces {
         agents_url: "https://gw.example:8081".to_owned(),
     };
     Workspaces::new(store, Changes::default(), addresses)
+}
+
+/// Makes a configuration from what is below `workspaces`.
+fn json(config: &str) -> String {
+    let lines: String = config.lines().map(|line| format!("  {line}\n")).collect();
+    let config = format!("workspaces:\n  tools_image: registry.example/tools:1\n{lines}");
+    cluster_config::parse(config.as_bytes()).unwrap().to_json()
 }
 
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
@@ -65,7 +72,7 @@ async fn same_wish_gives_the_same_objects() {
 async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     let service = service("enabled: true\nquota: 1\n").await;
     let closed = service.store.ensure_cluster(&"closed".parse().unwrap(), NOW).await.unwrap();
-    let config = cluster_config::parse(b"enabled: false\n").unwrap().to_json();
+    let config = json("enabled: false\n");
     service.store.put_cluster_config(closed.id, &config, NOW).await.unwrap();
     service.store.ensure_cluster(&"empty".parse().unwrap(), NOW).await.unwrap();
     let mut listener = service.listen();
@@ -80,9 +87,18 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     assert!(matches!(long, WorkspaceError::Frozen(_) | WorkspaceError::NameTooLong { .. }), "{long:?}");
     let made = make(&service, "first").await;
     assert!(matches!(listener.next().await, Heard::Change(change) if change.workspace == made.workspace.id));
-    assert!(matches!(create(new("first", None)).await, WorkspaceError::NameTaken));
     assert!(matches!(create(new("app", None)).await, WorkspaceError::ClusterQuota(1)));
     assert!(service.store.managed(&"app".parse().unwrap()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn name_that_is_taken_is_refused_to_everybody() {
+    let service = service("enabled: true\n").await;
+    make(&service, "app").await;
+    for owner in ["ann", "bob"] {
+        let refused = service.create(&owner.parse().unwrap(), new("app", None), NOW).await.unwrap_err();
+        assert!(matches!(refused, WorkspaceError::NameTaken), "{owner}: {refused:?}");
+    }
 }
 
 #[tokio::test]

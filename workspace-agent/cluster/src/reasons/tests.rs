@@ -97,7 +97,9 @@ fn volumes_and_evictions_are_told() {
 
 #[test]
 fn warnings_about_what_is_gone_or_well_are_not_told() {
-    let ready = pod(json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+    let ready = pod(json!({"conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {}}}]}));
     let about = |uid| warning("Pod", "w-1", uid, "FailedMount", "m");
     check(&[ready], &[about("p1"), warning("PersistentVolumeClaim", "w-data", "v", "ProvisioningFailed", "m")], &[]);
     check(&[], &[about("p1")], &[]);
@@ -107,6 +109,37 @@ fn warnings_about_what_is_gone_or_well_are_not_told() {
     let normal =
         json!({"metadata": {}, "type": "Normal", "reason": "Pulled", "involvedObject": {"kind": "Pod", "name": "w"}});
     assert_eq!(Warning::read(&serde_json::from_value(normal).expect("an event")), None);
+}
+
+#[test]
+fn warning_of_what_a_pod_has_left_behind_does_not_hide_what_it_waits_for_now() {
+    let read = |value: Value| PodFacts::read(&serde_json::from_value(value).expect("a pod"));
+    let scheduled = read(json!({"metadata": {"name": "w-1", "uid": "p1"}, "spec": {"nodeName": "n", "containers": []},
+        "status": waiting("ImagePullBackOff", "Back-off pulling image")}));
+    let unbound = warning("Pod", "w-1", "p1", "FailedScheduling", "pod has unbound immediate PersistentVolumeClaims");
+    check(
+        &[scheduled],
+        std::slice::from_ref(&unbound),
+        &[("Pod w-1", "ImagePullBackOff", "container main: Back-off pulling image")],
+    );
+    check(
+        &[pod(json!({}))],
+        &[unbound],
+        &[("Pod w-1", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims")],
+    );
+    let crashing = pod(json!({"containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": false,
+        "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 2, "reason": "Error"}}}]}));
+    let earlier = [
+        warning("Pod", "w-1", "p1", "FailedMount", "no such volume"),
+        warning("Pod", "w-1", "p1", "Failed", "Failed to pull image"),
+        warning("PersistentVolumeClaim", "w-data", "v", "ProvisioningFailed", "no storage"),
+    ];
+    check(
+        &[crashing],
+        &earlier,
+        &[("Pod w-1", "CrashLoopBackOff", "container main ended with exit code 2: Error, 1 restarts")],
+    );
 }
 
 #[test]

@@ -53,13 +53,25 @@ fn deployment_of_another_name_is_not_the_workspaces() {
 }
 
 #[test]
-fn answer_to_an_apply_does_not_hide_what_the_watch_has_shown() {
+fn answer_to_an_apply_is_seen_at_once_and_hides_nothing_newer() {
+    let at = |generation: i64, version: &str| {
+        let mut deployment = deployment("w", "w", version);
+        deployment.metadata.generation = Some(generation);
+        deployment
+    };
+    let version = |view: &View| view.deployment_of("w").map(|seen| seen.resource_version.clone()).unwrap_or_default();
     let mut view = View::default();
-    view.first_sight(&deployment("w", "w", "1"));
-    assert_eq!(view.deployment_of("w").map(|seen| seen.resource_version.as_str()), Some("1"));
-    view.deployment(&deployment("w", "w", "9"));
-    view.first_sight(&deployment("w", "w", "2"));
-    assert_eq!(view.deployment_of("w").map(|seen| seen.resource_version.as_str()), Some("9"));
+    view.applied(&at(1, "1"));
+    assert_eq!(version(&view), "1");
+    assert!(view.deployment(&at(1, "9")).is_some());
+    view.applied(&at(1, "2"));
+    assert_eq!(version(&view), "9", "the watch has shown more already");
+    view.applied(&at(2, "10"));
+    assert_eq!(view.deployment(&at(1, "9")), None, "a watch that is late says nothing of the newer one");
+    assert_eq!(version(&view), "10");
+    let mut another = at(1, "20");
+    another.metadata.uid = Some("another".into());
+    assert!(view.deployment(&another).is_some(), "it was made anew");
 }
 
 #[test]

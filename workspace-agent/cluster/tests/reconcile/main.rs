@@ -2,8 +2,8 @@
 //!
 //! The server is one in memory, and once more a real one where `AGENT_CLUSTER_TEST_KUBECONFIG` names its kubeconfig.
 
-#![expect(clippy::expect_used, reason = "tests")]
-#![allow(clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod apply;
 mod crash;

@@ -218,11 +218,20 @@ struct World {
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    Change { workspace: u64, is_heard: bool },
-    End { workspace: u64, is_heard: bool },
+    Change {
+        workspace: u64,
+        is_heard: bool,
+    },
+    End {
+        workspace: u64,
+        is_heard: bool,
+    },
     Steps(usize),
     Pass(u64),
-    Report { workspace: u64, is_old: bool },
+    Report {
+        workspace: u64,
+        is_old: bool,
+    },
     Request,
     Miss,
     Deaf(bool),

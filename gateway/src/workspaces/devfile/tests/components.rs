@@ -104,13 +104,13 @@ fn volumes_and_mounts_fit_together() {
         check_with(&mount(&format!("{{name: v, path: {bad:?}}}")), &[&expected]);
     }
     check_with(&mount("{name: v, path: /}"), &[&format!("{at}.path: must not be /: it would hide the image")]);
-    for own in ["/projects", "/workspace-gateway", "/workspace-gateway/tools/a"] {
+    for own in ["/projects", "/workspace-gateway", "/workspace-gateway/files"] {
         check_with(
             &mount(&format!("{{name: v, path: {own}/}}")),
             &[&format!("{at}.path: {own:?} is mounted by the gateway")],
         );
     }
-    check_with(&mount("{name: v, path: /projects/deps}"), &[]);
+    check_with(&mount("{name: v, path: /projects/deps}, {name: w, path: /workspace-gateways}"), &[]);
     check_with(
         &mount("{name: v}, {name: w, path: /v}"),
         &["line 7, components[0].container.volumeMounts[1].path: \"/v\" has a volume already, on line 7"],

@@ -64,7 +64,7 @@ fn variables_are_put_in_once_and_have_to_be_there() {
         &[
             "line 7, components[0].container.env[0].value: refers to the variable \"a\", which is not defined",
             "line 7, components[0].container.env[0].value: refers to the variable \"b\", which is not defined",
-            &format!("line 9, commands[0].id: {LABEL} \"\""),
+            &format!("line 9, commands[0].id: {LABEL} \"{{{{c}}}}\""),
             "line 9, commands[0].id: refers to the variable \"c\", which is not defined",
         ],
     );

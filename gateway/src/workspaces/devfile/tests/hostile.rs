@@ -205,7 +205,7 @@ fn keeps_the_rules(devfile: &Devfile) {
     let count = ports.len();
     ports.sort_unstable();
     ports.dedup();
-    assert!(ports.len() == count && ports.iter().all(|port| ![0, EDITOR_PORT, SSH_PORT, AGENT_PORT].contains(port)));
+    assert!(ports.len() == count && ports.iter().all(|port| ![0, EDITOR_PORT].contains(port)));
     let ids = devfile.commands.iter().map(|command| command.id.as_str());
     assert!(names.into_iter().chain(ids.clone()).all(|name| is_dns_label(name) && !name.starts_with("gw-")));
     for component in &devfile.components {

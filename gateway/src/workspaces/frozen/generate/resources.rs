@@ -24,6 +24,9 @@ pub(super) struct Amounts<T = String> {
     limit: Option<T>,
 }
 
+/// Which of a container's amounts is meant.
+type Pick = fn(&Needs) -> Option<&String>;
+
 /// What the copying of the tools takes.
 pub(super) const TOOLS: Needs<&str> = Needs {
     cpu: Amounts { request: Some("100m"), limit: Some("500m") },
@@ -70,11 +73,11 @@ pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
 
 /// The devfile's amounts before the defaults; a default that contradicts what the devfile says about the other gives way to it.
 fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]: [Option<&String>; 2]) -> Amounts {
-    let exceeds =
-        |request: Option<&String>, limit: Option<&String>| match (request.and_then(read), limit.and_then(read)) {
-            (Some(request), Some(limit)) => request > limit,
-            (None, _) | (_, None) => false,
-        };
+    let amount = |text: Option<&String>| text.and_then(|text| read(text));
+    let exceeds = |request: Option<&String>, limit: Option<&String>| match (amount(request), amount(limit)) {
+        (Some(request), Some(limit)) => request > limit,
+        (None, _) | (_, None) => false,
+    };
     let (request, limit) = match (request, limit) {
         (None, Some(limit)) if exceeds(usual, Some(limit)) => (Some(limit), Some(limit)),
         (Some(request), None) if exceeds(Some(request), usual_limit) => (Some(request), Some(request)),
@@ -83,7 +86,7 @@ fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]
     Amounts { request: request.cloned(), limit: limit.cloned() }
 }
 
-fn read(text: &String) -> Option<Quantity> {
+fn read(text: &str) -> Option<Quantity> {
     text.parse().ok()
 }
 
@@ -93,7 +96,7 @@ pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
     let Some(most) = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none()) else {
         return Vec::new();
     };
-    let rows: [(&str, fn(&Needs) -> Option<&String>, &String); 4] = [
+    let rows: [(&str, Pick, &str); 4] = [
         ("CPU request", |needs| needs.cpu.request.as_ref().or(needs.cpu.limit.as_ref()), &most.requests.cpu),
         ("CPU limit", |needs| needs.cpu.limit.as_ref(), &most.limits.cpu),
         (
@@ -112,7 +115,7 @@ pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
             }
         }
         let amounts = |components: &[&Component]| -> Vec<Quantity> {
-            components.iter().filter_map(|component| pick(&of(plan, component)).and_then(read)).collect()
+            components.iter().filter_map(|component| pick(&of(plan, component)).and_then(|text| read(text))).collect()
         };
         let together = amounts(&plan.containers).into_iter().fold(Quantity::default(), Quantity::saturating_add);
         let alone = amounts(&plan.init).into_iter().max().unwrap_or_default();

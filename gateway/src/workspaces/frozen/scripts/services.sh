@@ -1,5 +1,6 @@
 # Keeps the agent and the editor of a workspace running. The first process of a container whose command is not its own.
 . /workspace-gateway/scripts/common.sh
+cd /projects 2>/dev/null || cd /
 
 now() { date +%s; }
 alive() { [ -n "$1" ] && kill -0 "$1" 2>/dev/null; }
