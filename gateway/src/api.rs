@@ -50,6 +50,7 @@ use crate::auth::principal::{Principal, Via};
 use crate::auth::request::{Identities, Offered};
 use crate::auth::site::{Site, WORKSPACE_PAGES};
 use crate::edge::host::HostRules;
+use crate::executors::cluster_configs::ClusterConfigs;
 use crate::model::{UserName, WorkspaceName};
 use crate::sessions::registry::Registry;
 use crate::store::{Store, Workspace};

@@ -34,7 +34,7 @@ async fn api() -> Api {
         workspaces: Arc::new(Cache::new()),
         audit: Audit::default(),
         lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
-        cluster_configs: crate::executors::cluster_configs::ClusterConfigs::new(None),
+        cluster_configs: ClusterConfigs::new(None),
         drain: Drain::default(),
         store,
     })
