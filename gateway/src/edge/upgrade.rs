@@ -75,12 +75,17 @@ impl Forwarder {
         let (app, idle) = (lease.connection, self.timeouts.stream_idle);
         let draining = streams.draining().clone();
         let grace = self.timeouts.drain.saturating_sub(DRAIN_MARGIN);
+        let can_be_told = frames.is_some();
         streams.spawn(async move {
             // All of it: grant and slot live as long as the bytes.
             let route = route;
             let drained = async {
                 draining.cancelled().await;
                 tokio::time::sleep(grace).await;
+                if !can_be_told {
+                    // Its user hears nothing either way, so it keeps the rest of the time.
+                    std::future::pending::<()>().await;
+                }
             };
             stream::carry(user, app, frames, idle, &route.watch, drained).await;
         });

@@ -84,6 +84,9 @@ async fn agents_that_come_and_those_that_are_turned_away_are_recorded() {
     let connected = world.audited("agent_connected", 1).await;
     assert_eq!((&connected[0]["workspace"], &connected[0]["how"]), (&"one".into(), &"new".into()));
     assert_eq!(connected[0]["credential"], json!({"kind": "token", "id": "t-2"}));
+    // It knows that it is in: one that does not yet leaves without a word, and its session waits for it.
+    let app = RawApp::mirror().await;
+    open(&world, app.port, &format!("gateway-authorization: Bearer {}\r\n", world.gateway.user_token), 1).await;
     agent.stop().await;
     world.audited("agent_ended", 1).await;
     let As::Token(user) = world.dev() else { unreachable!() };
