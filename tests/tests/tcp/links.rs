@@ -5,7 +5,7 @@ use e2e::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::streams::echo;
-use super::support::{World, soon};
+use super::support::{User, World, soon};
 
 impl World {
     fn links(&self) -> u64 {
@@ -48,17 +48,24 @@ async fn stream_goes_on_over_the_next_link_with_no_byte_lost() {
     world.gateway.assert_empty().await;
 }
 
-#[tokio::test]
-async fn stream_is_opened_as_soon_as_there_is_a_link_again() {
-    let world = World::start().await;
-    let app = echo().await;
-    world.relay.down();
-    world.relay.cut(e2e::relay::Cut::Reset);
-    let session = world.session();
-    until("the link is missed", || session.tunnel.is_detached()).await;
-    let (mut user, ()) = tokio::join!(world.open(app.port), async { world.relay.up() });
+/// Says something, hears it again, and ends well.
+async fn there_and_back(mut user: User) {
     user.say("x").await;
     assert_eq!(user.hear(1).await, b"x");
     user.finish().await;
     user.ended().await.expect("a good end");
+}
+
+#[tokio::test]
+async fn stream_is_opened_as_soon_as_there_is_a_link_again() {
+    let world = World::start().await;
+    let app = echo().await;
+    // Before the link goes, the agent has to know of its session: it would come back with another one.
+    there_and_back(world.open(app.port).await).await;
+    world.relay.down();
+    world.relay.cut(e2e::relay::Cut::Reset);
+    let session = world.session();
+    until("the link is missed", || session.tunnel.is_detached()).await;
+    let (user, ()) = tokio::join!(world.open(app.port), async { world.relay.up() });
+    there_and_back(user).await;
 }
