@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
 };
-use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, store};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, store};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -131,6 +131,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
+        ci: ci::read(reader),
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),
