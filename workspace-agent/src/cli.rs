@@ -21,22 +21,30 @@ use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
 #[command(name = "workspace-agent", version, propagate_version = true)]
-pub struct Cli {
+pub struct Cli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: C,
 }
 
 /// What can be given as memory. The least of it is 64 channels with the smallest window.
 const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 
-/// What to do.
+/// What an agent does in a workspace: all that `workspace-agent-slim` can.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum WorkspaceCommand {
     /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
     Run(RunArguments),
+}
+
+/// What `workspace-agent` can.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// In a workspace.
+    #[command(flatten)]
+    Workspace(WorkspaceCommand),
     /// Makes a Kubernetes cluster be what a gateway wants of its workspaces, and reports what it sees.
-    #[cfg(feature = "cluster")]
     Cluster(ClusterArguments),
 }
 
@@ -164,14 +172,14 @@ fn check_file(name: &str, file: Option<&Path>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "cluster")]
+    use clap::CommandFactory;
+
     use super::*;
 
-    fn arguments(cli: Cli) -> RunArguments {
-        match cli.command {
-            Command::Run(arguments) => arguments,
-            #[cfg(feature = "cluster")]
-            Command::Cluster(_) => panic!("another command"),
-        }
+    fn arguments(cli: Cli<WorkspaceCommand>) -> RunArguments {
+        let WorkspaceCommand::Run(arguments) = cli.command;
+        arguments
     }
 
     fn run(more: &[&str]) -> Result<RunArguments, clap::Error> {
@@ -211,6 +219,19 @@ mod tests {
             let told = parse(url, more).expect_err("half a credential");
             assert!(told.contains(wrong), "{more:?}: {told}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "cluster")]
+    fn slim_program_takes_what_the_whole_one_does_in_a_workspace_and_no_cluster() {
+        let names = |command: clap::Command| {
+            command.get_subcommands().map(|command| command.get_name().to_owned()).collect::<Vec<_>>()
+        };
+        let slim = names(Cli::<WorkspaceCommand>::command());
+        let mut whole = names(Cli::<Command>::command());
+        assert!(!slim.is_empty() && !slim.contains(&"cluster".to_owned()), "{slim:?}");
+        whole.retain(|name| name != "cluster");
+        assert_eq!(slim, whole);
     }
 
     #[test]
