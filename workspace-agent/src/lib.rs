@@ -8,6 +8,7 @@ pub mod cli;
 pub mod cluster;
 pub mod dial;
 pub mod ports;
+pub mod terminal;
 
 use std::sync::Arc;
 
