@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod dial;
 pub mod ports;
 pub mod program;
+pub mod terminal;
 
 use std::sync::Arc;
 

@@ -1,0 +1,3 @@
+//! Terminals of this machine, for people behind the gateway.
+
+pub mod job;
