@@ -37,6 +37,7 @@ fn welcome() -> Welcome {
         resumed: None,
         lanes: 0,
         join_secret: bytes::Bytes::new(),
+        workspace_url: String::new(),
     }
 }
 
