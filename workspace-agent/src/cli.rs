@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ci;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod size;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::ci::CiArguments;
 #[cfg(feature = "cluster")]
 pub use self::cluster::ClusterArguments;
 pub use self::size::Size;
@@ -35,6 +37,11 @@ const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 pub enum WorkspaceCommand {
     /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
     Run(RunArguments),
+    /// Runs a command of a CI job, and when it fails, keeps the job open for its owner: a terminal, and the job's ports.
+    Ci(CiArguments),
+    /// Says on standard output which signals hit it; a part of `ci`.
+    #[command(name = crate::ci::witness::COMMAND, hide = true)]
+    CiWitness,
 }
 
 /// What `workspace-agent` can.
@@ -178,8 +185,10 @@ mod tests {
     use super::*;
 
     fn arguments(cli: Cli<WorkspaceCommand>) -> RunArguments {
-        let WorkspaceCommand::Run(arguments) = cli.command;
-        arguments
+        match cli.command {
+            WorkspaceCommand::Run(arguments) => arguments,
+            WorkspaceCommand::Ci(_) | WorkspaceCommand::CiWitness => panic!("another command"),
+        }
     }
 
     fn run(more: &[&str]) -> Result<RunArguments, clap::Error> {

@@ -34,6 +34,7 @@ pub use tunnel_link::proxy::{BadProxy, Proxy};
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
+pub(crate) use self::decide::with_sources;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
 pub use self::transport::{Memory, Plan, Transport, cannot_pass};

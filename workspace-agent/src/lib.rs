@@ -3,6 +3,7 @@
 //!
 //! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
 
+pub mod ci;
 pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;

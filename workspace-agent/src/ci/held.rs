@@ -119,6 +119,10 @@ mod tests {
         job.hold(End::Status(1), 77);
         job.choose(Choice::Continue, Some("a\u{1b}[31m\nb")).expect("it is held");
         let chosen = job.choice().await;
-        assert_eq!((chosen.choice, chosen.who.as_deref()), (Choice::Continue, Some("a[31mb")), "no name draws in a log");
+        assert_eq!(
+            (chosen.choice, chosen.who.as_deref()),
+            (Choice::Continue, Some("a[31mb")),
+            "no name draws in a log"
+        );
     }
 }
