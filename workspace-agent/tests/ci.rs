@@ -63,6 +63,23 @@ fn id(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
+/// Waits until a process of the wrapper's listens to SIGINT beside it.
+fn until_witnessed(child: &Child) {
+    let listens = |id: &str| {
+        let is_witness =
+            std::fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.contains("ci-witness"));
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
+        is_witness && u64::from_str_radix(caught, 16).is_ok_and(|mask| mask & 0b10 != 0)
+    };
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let began = Instant::now();
+    while !std::fs::read_to_string(&children).expect("it runs").split_whitespace().any(listens) {
+        assert!(began.elapsed() < KEPT_MAX, "no witness");
+        std::thread::yield_now();
+    }
+}
+
 /// A folder of this test's own.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ci-{name}-{}", std::process::id()));
@@ -174,11 +191,9 @@ fn signal_to_the_whole_group_reaches_the_command_once() {
         "n=0; trap 'n=$((n+1))' INT; trap 'echo ends $n; exit 7' TERM; echo ready; while :; do sleep 0.02; done";
     let mut wrapped = wrap(NOWHERE, &[], &["sh", "-c", script]);
     let (mut child, mut output) = start_ready(wrapped.process_group(0));
-    // The witness is started before the command, and says nothing until it can.
-    std::thread::sleep(Duration::from_millis(500));
+    until_witnessed(&child);
     kill_process_group(id(&child), Signal::INT).expect("it runs");
-    // Longer than anything waits for a witness.
-    std::thread::sleep(Duration::from_millis(500));
+    // Handed on after the first one, if that is.
     kill_process(id(&child), Signal::TERM).expect("it runs");
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("the rest");
@@ -232,7 +247,7 @@ fn settings_that_cannot_work_cost_a_job_nothing() {
         (unset(&["--token-file", "/no/such/file"]), "/no/such/file"),
         (run("", &[], &["sh", "-c", "exit 3"]), "--gateway"),
         (run("ftp://localhost", &[], &["sh", "-c", "exit 3"]), "--gateway"),
-        (run(NOWHERE, &["--ca-file", "/no/such/file"], &["sh", "-c", "exit 3"]), "/no/such/file"),
+        (run("https://127.0.0.1:1", &["--ca-file", "/no/such/file"], &["sh", "-c", "exit 3"]), "/no/such/file"),
     ] {
         let said: Vec<_> = text(&output.stderr).lines().collect();
         assert_eq!((output.status.code(), said.len()), (Some(3), 1), "{output:?}");
