@@ -229,6 +229,7 @@ fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: 
     Options {
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
+        terminal: None,
         gateway,
         transport,
         token,

@@ -31,7 +31,7 @@ use self::held::{Chosen, HeldJob};
 use self::signals::{Signals, asks_to_end};
 use self::witness::Witness;
 use crate::terminal::job::Choice;
-use crate::{Options, TokenSource};
+use crate::{Options, TerminalOptions, Terminals, TokenSource};
 
 /// How long the gateway may take to hear that the job ends.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,7 +72,12 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
     let mut signals = Signals::take()?;
     let job = Arc::new(HeldJob::new(command.shown()));
     let dial_at = decide::dial_after(expiry_of(&agent.token), wall_clock()).map(|after| Instant::now() + after);
-    let mut attachment = Attachment::planned(agent);
+    let terminals = Terminals::new(TerminalOptions {
+        without: command.hidden_variable.clone().into_iter().collect(),
+        job: Some(job.clone()),
+        ..TerminalOptions::default()
+    });
+    let mut attachment = Attachment::planned(Options { terminal: Some(terminals), ..agent });
     let witness = witness.as_deref().and_then(Witness::start);
     let ran = command.run(&mut signals, witness, &mut attachment, dial_at, &say).await;
     if !decide::holds(on, ran.end, ran.asked_to_end) {

@@ -10,6 +10,7 @@ mod decide;
 mod lane;
 mod link;
 mod network;
+mod socket;
 mod transport;
 
 use std::fmt;
@@ -37,6 +38,7 @@ pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
 pub(crate) use self::decide::with_sources;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
+pub use self::socket::Socket;
 pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;

@@ -11,7 +11,7 @@ use tunnel_proto::hello::Welcome;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use crate::dial::with_sources;
-use crate::{AgentEvent, Options};
+use crate::{AgentEvent, Options, Terminals};
 
 /// How far an agent is.
 #[derive(Clone, Debug)]
@@ -27,6 +27,7 @@ enum Progress {
 /// An agent, or the plan to have one.
 pub(super) struct Attachment {
     options: Option<Options>,
+    terminals: Option<Terminals>,
     progress: watch::Sender<Progress>,
     stop: CancellationToken,
     task: JoinSet<()>,
@@ -35,6 +36,7 @@ pub(super) struct Attachment {
 impl Attachment {
     pub(super) fn planned(options: Options) -> Self {
         Self {
+            terminals: options.terminal.clone(),
             options: Some(options),
             progress: watch::Sender::new(Progress::Absent(None)),
             stop: CancellationToken::new(),
@@ -100,11 +102,18 @@ impl Attachment {
         }
     }
 
-    /// Says goodbye, and waits no longer than this for the gateway to hear it.
+    /// Ends the terminals and says goodbye, and waits no longer than this for either.
     pub(super) async fn end(mut self, within: Duration) {
-        self.stop.cancel();
+        let parting = async {
+            if let Some(terminals) = &self.terminals {
+                // First, so that their pages hear it from them.
+                drop(tokio::time::timeout(within / 2, terminals.close()).await);
+            }
+            self.stop.cancel();
+            self.task.join_next().await
+        };
         // What is left then is cut with the set.
-        drop(tokio::time::timeout(within, self.task.join_next()).await);
+        drop(tokio::time::timeout(within, parting).await);
     }
 }
 

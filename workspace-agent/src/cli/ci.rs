@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
-use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::gateway;
 use crate::ci::{CiOptions, CommandLine, Length, On};
@@ -112,11 +111,7 @@ impl CiArguments {
                 Ok(_) | Err(_) => bail!("there is no token: neither --token-file nor ${}", self.token_env.display()),
             },
         };
-        let ports = Ports {
-            exposed: Vec::new(),
-            denied: self.denied_ports.into_iter().collect(),
-            default: Some(TERMINAL_PORT),
-        };
+        let ports = Ports { denied: self.denied_ports.into_iter().collect(), ..Ports::default() };
         let agent = Options {
             gateway: gateway(&self.gateway, self.ca_file.as_deref())?,
             transport: self.transport,
@@ -124,6 +119,8 @@ impl CiArguments {
             ports: Arc::new(ports),
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
+            // There is one as soon as there is a job.
+            terminal: None,
         };
         let (on, hold, patience) = (self.on, self.hold, self.patience);
         Ok(CiOptions { command, on, hold, patience, agent, witness: std::env::current_exe().ok() })
@@ -158,7 +155,7 @@ mod tests {
         assert_eq!((command.program.to_str(), command.arguments.len()), (Some("make"), 4));
         let options = options.expect("good").expect("held");
         assert_eq!((options.on, options.hold.to_string().as_str()), (On::Failure, "30m"));
-        assert_eq!(options.agent.ports.default, Some(TERMINAL_PORT));
+        assert!(options.agent.ports.exposed.is_empty(), "every loopback port of the job");
         assert_eq!(command.hidden_variable.as_deref(), Some("WORKSPACE_GATEWAY_TOKEN".as_ref()));
         for missing in [&["--token-file", FILE][..], &["--token-file", FILE, "--"], &["make", "test"]] {
             assert!(arguments(missing).is_err(), "{missing:?}");
