@@ -16,7 +16,7 @@ let told = ""; // the terminal's own title
 let mayType = false;
 let viewers = 1;
 
-const { terminal, window: size } = emulator($("screen"), {
+const { terminal, window: size } = emulator($("emulator"), {
   on: { typed: (text) => type(encoder.encode(text)), bytes: type, leave: () => ($("tabs").querySelector("button") ?? $("new")).focus() },
   answers: () => connection?.answers() ?? false,
 });
@@ -215,6 +215,6 @@ new ResizeObserver(() => {
     const { cols, rows } = size() ?? {};
     if (cols && rows) connection?.resized(cols, rows);
   }, 60);
-}).observe($("screen"));
+}).observe($("emulator"));
 
 begin();

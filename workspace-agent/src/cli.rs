@@ -159,9 +159,12 @@ impl RunArguments {
         };
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
         let terminal = self.terminal.then(|| Terminals::new(TerminalOptions::default()));
-        let is_taken = exposed.iter().any(|port| port.number == TERMINAL_PORT) || self.denied_ports.contains(&TERMINAL_PORT);
+        let is_taken =
+            exposed.iter().any(|port| port.number == TERMINAL_PORT) || self.denied_ports.contains(&TERMINAL_PORT);
         if terminal.is_some() && is_taken {
-            anyhow::bail!("port {TERMINAL_PORT} is the one of --terminal: it cannot be named by --port or --deny-port as well");
+            anyhow::bail!(
+                "port {TERMINAL_PORT} is the one of --terminal: it cannot be named by --port or --deny-port as well"
+            );
         }
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };

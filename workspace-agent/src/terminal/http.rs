@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{
-    ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
+    ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use ::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
@@ -198,7 +198,11 @@ struct Made {
     id: String,
 }
 
-async fn make(terminals: &Terminals, access: &Access, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Refusal> {
+async fn make(
+    terminals: &Terminals,
+    access: &Access,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Refusal> {
     let Wanted { columns, rows } = read(request).await?;
     match terminals.make(Size::within(columns, rows)) {
         Ok(id) => Ok(json(StatusCode::CREATED, &Made { id })),

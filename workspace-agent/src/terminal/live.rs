@@ -55,7 +55,12 @@ pub(super) struct Running {
 
 impl Live {
     /// Makes one of a shell that was started. The second part has to be [run](Running::run).
-    pub(super) fn new(number: u64, size: Size, (pty, child): (Pty, Child), close: CancellationToken) -> (Arc<Self>, Running) {
+    pub(super) fn new(
+        number: u64,
+        size: Size,
+        (pty, child): (Pty, Child),
+        close: CancellationToken,
+    ) -> (Arc<Self>, Running) {
         let (sender, inputs) = mpsc::channel(INPUTS_MAX);
         let live = Arc::new(Self {
             number,
@@ -169,7 +174,10 @@ impl Running {
     }
 }
 
-async fn finished(child: &mut Child, over: Option<(std::process::ExitStatus, Instant)>) -> Option<std::process::ExitStatus> {
+async fn finished(
+    child: &mut Child,
+    over: Option<(std::process::ExitStatus, Instant)>,
+) -> Option<std::process::ExitStatus> {
     match over {
         Some((status, _)) => Some(status),
         // A shell may have closed its terminal and go on; it is not waited for longer than any other.

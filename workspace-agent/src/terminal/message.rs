@@ -203,10 +203,7 @@ mod tests {
         check(&ToPage::Ended(Some(-1)), b"\x06\x01\xff\xff\xff\xff");
         check(&ToPage::Ended(None), b"\x06\0\0\0\0\0");
         let phase = Phase::Held { exit_status: 2, until_unix: 7 };
-        check(
-            &ToPage::Job(JobState { command: "make".into(), phase }),
-            b"\x07\x01\0\0\0\x02\0\0\0\0\0\0\0\x07make",
-        );
+        check(&ToPage::Job(JobState { command: "make".into(), phase }), b"\x07\x01\0\0\0\x02\0\0\0\0\0\0\0\x07make");
         check(&ToPage::Beat, b"\x08");
     }
 

@@ -152,7 +152,8 @@ impl Terminal {
     /// [`TooManyViewers`].
     pub fn join(&mut self, joining: Joining) -> Result<ViewerId, TooManyViewers> {
         let Joining { page, may_type, from, window } = joining;
-        let before = self.viewers.iter().find(|(_, viewer)| viewer.page == page).map(|(id, viewer)| (*id, viewer.typed_at));
+        let before =
+            self.viewers.iter().find(|(_, viewer)| viewer.page == page).map(|(id, viewer)| (*id, viewer.typed_at));
         if let Some((id, _)) = before {
             self.viewers.remove(&id);
         }

@@ -155,12 +155,26 @@ fn viewers_and_remembered_pages_are_bounded() {
 enum Step {
     Said(usize),
     /// A page connects, from where it was or without knowing.
-    Join { page: u128, knows: bool },
-    Leave { page: u128 },
-    Take { page: u128, messages: usize },
-    Show { page: u128 },
+    Join {
+        page: u128,
+        knows: bool,
+    },
+    Leave {
+        page: u128,
+    },
+    Take {
+        page: u128,
+        messages: usize,
+    },
+    Show {
+        page: u128,
+    },
     /// A page types, and its connection may break before it hears that this was taken.
-    Type { page: u128, bytes: usize, breaks: bool },
+    Type {
+        page: u128,
+        bytes: usize,
+        breaks: bool,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
