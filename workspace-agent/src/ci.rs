@@ -158,7 +158,9 @@ async fn asked_to_end(signals: &mut Signals) {
 fn expiry_of(token: &TokenSource) -> Option<u64> {
     match token {
         TokenSource::Value(token) => expiry::expires_at(token),
-        TokenSource::File(path) => expiry::expires_at(&std::fs::read_to_string(path).ok()?),
+        // What is no file may be there to be read once.
+        TokenSource::File(path) if path.is_file() => expiry::expires_at(&std::fs::read_to_string(path).ok()?),
+        TokenSource::File(_) => None,
         TokenSource::None => None,
     }
 }

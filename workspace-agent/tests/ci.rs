@@ -152,6 +152,15 @@ fn command_sees_what_it_would_see_without_us() {
 }
 
 #[test]
+fn status_is_found_out_even_where_nobody_wants_to_know_of_children() {
+    let mut wrapped = Command::new("sh");
+    let inner = wrap(NOWHERE, &["--on", "always"], &["sh", "-c", "exit 3"]);
+    wrapped.args(["-c", "trap '' CHLD; exec \"$@\"", "-"]).arg(inner.get_program()).args(inner.get_args());
+    let output = wrapped.env("WORKSPACE_GATEWAY_TOKEN", "x").stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
 fn token_is_not_the_commands() {
     let print = ["sh", "-c", "env; echo arguments: $0 $*"];
     let output = run(NOWHERE, &[], &print);

@@ -36,7 +36,11 @@ pub(super) fn asks_to_end(number: i32) -> bool {
 }
 
 /// The signals that this process takes instead of ending.
-pub(super) struct Signals(Vec<(i32, Signal)>);
+pub(super) struct Signals {
+    taken: Vec<(i32, Signal)>,
+    /// Whoever ignores these cannot find out how a child ended.
+    _children: Signal,
+}
 
 impl Signals {
     /// Takes them from here on. Those that are ignored stay so: the command inherits that, as it would from a shell.
@@ -47,7 +51,7 @@ impl Signals {
         let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
         let kinds = handed_on().into_iter().filter(|kind| !has(ignored, kind.as_raw_value()));
         let taken = kinds.map(|kind| Ok((kind.as_raw_value(), signal(kind)?)));
-        taken.collect::<io::Result<_>>().map(Self)
+        Ok(Self { taken: taken.collect::<io::Result<_>>()?, _children: signal(SignalKind::child())? })
     }
 
     /// Waits for one.
@@ -55,7 +59,7 @@ impl Signals {
     /// Cancel safety: safe; none is lost, but several of one kind may be told as one, as the system itself does.
     pub(super) async fn next(&mut self) -> i32 {
         poll_fn(|context| {
-            for (number, signal) in &mut self.0 {
+            for (number, signal) in &mut self.taken {
                 if signal.poll_recv(context).is_ready() {
                     return Poll::Ready(*number);
                 }
