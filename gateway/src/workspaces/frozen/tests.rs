@@ -214,12 +214,15 @@ fn services_run_first_or_beside_the_devfiles_own_command() {
     let own = json!({
         "name": "main",
         "attributes": {"gateway/inject-editor": true, "overrideCommand": false},
-        "container": {"image": "a", "command": ["own"], "args": ["$1"]},
+        "container": {"image": "a", "command": ["own"], "args": ["$1", "$(HOME) $$"]},
     });
     let waiting = json!({"name": "idle", "attributes": {"overrideCommand": true}, "container": {"image": "b"}});
     let frozen = froze(&devfile_of(vec![own, waiting], json!({})), &config());
     let containers = &pod_of(&frozen)["containers"];
-    assert_eq!((&containers[0]["command"], &containers[0]["args"]), (&json!(["own"]), &json!(["$1"])));
+    assert_eq!(
+        (&containers[0]["command"], &containers[0]["args"]),
+        (&json!(["own"]), &json!(["$$1", "$$(HOME) $$$$"]))
+    );
     let started = script(&frozen, "start-main.sh").expect("a script");
     assert!(started.contains("\n/bin/sh /workspace-gateway/scripts/services.sh &\n"), "{started}");
     assert!(containers[0]["lifecycle"]["postStart"]["exec"]["command"].is_array());
@@ -332,7 +335,8 @@ fn variables_of_the_devfile_come_after_ours_and_labels_of_the_cluster_are_on_all
         assert_eq!(named.len(), 1, "{name}");
         named[0]["value"].clone()
     };
-    assert_eq!((value("VSCODE_PROXY_URI"), value("A")), (json!("mine"), json!("$(B) \"'")));
+    // What Kubernetes makes of it is what the devfile says.
+    assert_eq!((value("VSCODE_PROXY_URI"), value("A")), (json!("mine"), json!("$$(B) \"'")));
     assert_eq!(value("GW_URL_TEMPLATE"), "https://{port}-mine.workspaces.example.net:8443");
     assert_eq!(value("GW_LOGS_DIR"), "/projects/workspace-logs/main");
     for object in frozen.objects() {
