@@ -4,8 +4,8 @@
 //! `NAME.facts.json` beside it. A set that has been released is never changed: somewhere there are workspaces like it. A version
 //! that generates something else gets a set of its own.
 //!
-//! `v0.1.0-pre.1` is what was made before 0.1.0 was released, with text in which Kubernetes put variables.
-//! Nothing makes that any more; it is here as an older version's set, and is not changed.
+//! `v0.1.0-pre.1` is what was made before 0.1.0 was released, with text in which Kubernetes put variables and with the cloud's
+//! metadata address open by default. Nothing makes that any more; it is here as an older version's set, and is not changed.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot read its records has to fail loudly")]
 

@@ -117,7 +117,11 @@ fn nobody_gets_in_and_out_goes_what_is_configured() {
     assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
     assert_eq!(spec.get("ingress"), None);
     assert_eq!(spec["podSelector"]["matchLabels"], json!({WORKSPACE_LABEL: "mine"}));
-    assert_eq!(spec["egress"][1]["to"][0]["ipBlock"]["except"][0], "10.0.0.0/8");
+    let blocks = &spec["egress"][1]["to"];
+    assert_eq!(blocks[0]["ipBlock"]["except"][0], "10.0.0.0/8");
+    assert_eq!(blocks[0]["ipBlock"]["except"][1], "169.254.169.254/32", "a cloud's metadata");
+    assert_eq!((&blocks[0]["ipBlock"]["cidr"], blocks.as_array().map(Vec::len)), (&json!("0.0.0.0/0"), Some(1)));
+    assert_eq!(spec["egress"].as_array().map(Vec::len), Some(2));
     let mut open = config();
     open.network_policy.enabled = false;
     let devfile = devfile_of(vec![main(json!({"image": "a"}))], json!({}));
