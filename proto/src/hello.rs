@@ -131,8 +131,8 @@ pub struct Welcome {
     pub lanes: u32,
     /// Secret to join a lane with; empty while that feature is not agreed on.
     pub join_secret: Bytes,
-    /// Where people reach the workspace: `https://NAME.ZONE/`, with `PORT-` before the name for one of its ports. Empty for
-    /// a cluster, and from a gateway that does not say it.
+    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports.
+    /// Empty for a cluster, and from a gateway that does not say it.
     pub workspace_url: String,
 }
 

@@ -143,8 +143,8 @@ pub struct Welcome {
     /// Shown to join a lane.
     #[prost(bytes = "bytes", tag = "13")]
     pub join_secret: ::prost::bytes::Bytes,
-    /// Where people reach the workspace: `https://NAME.ZONE/`, with `PORT-` before the name for one of its ports. Empty for a
-    /// cluster, and from a gateway that does not say it.
+    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports. Empty
+    /// for a cluster, and from a gateway that does not say it.
     #[prost(string, tag = "14")]
     pub workspace_url: ::prost::alloc::string::String,
 }

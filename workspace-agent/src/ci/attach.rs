@@ -16,13 +16,21 @@ use crate::{AgentEvent, Options, Terminals};
 /// How far an agent is.
 #[derive(Clone, Debug)]
 enum Progress {
-    /// Not there, and why if that is known.
-    Absent(Option<Arc<str>>),
+    /// Not there.
+    Absent {
+        /// Why, if that is known.
+        why: Option<Arc<str>>,
+        /// When it dials again, if it waits.
+        again_at: Option<Instant>,
+    },
     /// A session is up; its job is reached here.
     Up(Arc<str>),
     /// Only a person can help.
     Over(Arc<str>),
 }
+
+/// Nothing is known.
+const ABSENT: Progress = Progress::Absent { why: None, again_at: None };
 
 /// An agent, or the plan to have one.
 pub(super) struct Attachment {
@@ -38,7 +46,7 @@ impl Attachment {
         Self {
             terminals: options.terminal.clone(),
             options: Some(options),
-            progress: watch::Sender::new(Progress::Absent(None)),
+            progress: watch::Sender::new(ABSENT),
             stop: CancellationToken::new(),
             task: JoinSet::new(),
         }
@@ -55,7 +63,7 @@ impl Attachment {
         let mut agent = options.agent();
         let (progress, told) = (self.progress.clone(), self.progress.clone());
         agent.observer = Box::new(move |event| {
-            if let Some(now) = progress_of(&event) {
+            if let Some(now) = progress_of(&event, Instant::now()) {
                 told.send_replace(now);
             }
         });
@@ -77,13 +85,17 @@ impl Attachment {
     pub(super) async fn up_by(&mut self, deadline: Instant) -> Result<Arc<str>, Arc<str>> {
         self.begin();
         let mut progress = self.progress.subscribe();
-        let settled = progress.wait_for(|progress| !matches!(progress, Progress::Absent(_)));
+        let settled = progress.wait_for(|progress| match progress {
+            // A gateway that wants to be asked later than that is not waited for.
+            Progress::Absent { again_at, .. } => again_at.is_some_and(|again_at| again_at > deadline),
+            Progress::Up(_) | Progress::Over(_) => true,
+        });
         drop(tokio::time::timeout_at(deadline, settled).await);
         let now = self.progress.borrow().clone();
         match now {
             Progress::Up(link) => Ok(link),
-            Progress::Over(why) | Progress::Absent(Some(why)) => Err(why),
-            Progress::Absent(None) => Err("the gateway did not answer in time".into()),
+            Progress::Over(why) | Progress::Absent { why: Some(why), .. } => Err(why),
+            Progress::Absent { why: None, .. } => Err("the gateway did not answer in time".into()),
         }
     }
 
@@ -118,11 +130,13 @@ impl Attachment {
 }
 
 /// Returns what an event says about how far an agent is.
-fn progress_of(event: &AgentEvent<'_>) -> Option<Progress> {
+fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<Progress> {
     match event {
         AgentEvent::Connected { welcome, .. } => Some(Progress::Up(place(welcome).into())),
-        AgentEvent::Redialing { cause, .. } => Some(Progress::Absent(Some((*cause).into()))),
-        AgentEvent::SessionEnded { .. } => Some(Progress::Absent(None)),
+        AgentEvent::Redialing { after, cause } => {
+            Some(Progress::Absent { why: Some((*cause).into()), again_at: Some(now + *after) })
+        }
+        AgentEvent::SessionEnded { .. } => Some(ABSENT),
         AgentEvent::Dialing => None,
     }
 }
