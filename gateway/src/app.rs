@@ -190,7 +190,8 @@ impl App {
         let downloads = Arc::new(Downloads::open(&config.ci.agent_files)?);
         let lives = (&lifecycles, &configs, &downloads, &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
-        let admission = admission(&config, &registry, &budget, &drain);
+        let workspace_url = edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/");
+        let admission = admission(&config, &registry, &budget, &drain, workspace_url);
         let closed = CancellationToken::new();
         let rate = config.limits.sessions_per_second;
         let timeouts = config.timeouts.clone();
@@ -374,13 +375,20 @@ impl App {
     }
 }
 
-fn admission(config: &Config, registry: &Arc<Registry>, budget: &Arc<ReplicaBudget>, drain: &Drain) -> Admission {
+fn admission(
+    config: &Config,
+    registry: &Arc<Registry>,
+    budget: &Arc<ReplicaBudget>,
+    drain: &Drain,
+    workspace_url: String,
+) -> Admission {
     Admission {
         registry: registry.clone(),
         budget: budget.clone(),
         owners: Owners::default(),
         tunnel: config.tunnel.clone(),
         requests_max: config.limits.requests_per_workspace,
+        workspace_url: workspace_url.into(),
         drain: drain.clone(),
     }
 }

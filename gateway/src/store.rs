@@ -38,7 +38,7 @@ use self::seal::Sealer;
 use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
-use crate::model::WorkspaceName;
+use crate::model::{TerminalForAll, WorkspaceName};
 
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
@@ -176,6 +176,9 @@ pub enum StoreError {
         /// The column.
         column: &'static str,
     },
+    /// There must be no such share.
+    #[error(transparent)]
+    Share(#[from] TerminalForAll),
     /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),

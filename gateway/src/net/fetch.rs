@@ -4,6 +4,8 @@
 //! be able to send the gateway, and its credentials, elsewhere), and every answer is bounded in time and size. The proxy
 //! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is asked for all but this machine.
 
+mod stream;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+pub use self::stream::Stream;
 use crate::config::Secret;
 use crate::model::Endpoint;
 
@@ -297,12 +300,7 @@ impl Fetch {
         credentials: Credentials<'_>,
     ) -> Result<Answer, FetchError> {
         let server = to.origin();
-        let request = request.header(ACCEPT, JSON);
-        let request = match credentials {
-            Credentials::Nothing => request,
-            Credentials::Bearer(token) => request.bearer_auth(token.reveal()),
-            Credentials::Basic(user, password) => request.basic_auth(user, Some(password.reveal())),
-        };
+        let request = authorized(request.header(ACCEPT, JSON), credentials);
         let failed = |error: reqwest::Error| failure(&server, error);
         let mut response = request.send().await.map_err(failed)?;
         let mut body = BytesMut::new();
@@ -315,6 +313,14 @@ impl Fetch {
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         Ok(Answer { server, status, headers, body: body.freeze() })
+    }
+}
+
+fn authorized(request: RequestBuilder, credentials: Credentials<'_>) -> RequestBuilder {
+    match credentials {
+        Credentials::Nothing => request,
+        Credentials::Bearer(token) => request.bearer_auth(token.reveal()),
+        Credentials::Basic(user, password) => request.basic_auth(user, Some(password.reveal())),
     }
 }
 

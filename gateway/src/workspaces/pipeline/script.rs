@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment, references};
+use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment};
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, EDITOR_PORT, Exposure, PROJECTS_PATH};
 use crate::workspaces::shell;
 use crate::workspaces::syntax::is_web_url;
@@ -172,8 +172,7 @@ fn main_process(main: &Component) -> Option<String> {
     if main.override_command || main.command.is_empty() {
         return None;
     }
-    let known = environment::known(main);
-    let words = main.command.iter().chain(&main.args).map(|word| references::word(word, &known));
+    let words = main.command.iter().chain(&main.args).map(|word| shell::word(word));
     Some(format!("exec {}\n", words.collect::<Vec<_>>().join(" ")))
 }
 
