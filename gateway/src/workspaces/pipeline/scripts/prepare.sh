@@ -20,7 +20,8 @@ is_kept() {
   esac
 }
 
-gw_base=${CI_PROJECT_DIR:-$PWD}
+# Where a job begins. What CI_PROJECT_DIR says is not always a folder of this machine.
+gw_base=$PWD
 gw_server=${CI_SERVER_URL:-}
 gw_server_ca=${CI_SERVER_TLS_CA_FILE:-}
 gw_git_token=${CI_JOB_TOKEN:-}
