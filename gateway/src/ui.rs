@@ -80,10 +80,7 @@ async fn managed(
     workspaces: &[Workspace],
     principal: &Principal,
 ) -> Result<HashMap<WorkspaceId, Managed>, Failure> {
-    let is_managed = |workspace: &Workspace| match workspace.executor {
-        Executor::External => false,
-        Executor::Kubernetes => true,
-    };
+    let is_managed = |workspace: &Workspace| workspace.executor.is_managed();
     if !workspaces.iter().any(is_managed) {
         return Ok(HashMap::new());
     }

@@ -64,7 +64,7 @@ pub async fn observe(
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);
         if store.swap_report(id, revision, &next, &observed).await.expect("the store answers") {
-            changes.say(Change { workspace: id, cluster: Some(found.kubernetes.cluster) });
+            changes.say(Change { workspace: id, cluster: found.cluster() });
             return;
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::body::{self, Fields, Object, text};
 use super::etag::Condition;
 use super::problem::{Mistake, Place, Problem, Refused};
-use super::workspaces::{detail, is_managed, tagged};
+use super::workspaces::{detail, tagged};
 use super::{Caller, PREFIX, Shared, actor, answer, shares, state};
 use crate::audit::{Event, Text};
 use crate::auth::policy::Seen;
@@ -136,7 +136,7 @@ pub(super) async fn owned(
     now: UnixSeconds,
 ) -> Result<Managed, Problem> {
     let Workspace { id, executor, .. } = shares::owned(api, caller, name, now).await?;
-    if !is_managed(executor) {
+    if !executor.is_managed() {
         return Err(Refused::Conflict { reason: "not_managed" }.into());
     }
     api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())

@@ -213,7 +213,7 @@ impl Workspaces {
     }
 
     fn say(&self, managed: &Managed) {
-        self.changes.say(Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) });
+        self.changes.say(Change { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }
 

@@ -49,9 +49,7 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
     let hidden = if life.reason.is_some() { "" } else { " hidden" };
     let reason = escape(life.reason.as_deref().unwrap_or_default());
     let left: String = managed
-        .kubernetes
-        .termination
-        .as_deref()
+        .termination()
         .map(blockers::from_json)
         .unwrap_or_default()
         .iter()

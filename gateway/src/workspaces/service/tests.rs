@@ -43,8 +43,8 @@ async fn workspace_of_the_built_in_devfile_is_stored_whole_and_told() {
     let service = service("enabled: true\n").await;
     let mut listener = service.listen();
     let made = make(&service, "app").await;
-    assert_eq!((made.kubernetes.namespace.as_str(), made.lifecycle.generation), ("ws-app", 1));
-    let told = Change { workspace: made.workspace.id, cluster: Some(made.kubernetes.cluster) };
+    assert_eq!((made.kubernetes().unwrap().namespace.as_str(), made.lifecycle.generation), ("ws-app", 1));
+    let told = Change { workspace: made.workspace.id, cluster: made.cluster() };
     assert_eq!(listener.next().await, Heard::Change(told));
     let stored = service.store.managed(&made.workspace.name).await.unwrap().unwrap();
     assert_eq!(stored.lifecycle, made.lifecycle);
@@ -113,7 +113,7 @@ async fn intent_that_races_with_a_report_is_not_lost() {
     let stopped = service.change(found, DesiredState::Stopped, |_| true, LATER).await.unwrap();
     let life = stopped.lifecycle;
     assert_eq!((life.desired, life.actual, life.generation), (DesiredState::Stopped, ActualState::Running, 2));
-    assert_eq!(stopped.kubernetes.applied_generation, 1, "what was observed is kept");
+    assert_eq!(stopped.kubernetes().unwrap().applied_generation, 1, "what was observed is kept");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn another_workspace_of_the_same_name_is_not_changed_by_mistake() {
 #[tokio::test]
 async fn shared_namespace_is_the_clusters_and_others_are_made_of_prefix_and_name() {
     let shared = service("enabled: true\nshared_namespace: team\n").await;
-    assert_eq!(make(&shared, "app").await.kubernetes.namespace, "team");
+    assert_eq!(make(&shared, "app").await.kubernetes().unwrap().namespace, "team");
     let prefixed = service("enabled: true\nnamespace_prefix: gw-\n").await;
-    assert_eq!(make(&prefixed, "app").await.kubernetes.namespace, "gw-app");
+    assert_eq!(make(&prefixed, "app").await.kubernetes().unwrap().namespace, "gw-app");
 }
