@@ -14,7 +14,7 @@ use crate::edge::respond::Failure;
 use crate::markup::escape;
 use crate::model::{ActualState, DesiredState, Port};
 use crate::sessions::registry::Registry;
-use crate::store::{Executor, Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
+use crate::store::{Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
 
 const STYLE: &str = include_str!("ui/style.css");
 
