@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub use self::problem::PipelineProblem;
 use super::devfile::Devfile;
-use crate::model::WorkspaceName;
+use crate::model::{WorkspaceName, Zone};
 
 /// What an operator decided about all workspaces of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +93,10 @@ pub struct PipelineFacts<'a> {
     pub cache_key: &'a str,
     /// What the agent dials.
     pub agents_url: &'a str,
-    /// The gateway's own address for people.
+    /// The gateway's own address for people; hosts of workspaces have the same scheme and port.
     pub public_url: &'a str,
+    /// The domain under which workspaces live.
+    pub zone: &'a Zone,
     /// What is cloned; `None` for the project that the pipeline runs in, if there is one.
     pub project: Option<&'a Project>,
     /// Which runners take the job; empty for what the settings say.
