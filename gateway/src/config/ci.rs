@@ -114,8 +114,11 @@ pub struct CommandCi {
     pub program: Vec<String>,
     /// Where each workspace gets a folder (`dir`).
     pub dir: PathBuf,
-    /// The gateway's own variables that the program gets, by name; it gets no others (`environment`).
+    /// The gateway's own variables that the program gets by name, besides those without which no program works
+    /// (`environment`).
     pub environment: Vec<String>,
+    /// The gateway's program, if it is not the one that runs. Not a key: for those who run a gateway inside another program.
+    pub supervisor: Option<PathBuf>,
 }
 
 /// Where the editor of a job comes from.
@@ -371,8 +374,8 @@ fn read_command(reader: &mut Reader, key: &str) -> Option<CommandCi> {
     let of = |name: &str| format!("{key}.{name}");
     let program = reader.take_required(of("program"), &WORDS);
     let dir = reader.take_required(of("dir"), &FILE_PATH);
-    let environment = reader.take(of("environment"), vec!["PATH".to_owned(), "HOME".to_owned()], &VARIABLES);
-    Some(CommandCi { program: program?, dir: dir?, environment })
+    let environment = reader.take(of("environment"), Vec::new(), &VARIABLES);
+    Some(CommandCi { program: program?, dir: dir?, environment, supervisor: None })
 }
 
 fn read_editor(reader: &mut Reader, key: &str) -> Option<CiEditor> {
@@ -395,94 +398,5 @@ fn read_editor(reader: &mut Reader, key: &str) -> Option<CiEditor> {
             reader.object(of(name), "has no effect: editor is not `archive`");
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::super::{BadConfig, Config};
-    use super::*;
-
-    fn load(text: &str) -> Result<Config, BadConfig> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("gateway.toml");
-        std::fs::write(&path, text).unwrap();
-        Config::load(Some(&path), &BTreeMap::new())
-    }
-
-    /// Returns the problems without the folder of the file.
-    fn problems(text: &str) -> String {
-        let told = load(text).unwrap_err().to_string();
-        let short = |line: &str| line.rsplit_once("/gateway.toml").map_or(line, |(_, rest)| rest).to_owned();
-        told.lines().map(short).collect::<Vec<_>>().join("\n")
-    }
-
-    const BOTH: &str = "public_url = 'https://gw.example'\nzone = 'ws.example'\n[ci]\nenabled = true\nagent_files = '/a, /b'\n\
-        [ci.providers.gitlab]\nkind = 'gitlab'\nurl = 'https://gitlab.example'\nproject = 'group/project'\ntoken_file = '/t'\n\
-        tags = 'docker, large box'\ninherit_variables = 'CI_JOB_ID CI_PROJECT_DIR'\n\
-        [ci.providers.local]\nkind = 'command'\nprogram = 'gitlab-ci-local --x'\ndir = '/d'\njob_timeout = '1h'\nquota = 3\n\
-        editor = 'archive'\neditor_archive_url = 'https://e.example/c.tar.gz'\n";
-
-    #[test]
-    fn feature_is_off_and_has_no_providers_by_default() {
-        assert_eq!(load("").unwrap().ci, Ci::default());
-    }
-
-    #[test]
-    fn providers_are_read_by_their_names_and_have_defaults() {
-        let hash = "ab".repeat(32);
-        let config = load(&format!("{BOTH}editor_archive_sha256 = '{hash}'\n")).unwrap();
-        assert_eq!(config.ci.agent_files, [PathBuf::from("/a"), PathBuf::from("/b")]);
-        let [gitlab, local] = config.ci.providers.as_slice() else { panic!("{:?}", config.ci) };
-        let CiSystem::Gitlab(system) = &gitlab.system else { panic!("{gitlab:?}") };
-        assert_eq!(
-            (&*system.reference, &system.issuer, &*system.audience),
-            ("main", &system.url, "https://gw.example")
-        );
-        assert_eq!(system.token, GitlabToken::Private);
-        assert_eq!(
-            (gitlab.tags.as_slice(), gitlab.quota),
-            (["docker".to_owned(), "large box".to_owned()].as_slice(), None)
-        );
-        assert_eq!(gitlab.inherit_variables, ["CI_JOB_ID", "CI_PROJECT_DIR"]);
-        assert_eq!(gitlab.job_timeout, Duration::from_secs(8 * 60 * 60));
-        let CiSystem::Command(system) = &local.system else { panic!("{local:?}") };
-        assert_eq!(
-            (system.program.len(), system.environment.as_slice()),
-            (2, ["PATH".to_owned(), "HOME".to_owned()].as_slice())
-        );
-        assert!(matches!(&local.editor, CiEditor::Archive { sha256, .. } if *sha256 == [0xab; 32]));
-        assert_eq!((local.quota, local.job_timeout), (Some(3), Duration::from_secs(60 * 60)));
-        let shown = config.effective().iter().find(|row| row.key == "ci.providers.local.program");
-        assert_eq!(shown.and_then(|row| row.value.as_deref()), Some("gitlab-ci-local --x"));
-    }
-
-    #[test]
-    fn all_problems_of_providers_are_told_at_once() {
-        let text = "[ci]\nenabled = true\n[ci.providers.Bad_Name]\nkind = 'command'\nprogram = ' '\n[ci.providers.one]\nkind = 'jenkins'\n\
-            [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '1s'\neditor = 'archive'\nprogramm = 'x'\n\
-            inherit_variables = 'A=1'\n[ci.providers.three]\n";
-        let told = problems(text);
-        for expected in [
-            ":3: ci.agent_files",
-            "ci.providers.Bad_Name.kind = \"command\": the name of a provider",
-            ":5: ci.providers.Bad_Name.program = \" \": the program is missing",
-            ":7: ci.providers.one.kind = \"jenkins\": unknown kind",
-            ":10: ci.providers.two.url = \"http://gitlab.example\": the scheme must be https",
-            "ci.providers.two.project: is missing",
-            "ci.providers.two.token_file: is missing",
-            ":11: ci.providers.two.job_timeout = \"1s\": must be from 1m to 30d",
-            ":12: ci.providers.two.editor = \"archive\": needs editor_archive_url",
-            ":13: ci.providers.two.programm: unknown key",
-            ":14: ci.providers.two.inherit_variables = \"A=1\"",
-            "ci.providers.three.kind: is missing",
-        ] {
-            let expected = expected.trim_start_matches(":3: ");
-            assert!(told.contains(expected), "{expected:?} is not in\n{told}");
-        }
-        assert!(problems("ci.enabled = true\nci.agent_files = '/a'\n").contains("needs a provider"));
-        assert!(problems(BOTH).contains("needs editor_archive_url and editor_archive_sha256"));
     }
 }

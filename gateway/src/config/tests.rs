@@ -204,3 +204,4 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
 }
 
 mod agents;
+mod ci;

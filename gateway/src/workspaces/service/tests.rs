@@ -31,7 +31,8 @@ fn json(config: &str) -> String {
 
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-    NewWorkspace { name: name.parse().unwrap(), cluster: "one".parse().unwrap(), devfile, variables: Vec::new() }
+    let on = NewOn::Kubernetes { cluster: "one".parse().unwrap() };
+    NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new() }
 }
 
 async fn make(service: &Workspaces, name: &str) -> Managed {
@@ -77,7 +78,9 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     service.store.ensure_cluster(&"empty".parse().unwrap(), NOW).await.unwrap();
     let mut listener = service.listen();
     let create = async |wanted: NewWorkspace| service.create(&"ann".parse().unwrap(), wanted, NOW).await.unwrap_err();
-    let at = |cluster: &str| NewWorkspace { cluster: cluster.parse().unwrap(), ..new("app", None) };
+    let at = |cluster: &str| {
+        NewWorkspace { on: NewOn::Kubernetes { cluster: cluster.parse().unwrap() }, ..new("app", None) }
+    };
     assert!(matches!(create(at("absent")).await, WorkspaceError::NoSuchCluster));
     assert!(matches!(create(at("empty")).await, WorkspaceError::NoSuchCluster));
     assert!(matches!(create(at("closed")).await, WorkspaceError::ClusterDisabled));
