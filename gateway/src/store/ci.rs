@@ -141,8 +141,10 @@ pub struct RunOwner {
     pub owner: UserName,
     /// Which of its runs.
     pub number: u64,
-    /// The run has not ended, and has not been told to.
-    pub is_current: bool,
+    /// The run has not ended; so it is the workspace's current one.
+    pub is_live: bool,
+    /// The run was told to end.
+    pub is_stopping: bool,
     /// What the workspace is to be.
     pub desired: DesiredState,
 }
@@ -316,7 +318,8 @@ impl Store {
             workspace: row.get::<&str>("name")?.parse().map_err(|_| corrupt("workspaces", "name"))?,
             owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("workspaces", "owner"))?,
             number: u64::try_from(row.get::<i64>("number")?).map_err(|_| corrupt("ci_runs", "number"))?,
-            is_current: !is_set("stop_at")? && !is_set("ended_at")?,
+            is_live: !is_set("ended_at")?,
+            is_stopping: is_set("stop_at")?,
             desired: row.get::<&str>("desired")?.parse().map_err(|_| corrupt("lifecycles", "desired"))?,
         }))
     }

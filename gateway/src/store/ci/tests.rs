@@ -167,13 +167,16 @@ async fn pipeline_tells_its_workspace_while_its_run_is_the_current_one() {
         for pipeline in ["7", "8"] {
             let found = store.run_of_pipeline(&gitlab, pipeline).await.unwrap().unwrap();
             assert_eq!((found.workspace.as_str(), found.owner.as_str(), found.number), ("app", "ann", 1));
-            assert_eq!((found.is_current, found.desired), (true, DesiredState::Running));
+            assert_eq!((found.is_live, found.is_stopping, found.desired), (true, false, DesiredState::Running));
         }
         assert_eq!(store.run_of_pipeline(&gitlab, "9").await.unwrap(), None);
         assert_eq!(store.run_of_pipeline(&"other".parse().unwrap(), "7").await.unwrap(), None);
         state.run.as_mut().unwrap().stop_at = Some(at(22));
         assert!(store.put_run(id, &state, at(22)).await.unwrap());
-        assert!(!store.run_of_pipeline(&gitlab, "8").await.unwrap().unwrap().is_current);
+        assert!(store.run_of_pipeline(&gitlab, "8").await.unwrap().unwrap().is_stopping);
+        state.run.as_mut().unwrap().ended_at = Some(at(23));
+        assert!(store.put_run(id, &state, at(23)).await.unwrap());
+        assert!(!store.run_of_pipeline(&gitlab, "8").await.unwrap().unwrap().is_live);
     })
     .await;
 }
