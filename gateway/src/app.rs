@@ -36,6 +36,7 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::executors::ci::downloads::{DownloadError, Downloads};
 use crate::executors::cluster_configs::ClusterConfigs;
 use crate::executors::kubernetes::Driver;
 use crate::executors::timers::Timers;
@@ -100,6 +101,9 @@ pub enum StartError {
     /// Sign-in with the identity provider cannot be set up.
     #[error(transparent)]
     SignIn(#[from] SignInSetupError),
+    /// Programs that jobs download cannot be used.
+    #[error(transparent)]
+    Downloads(#[from] DownloadError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -183,7 +187,8 @@ impl App {
         let changes = Changes::default();
         let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
         let configs = ClusterConfigs::new(config.agents_dir.clone());
-        let lives = (&lifecycles, &configs, &drain);
+        let downloads = Arc::new(Downloads::open(&config.ci.agent_files)?);
+        let lives = (&lifecycles, &configs, &downloads, &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain);
         let closed = CancellationToken::new();
@@ -470,7 +475,7 @@ fn edge(
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    (lifecycles, cluster_configs, drain): (&Workspaces, &Arc<ClusterConfigs>, &Drain),
+    (lifecycles, cluster_configs, downloads, drain): (&Workspaces, &Arc<ClusterConfigs>, &Arc<Downloads>, &Drain),
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -494,6 +499,7 @@ fn edge(
         audit: audit.clone(),
         lifecycles: lifecycles.clone(),
         cluster_configs: cluster_configs.clone(),
+        downloads: downloads.clone(),
         drain: drain.clone(),
     });
     let own = site.cookies();

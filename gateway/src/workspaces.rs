@@ -17,4 +17,5 @@ pub mod observed;
 pub mod pipeline;
 pub mod sending;
 pub mod service;
+mod shell;
 pub mod syntax;

@@ -35,6 +35,7 @@ async fn api() -> Api {
         audit: Audit::default(),
         lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
         cluster_configs: ClusterConfigs::new(None),
+        downloads: Arc::new(Downloads::open(&[]).unwrap()),
         drain: Drain::default(),
         store,
     })
@@ -48,7 +49,7 @@ where
 {
     match api.answer(request, nobody()).await {
         Answer::Whole(response) => response,
-        Answer::Events(response) => panic!("{response:?}"),
+        Answer::Events(response) | Answer::File(response, _) => panic!("{response:?}"),
     }
 }
 

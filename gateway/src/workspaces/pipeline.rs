@@ -5,15 +5,24 @@
 //! told. What a devfile asks for and CI cannot give is refused here, all of it at once.
 //!
 //! Pure: the same input makes the same bytes. [`generate`] is the only way to a [`Pipeline`]. No byte of a user's field becomes
-//! structure: YAML is written as quoted scalars by [`yaml`], and what a script needs of a user is in quoted words (`shell`).
+//! structure: `yaml` writes what every reader reads alike, and what a script needs of a user is in quoted words.
 
+mod check;
+mod environment;
+mod job;
 mod problem;
+mod references;
+mod script;
+mod yaml;
 
 use std::time::Duration;
 
 pub use self::problem::PipelineProblem;
 use super::devfile::Devfile;
 use crate::model::{WorkspaceName, Zone};
+
+/// The largest definition, in bytes: what CI systems take of one file.
+pub const YAML_BYTES_MAX: usize = 1024 * 1024;
 
 /// What an operator decided about all workspaces of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,5 +152,12 @@ pub fn generate(
     if !problems.is_empty() {
         return Err(problems);
     }
-    Ok(Pipeline { yaml: job::definition(devfile, settings, facts).to_text() })
+    let yaml = job::definition(devfile, settings, facts).to_text();
+    if yaml.len() > YAML_BYTES_MAX {
+        return Err(vec![PipelineProblem::new("", "the definition of the pipeline is larger than 1 MiB")]);
+    }
+    Ok(Pipeline { yaml })
 }
+
+#[cfg(test)]
+mod tests;
