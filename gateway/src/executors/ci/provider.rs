@@ -7,6 +7,7 @@
 pub mod command;
 mod error;
 pub mod gitlab;
+mod text;
 
 use std::fmt;
 use std::str::FromStr;

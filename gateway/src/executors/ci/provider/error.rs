@@ -65,6 +65,14 @@ pub enum ProviderError {
         /// Why.
         why: String,
     },
+    /// A variable is longer than the CI system takes.
+    #[error("the variable {name} is too long for a CI job: {bytes_max} bytes at most")]
+    VariableTooLong {
+        /// Its name.
+        name: String,
+        /// Bytes at most.
+        bytes_max: usize,
+    },
     /// Another run of the same workspace has not ended.
     #[error("another run of this workspace has not ended")]
     Busy,
@@ -108,6 +116,7 @@ impl ProviderError {
             | Self::NoProject { .. }
             | Self::Refused { .. }
             | Self::TokenFile { .. }
+            | Self::VariableTooLong { .. }
             | Self::Folder { .. }
             | Self::Program { .. }
             | Self::NotOurs => false,
@@ -125,6 +134,7 @@ impl ProviderError {
             | Self::NoProject { .. }
             | Self::Refused { .. }
             | Self::TokenFile { .. }
+            | Self::VariableTooLong { .. }
             | Self::Busy
             | Self::Folder { .. }
             | Self::Program { .. }
