@@ -42,6 +42,8 @@ struct Row {
     cluster: Option<String>,
     /// The CI system that runs it; only the owner is told.
     provider: Option<String>,
+    /// Where its job is seen there, once that is known.
+    run_url: Option<String>,
     /// `None` for one that nobody here runs.
     state: Option<StateRow>,
     created_at: String,
@@ -175,6 +177,7 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed
         executor: executor.as_str(),
         cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
         provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
+        run_url: managed.and_then(Managed::run_url).map(str::to_owned),
         state: managed.map(StateRow::new),
         created_at: created_at.to_string(),
         connected: is_connected(api, name),

@@ -56,7 +56,14 @@ impl Timers {
     /// Makes them; they tell what they do to whom listens.
     #[must_use]
     pub fn new(store: Store, changes: Changes, clock: Clock) -> Self {
-        Self { store, changes, clock, deadlines: Deadlines::default(), limits: HashMap::new(), providers: HashMap::new() }
+        Self {
+            store,
+            changes,
+            clock,
+            deadlines: Deadlines::default(),
+            limits: HashMap::new(),
+            providers: HashMap::new(),
+        }
     }
 
     /// Adds how long workspaces in CI systems may be what they are.

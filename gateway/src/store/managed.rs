@@ -48,6 +48,13 @@ impl Managed {
         }
     }
 
+    /// Returns where its job is seen in its CI system, if that is an address that a browser can open.
+    #[must_use]
+    pub fn run_url(&self) -> Option<&str> {
+        let url = self.ci()?.run.as_ref()?.web_url.as_deref()?;
+        ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)).then_some(url)
+    }
+
     /// Returns the cluster that it is in.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
