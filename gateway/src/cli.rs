@@ -29,8 +29,8 @@ use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use crate::model::UserName;
 
 pub use args::{
-    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs,
-    TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, On, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs,
+    ShowArgs, TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use config::run_config;

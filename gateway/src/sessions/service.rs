@@ -231,6 +231,9 @@ impl AgentService {
             self.admission.takes_new()?;
             self.turn().await?;
         }
+        if is_new {
+            self.identities.may_run(&identity.subject).await?;
+        }
         self.identities.spend(&mut identity, hello.instance).await?;
         // Whoever goes on counts in what they have.
         let owner = if is_new { self.identities.owner(&identity.subject).await? } else { None };
