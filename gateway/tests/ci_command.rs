@@ -148,10 +148,10 @@ async fn program_runs_on_the_definition_in_a_folder_of_its_own_and_its_status_is
 }
 
 #[tokio::test]
-async fn secrets_are_in_one_private_file_while_the_run_lasts_and_nowhere_else() {
+async fn secrets_are_in_private_files_while_the_run_lasts_and_nowhere_else() {
     let lab = Lab::new(
-        "stat -c %a .gitlab-ci-local-variables.yml; cp .gitlab-ci-local-variables.yml seen; env; tr '\\0' ' ' </proc/$$/cmdline; \
-         tr '\\0' ' ' </proc/$PPID/cmdline; tr '\\0' '\\n' </proc/$PPID/environ",
+        "stat -c %a run/secrets run/secrets/GW_VAR_1; cat .gitlab-ci-local-variables.yml; cat run/secrets/* >seen; env; \
+         tr '\\0' ' ' </proc/$$/cmdline; tr '\\0' ' ' </proc/$PPID/cmdline; tr '\\0' '\\n' </proc/$PPID/environ",
     );
     let (token, key) =
         (Token::generate(TokenKind::Agent).expect("randomness"), RunKey::generate().expect("randomness"));
@@ -160,7 +160,12 @@ async fn secrets_are_in_one_private_file_while_the_run_lasts_and_nowhere_else() 
     let run = lab.create_with(&key, Some(&token), &[variable]).await.expect("a run");
     assert_eq!(lab.end(&run).await.0, RunState::Succeeded);
     let log = lab.trace(&run).await;
-    assert!(log.starts_with("600\n") && log.contains(&format!("WORKSPACE_GATEWAY_RUN={key}")), "{log}");
+    let named = format!(
+        r#""GW_VAR_1":{{"type":"variable","values":{{"*":"{}/run/secrets/GW_VAR_1"}}}}"#,
+        lab.folder().display()
+    );
+    assert!(log.starts_with("700\n600\n") && log.contains(&named), "{log}");
+    assert!(log.contains(&format!("WORKSPACE_GATEWAY_RUN={key}")), "{log}");
     let seen = fs::read_to_string(lab.folder().join("seen")).expect("what the program saw");
     assert!(seen.contains(token.reveal()) && seen.contains("aHVudGVyMg=="), "{seen}");
     fs::remove_file(lab.folder().join("seen")).expect("deleted");
@@ -296,7 +301,7 @@ async fn killed_supervisor_takes_its_whole_run_with_it() {
     kill_process(supervisor, Signal::KILL).expect("killed");
     assert_eq!(lab.end(&run).await, (RunState::Failed, Some("supervisor_lost".to_owned())));
     assert!(!pids.into_iter().any(lives), "two of them had left the session or the mark behind");
-    assert!(!lab.folder().join(".gitlab-ci-local-variables.yml").exists());
+    assert!(!lab.folder().join("run/secrets").exists());
     assert_eq!(lab.create_with(&key, None, &[]).await, Ok(run), "it is not begun again");
     assert_ne!(lab.create().await.0, key, "the next one can");
 }

@@ -20,7 +20,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
-use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use self::folder::{End, Files, Folder, How, Lock, Plan, Record, failed};
@@ -108,10 +107,13 @@ impl Command {
     ///
     /// # Errors
     /// [`ProviderError::Program`] without any program.
-    pub fn new(settings: CommandSettings) -> Result<Self, ProviderError> {
+    pub fn new(mut settings: CommandSettings) -> Result<Self, ProviderError> {
         if settings.program.is_empty() {
             return Err(ProviderError::Program { program: PathBuf::new(), why: "none is named".to_owned() });
         }
+        // Jobs find their files from wherever they go.
+        let directory = std::path::absolute(&settings.directory);
+        settings.directory = directory.map_err(|error| failed("use", &settings.directory, &error))?;
         let supervisor = settings.supervisor.clone().map_or_else(own_program, Ok)?;
         Ok(Self { inner: Arc::new(Inner { settings, supervisor }) })
     }
@@ -119,8 +121,8 @@ impl Command {
     pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
         let reference = RunRef { id: format!("{}/{}", run.cache_key, run.key), child: None };
         let (key, cache) = (run.key.clone(), run.cache_key.clone());
-        let (definition, variables) = (run.yaml.to_owned(), variables(run.token, run.variables));
-        match self.blocking(move |inner| inner.prepare(key, &cache, &definition, &variables)).await? {
+        let (definition, secrets) = (run.yaml.to_owned(), secrets(run.token, run.variables));
+        match self.blocking(move |inner| inner.prepare(key, &cache, &definition, &secrets)).await? {
             Next::Nothing => {}
             Next::Start(folder) => self.inner.start(&folder, run.key).await?,
         }
@@ -208,7 +210,7 @@ impl Inner {
         key: RunKey,
         workspace: &CacheKey,
         definition: &str,
-        variables: &str,
+        secrets: &[(String, String)],
     ) -> Result<Next, ProviderError> {
         let mut program = self.settings.program.clone();
         if let Some(name) = program.first_mut() {
@@ -227,7 +229,7 @@ impl Inner {
         }
         let grace_seconds = self.settings.stop_grace.as_secs();
         let plan = Plan { key, program, grace_seconds, log_bytes_max: LOG_BYTES_MAX };
-        folder.write(&Files { definition, variables, plan: &plan }, &lock)?;
+        folder.write(&Files { definition, secrets, plan: &plan }, &lock)?;
         Ok(Next::Start(folder))
     }
 
@@ -322,7 +324,7 @@ fn quiet(folder: &Folder) -> Result<Option<Lock>, ProviderError> {
         }
     }
     record.end = Some(End { how: How::Lost, is_canceled: folder.is_asked_to_end(&record.key)? });
-    folder.forget_variables()?;
+    folder.forget_secrets()?;
     folder.put_record(&record)?;
     Ok(Some(lock))
 }
@@ -361,17 +363,12 @@ fn cancel(folder: &Folder, key: &RunKey) -> Result<(), ProviderError> {
     Ok(())
 }
 
-/// Writes the variables as `gitlab-ci-local` reads them: YAML, of which JSON is a part. All of them are files.
-fn variables(token: Option<&Token>, variables: &[Variable]) -> String {
-    let file = |content: String| json!({"type": "file", "values": {"*": content}});
-    let mut all = Map::new();
-    if let Some(token) = token {
-        all.insert(TOKEN_VARIABLE.to_owned(), file(token.reveal().to_owned()));
-    }
-    for (number, variable) in (1..).zip(variables) {
-        all.insert(variable_name(number), file(STANDARD.encode(variable.value.reveal())));
-    }
-    Value::Object(all).to_string()
+/// Names the variables that a job gets, each of which is a file's path, and what is in that file: see [`variable_name`].
+fn secrets(token: Option<&Token>, variables: &[Variable]) -> Vec<(String, String)> {
+    let token = token.map(|token| (TOKEN_VARIABLE.to_owned(), token.reveal().to_owned()));
+    let value =
+        |(number, variable): (usize, &Variable)| (variable_name(number), STANDARD.encode(variable.value.reveal()));
+    token.into_iter().chain((1..).zip(variables).map(value)).collect()
 }
 
 #[cfg(test)]

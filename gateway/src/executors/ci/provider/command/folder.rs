@@ -3,7 +3,8 @@
 //! ```text
 //! DIRECTORY/CACHE_KEY/                       0700: the program's working folder, and what it leaves to the next run
 //!   .gitlab-ci.yml                           0600: the pipeline
-//!   .gitlab-ci-local-variables.yml           0600: its variables; deleted when the run is over
+//!   .gitlab-ci-local-variables.yml           0600: its variables, which are paths of files in run/secrets
+//!   run/secrets/                             0700: their values, 0600; deleted when the run is over
 //!   run/plan.json                            which run is wanted, and how it is started
 //!   run/lock                                 held for as long as somebody supervises
 //!   run/record.json                          which run it is, and how it ended
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::super::{ProviderError, RunKey};
 use super::process::Process;
@@ -32,6 +34,7 @@ const PLAN: &str = "run/plan.json";
 const LOCK: &str = "run/lock";
 const RECORD: &str = "run/record.json";
 const CANCEL: &str = "run/cancel";
+const SECRETS: &str = "run/secrets";
 
 /// A workspace's folder.
 #[derive(Clone, Debug)]
@@ -91,7 +94,8 @@ pub(super) struct Lock {
 /// What is written into a folder before a run.
 pub(super) struct Files<'a> {
     pub(super) definition: &'a str,
-    pub(super) variables: &'a str,
+    /// Names of variables, and what is in their files.
+    pub(super) secrets: &'a [(String, String)],
     pub(super) plan: &'a Plan,
 }
 
@@ -148,15 +152,26 @@ impl Folder {
 
     /// Writes what a run needs. The lock is the proof that none is under way.
     pub(super) fn write(&self, files: &Files<'_>, _lock: &Lock) -> Result<(), ProviderError> {
+        self.forget_secrets()?;
+        make(&mut DirBuilder::new(), &self.0.join(SECRETS))?;
+        let mut variables = Map::new();
+        for (name, content) in files.secrets {
+            let file = format!("{SECRETS}/{name}");
+            self.put(&file, content.as_bytes())?;
+            // A text, which happens to be a path: of variables of type `file`, gitlab-ci-local leaves copies below /tmp.
+            let path = self.0.join(file).to_string_lossy().into_owned();
+            variables.insert(name.clone(), json!({"type": "variable", "values": {"*": path}}));
+        }
         self.put(DEFINITION, files.definition.as_bytes())?;
-        self.put(VARIABLES, files.variables.as_bytes())?;
+        // It is read as YAML, of which JSON is a part.
+        self.put(VARIABLES, Value::Object(variables).to_string().as_bytes())?;
         self.put_json(PLAN, files.plan)
     }
 
-    /// Deletes the variables: the run is over.
-    pub(super) fn forget_variables(&self) -> Result<(), ProviderError> {
-        let path = self.0.join(VARIABLES);
-        match fs::remove_file(&path) {
+    /// Deletes the values of the variables: the run is over, or has not begun.
+    pub(super) fn forget_secrets(&self) -> Result<(), ProviderError> {
+        let path = self.0.join(SECRETS);
+        match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", &path, &error)),
             Ok(()) | Err(_) => Ok(()),
         }

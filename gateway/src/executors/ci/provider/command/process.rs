@@ -56,6 +56,27 @@ pub(super) fn boot() -> io::Result<String> {
 pub(super) fn descendants(ancestor: u32) -> Vec<i32> {
     let all = all();
     let mut found: Vec<i32> = i32::try_from(ancestor).into_iter().collect();
+    add_descendants(&all, &mut found);
+    found.into_iter().skip(1).filter(|pid| is_alive(&all, *pid)).collect()
+}
+
+/// Returns the living processes of a run that nobody watches over: those of its session, those that still have its key in their
+/// environment, and what comes from any of these.
+pub(super) fn left_over(key: &RunKey, session: Option<Process>) -> Vec<i32> {
+    let all = all();
+    // Somebody else may have the number by now.
+    let is_another = |leader: Process| all.iter().any(|stat| stat.process.pid == leader.pid && stat.process != leader);
+    let session = session.filter(|leader| !is_another(*leader)).map(|leader| leader.pid);
+    let mark = format!("{RUN_VARIABLE}={key}");
+    let is_of_run = |stat: &&Stat| Some(stat.session) == session || has_mark(stat.process.pid, mark.as_bytes());
+    let mut found: Vec<i32> = all.iter().filter(is_of_run).map(|stat| stat.process.pid).collect();
+    add_descendants(&all, &mut found);
+    let own = i32::try_from(std::process::id()).ok();
+    found.into_iter().filter(|pid| Some(*pid) != own && is_alive(&all, *pid)).collect()
+}
+
+/// Adds what comes from processes, and from those, and so on.
+fn add_descendants(all: &[Stat], found: &mut Vec<i32>) {
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
         let children = all.iter().filter(|stat| stat.parent == parent && !found.contains(&stat.process.pid));
@@ -63,22 +84,10 @@ pub(super) fn descendants(ancestor: u32) -> Vec<i32> {
         found.extend(children);
         next += 1;
     }
-    let is_alive = |pid: &i32| all.iter().any(|stat| stat.process.pid == *pid && !stat.is_dead);
-    found.into_iter().skip(1).filter(is_alive).collect()
 }
 
-/// Returns the living processes of a run that nobody watches over: those of its session, and those that still have its key in
-/// their environment.
-pub(super) fn left_over(key: &RunKey, session: Option<Process>) -> Vec<i32> {
-    let all = all();
-    // Somebody else may have the number by now.
-    let is_another = |leader: Process| all.iter().any(|stat| stat.process.pid == leader.pid && stat.process != leader);
-    let session = session.filter(|leader| !is_another(*leader)).map(|leader| leader.pid);
-    let mark = format!("{RUN_VARIABLE}={key}");
-    let own = i32::try_from(std::process::id()).ok();
-    let mine = all.iter().filter(|stat| !stat.is_dead && Some(stat.process.pid) != own);
-    let is_of_run = |stat: &&Stat| Some(stat.session) == session || has_mark(stat.process.pid, mark.as_bytes());
-    mine.filter(is_of_run).map(|stat| stat.process.pid).collect()
+fn is_alive(all: &[Stat], pid: i32) -> bool {
+    all.iter().any(|stat| stat.process.pid == pid && !stat.is_dead)
 }
 
 /// Sends a signal to each of some processes. One that has ended is no failure; nor is one that may not be signalled, which shows

@@ -300,8 +300,8 @@ impl Run {
     /// Writes down how the run ended.
     fn end(&mut self) -> io::Result<()> {
         self.record.end = Some(End { how: self.how.unwrap_or(How::Lost), is_canceled: self.is_canceled });
-        let variables = self.folder.forget_variables();
-        self.folder.put_record(&self.record).and(variables).map_err(io::Error::other)
+        let secrets = self.folder.forget_secrets();
+        self.folder.put_record(&self.record).and(secrets).map_err(io::Error::other)
     }
 }
 

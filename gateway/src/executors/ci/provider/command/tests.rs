@@ -3,17 +3,13 @@ use crate::auth::token::TokenKind;
 use crate::store::{SecretText, VariableKind};
 
 #[test]
-fn variables_are_files_that_hold_no_byte_of_structure() {
+fn values_are_in_files_in_base64_and_the_token_as_it_is() {
     let token = Token::generate(TokenKind::Agent).unwrap();
     let value = SecretText::new("\"}\n: $HOME".to_owned());
     let one = Variable { kind: VariableKind::File, name: "../x".to_owned(), value };
-    let written: Value = serde_json::from_str(&variables(Some(&token), &[one])).unwrap();
-    let expected = json!({
-        "WORKSPACE_AGENT_TOKEN_FILE": {"type": "file", "values": {"*": token.reveal()}},
-        "GW_VAR_1": {"type": "file", "values": {"*": "In0KOiAkSE9NRQ=="}},
-    });
-    assert_eq!(written, expected);
-    assert_eq!(variables(None, &[]), "{}");
+    let expected = [("WORKSPACE_AGENT_TOKEN_FILE", token.reveal()), ("GW_VAR_1", "In0KOiAkSE9NRQ==")];
+    assert_eq!(secrets(Some(&token), &[one]), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(secrets(None, &[]), []);
 }
 
 #[test]
