@@ -196,15 +196,12 @@ impl App {
         let ci = CiParts::new(&config, &seen)?;
         let lifecycles = ci.open_for(Workspaces::new(store.clone(), changes.clone(), seen));
         let configs = ClusterConfigs::new(config.agents_dir.clone());
-        let identities = AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?;
-        let identities = Arc::new(identities);
-        let jobs = Jobs { identities: identities.clone(), store: store.clone(), systems: ci.systems.clone() };
-        let lives = (&lifecycles, &configs, (&ci, jobs), &drain);
+        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?);
+        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store)), &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain);
         let closed = CancellationToken::new();
-        let rate = config.limits.sessions_per_second;
-        let timeouts = config.timeouts.clone();
+        let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
         let driver = Arc::new(Driver {
             registry: registry.clone(),

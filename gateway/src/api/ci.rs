@@ -38,7 +38,7 @@ impl From<NoDefinition> for Problem {
     fn from(none: NoDefinition) -> Self {
         match none {
             NoDefinition::Disabled => Refused::ExecutorDisabled.into(),
-            NoDefinition::Refused(reason) => Refused::JobRefused { reason }.into(),
+            NoDefinition::Refused(reason) => Refused::NotSuchJob { reason }.into(),
             NoDefinition::Over(reason) => Refused::Conflict { reason }.into(),
             NoDefinition::Unavailable => Refused::Overloaded { limit: "credential_unchecked" }.into(),
             NoDefinition::Broken => Refused::Conflict { reason: "no_definition" }.into(),

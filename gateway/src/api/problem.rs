@@ -50,7 +50,7 @@ pub(crate) enum Refused {
     /// Workspaces of that executor are not made here.
     ExecutorDisabled,
     /// The token of a CI job is not good for this.
-    JobRefused {
+    NotSuchJob {
         /// What is wrong with it.
         reason: &'static str,
     },
@@ -89,7 +89,7 @@ impl Refused {
             Self::TooLarge => "too_large",
             Self::Conflict { .. } | Self::Changed => "conflict",
             Self::ExecutorDisabled => "executor_disabled",
-            Self::JobRefused { .. } => "job_refused",
+            Self::NotSuchJob { .. } => "job_refused",
             Self::TooMany { .. } => "too_many_requests",
             Self::Overloaded { .. } => "overloaded",
             Self::AuthorizationPending => "authorization_pending",
@@ -114,7 +114,7 @@ impl Refused {
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Conflict { .. } | Self::ExecutorDisabled => StatusCode::CONFLICT,
-            Self::JobRefused { .. } => StatusCode::UNAUTHORIZED,
+            Self::NotSuchJob { .. } => StatusCode::UNAUTHORIZED,
             Self::Changed => StatusCode::PRECONDITION_FAILED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -140,7 +140,7 @@ impl Refused {
                 "Executor disabled",
                 "Workspaces are not made in CI systems here: the operator has not set ci.enabled.",
             ),
-            Self::JobRefused { .. } => {
+            Self::NotSuchJob { .. } => {
                 ("Job refused", "The request has no token of a CI job that was asked for as a workspace.")
             }
             Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),
@@ -168,7 +168,7 @@ impl Refused {
             | Self::Conflict { .. }
             | Self::Changed
             | Self::ExecutorDisabled
-            | Self::JobRefused { .. }
+            | Self::NotSuchJob { .. }
             | Self::AuthorizationPending
             | Self::ExpiredToken
             | Self::AccessDenied => None,
@@ -179,7 +179,7 @@ impl Refused {
     fn detail(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::TooMany { limit } | Self::Overloaded { limit } => Some(("limit", limit)),
-            Self::BadRequest { reason } | Self::Conflict { reason } | Self::JobRefused { reason } => {
+            Self::BadRequest { reason } | Self::Conflict { reason } | Self::NotSuchJob { reason } => {
                 Some(("reason", reason))
             }
             Self::MethodNotAllowed => Some(("reason", "method_not_allowed")),
@@ -279,7 +279,7 @@ impl Problem {
             | Refused::TooLarge
             | Refused::TooMany { .. }
             | Refused::ExecutorDisabled
-            | Refused::JobRefused { .. }
+            | Refused::NotSuchJob { .. }
             | Refused::AuthorizationPending
             | Refused::SlowDown { .. }
             | Refused::ExpiredToken
@@ -348,7 +348,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.refused.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if matches!(self.refused, Refused::SignInRequired | Refused::JobRefused { .. }) {
+        if matches!(self.refused, Refused::SignInRequired | Refused::NotSuchJob { .. }) {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
         response.extensions_mut().insert(Told { document: self.document(), code: self.refused.code() });

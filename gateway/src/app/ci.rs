@@ -49,6 +49,11 @@ impl CiParts {
         }
     }
 
+    /// Makes what answers jobs there.
+    pub(super) fn jobs(&self, identities: &Arc<AgentIdentities>, store: &Store) -> Jobs {
+        Jobs { identities: identities.clone(), store: store.clone(), systems: self.systems.clone() }
+    }
+
     /// Adds how long workspaces may be what they are there.
     pub(super) fn limit(&self, timers: Timers) -> Timers {
         match &self.systems {
@@ -76,9 +81,9 @@ impl CiParts {
 /// Makes the definitions that jobs ask for.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    pub(super) identities: Arc<AgentIdentities>,
-    pub(super) store: Store,
-    pub(super) systems: Option<Arc<Systems>>,
+    identities: Arc<AgentIdentities>,
+    store: Store,
+    systems: Option<Arc<Systems>>,
 }
 
 impl Jobs {
@@ -135,10 +140,11 @@ impl Definitions for Jobs {
 
 /// Tells a job why it gets nothing.
 fn refused(refusal: &Refusal) -> NoDefinition {
-    match refusal {
-        Refusal::RunOver | Refusal::WorkspaceStopped => NoDefinition::Over(refusal.code()),
-        Refusal::Busy | Refusal::Unavailable(_) => NoDefinition::Unavailable,
-        other if other.code() == "credential_unchecked" => NoDefinition::Unavailable,
-        other => NoDefinition::Refused(other.code()),
+    if matches!(refusal, Refusal::RunOver | Refusal::WorkspaceStopped) {
+        NoDefinition::Over(refusal.code())
+    } else if refusal.is_unchecked() {
+        NoDefinition::Unavailable
+    } else {
+        NoDefinition::Refused(refusal.code())
     }
 }

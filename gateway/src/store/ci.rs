@@ -188,7 +188,7 @@ impl Store {
             retry_at: None,
             run: None,
         };
-        Ok(Managed { workspace, lifecycle, runs: Runs::Ci(state) })
+        Ok(Managed { workspace, lifecycle, runs: Runs::Ci(Box::new(state)) })
     }
 
     /// Writes down a run that is to be made, together with the lifecycle, if the stored one still has that revision and no

@@ -26,7 +26,7 @@ pub enum Runs {
     /// In a Kubernetes cluster.
     Kubernetes(KubernetesState),
     /// In jobs of a CI system.
-    Ci(CiState),
+    Ci(Box<CiState>),
 }
 
 impl Managed {
@@ -206,7 +206,7 @@ fn read_managed(row: &Row) -> Result<Managed, StoreError> {
     let workspace = read_workspace(row)?;
     let runs = match workspace.executor {
         Executor::Kubernetes => Runs::Kubernetes(read_kubernetes(row)?),
-        Executor::Ci => Runs::Ci(ci::read_state(row)?),
+        Executor::Ci => Runs::Ci(Box::new(ci::read_state(row)?)),
         // Nobody gives such a one a lifecycle.
         Executor::External => return Err(StoreError::Corrupt { table: "workspaces", column: "executor" }),
     };

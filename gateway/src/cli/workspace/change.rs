@@ -137,18 +137,17 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
         Err(error) => return Ok(complain(&error, console)),
     };
     let variables: Vec<Value> = variables.iter().map(variable).collect();
-    let mut wanted = json!({
-        "name": args.workspace.as_str(),
-        "agent": args.agent.as_ref().map(ClusterName::as_str),
-        "devfile": devfile,
-        "variables": variables,
-    });
-    wanted["executor"] = match args.executor {
-        On::Kubernetes => "kubernetes".into(),
+    let (name, agent) = (args.workspace.as_str(), args.agent.as_ref().map(ClusterName::as_str));
+    let wanted = match args.executor {
+        On::Kubernetes => {
+            json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
+        }
         On::Ci => {
-            wanted["project"] = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference})).into();
-            wanted["tags"] = args.tags.clone().into();
-            "ci".into()
+            let project = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference}));
+            json!({
+                "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
+                "project": project, "tags": args.tags,
+            })
         }
     };
     let detail: Detail = client.post("/workspaces", &wanted).await?;

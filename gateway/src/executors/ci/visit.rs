@@ -102,7 +102,7 @@ impl Driver {
         let name = Some(workspace.name.clone());
         let (is_up, now) = (self.is_up(&name), (self.clock)());
         *seen = Some(Seen { name, revision: life.revision, is_up });
-        let found = Found { id, name: workspace.name, life, ci };
+        let found = Found { id, name: workspace.name, life, ci: *ci };
         if found.life.is_over() {
             return Ok(None);
         }

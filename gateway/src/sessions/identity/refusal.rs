@@ -186,6 +186,12 @@ impl Refusal {
         }
     }
 
+    /// Returns whether it says nothing about the credential: somebody could not be asked.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        matches!(self, Self::Busy | Self::Unavailable(_) | Self::Token(jwt::Refused::KeysUnavailable))
+    }
+
     fn status(&self) -> Code {
         // What it runs in has nothing more to do.
         if matches!(self, Self::WorkspaceStopped | Self::RunOver) {
@@ -194,8 +200,7 @@ impl Refusal {
         if *self == Self::Busy {
             return Code::ResourceExhausted;
         }
-        let is_unchecked = matches!(self, Self::Unavailable(_) | Self::Token(jwt::Refused::KeysUnavailable));
-        if is_unchecked { Code::Unavailable } else { Code::Unauthenticated }
+        if self.is_unchecked() { Code::Unavailable } else { Code::Unauthenticated }
     }
 }
 

@@ -34,7 +34,7 @@ async fn make(store: &Store, name: &str) -> Managed {
 async fn read(store: &Store, id: WorkspaceId) -> (Lifecycle, CiState) {
     let managed = store.managed_by_id(id).await.unwrap().unwrap();
     let Runs::Ci(state) = managed.runs else { panic!("{managed:?}") };
-    (managed.lifecycle, state)
+    (managed.lifecycle, *state)
 }
 
 /// Begins a run with a token of its own, as things are.
