@@ -13,7 +13,7 @@ set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo
-  workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
+  workspace-scripts ci-schema kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

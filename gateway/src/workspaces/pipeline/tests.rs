@@ -13,6 +13,7 @@ use crate::workspaces::devfile;
 use crate::workspaces::document::{self, Node, Problems};
 
 /// What a site says, for tests.
+#[derive(Debug)]
 struct Site {
     workspace: WorkspaceName,
     zone: Zone,
@@ -251,4 +252,66 @@ fn fixed_scripts_are_sound_and_small() {
     }
     // It is read by people in the log of the CI system, and stored with each job.
     assert!(script.len() < 20_000, "{}", script.len());
+}
+
+/// A devfile that has everything, and what it becomes.
+fn full() -> Devfile {
+    let database = json!({"name": "db", "container": {
+        "image": "docker.io/library/postgres:18",
+        "args": ["postgres", "-c", "shared_buffers=64MB"],
+        "env": [{"name": "POSTGRES_HOST_AUTH_METHOD", "value": "trust"}],
+        "memoryLimit": "1Gi",
+    }});
+    let cache = json!({"name": "cache", "container": {"image": "docker.io/library/redis:8"}});
+    let mut main = main_component(json!({
+        "command": ["/usr/bin/watchexec"],
+        "args": ["--", "make", "-C", "$(PROJECT_SOURCE)"],
+        "cpuRequest": "500m",
+        "memoryLimit": "4Gi",
+        "env": [{"name": "DATABASE_URL", "value": "postgres://db/shop"}, {"name": "ODD", "value": "it's $(DATABASE_URL)\n\u{7}"}],
+        "endpoints": [{"name": "web", "targetPort": 3000}],
+    }));
+    main["attributes"]["overrideCommand"] = json!(false);
+    read(&json!({
+        "schemaVersion": "2.2.0",
+        "components": [main, database, cache],
+        "commands": [
+            {"id": "install", "exec": {"component": "main", "commandLine": "npm ci &&\n\tnpm run dev &\n", "workingDir": "/projects/shop"}},
+            {"id": "hello", "exec": {"component": "main", "commandLine": "echo 'it'\\''s there'"}},
+        ],
+        "events": {"postStart": ["install", "hello"]},
+    }))
+}
+
+/// The definitions in `gateway/tests/pipelines` are those that are generated now: other programs read them too
+/// (tests/real/suites/ci-schema.sh). `UPDATE_PIPELINES=1` writes them anew.
+#[test]
+fn recorded_definitions_are_what_is_generated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipelines");
+    let least = devfile::parse(devfile::DEFAULT_DEVFILE.as_bytes()).unwrap();
+    let project =
+        Project { url: "https://gitlab.example.com/team/shop.git".to_owned(), reference: Some("main".to_owned()) };
+    let variable = |name: &str, is_file| VariableName { name: name.to_owned(), is_file };
+    let site = Site {
+        project: Some(project),
+        variables: vec![variable("API_KEY", false), variable("id_ed25519", true)],
+        ..Site::default()
+    };
+    let with_all = PipelineSettings {
+        editor: Editor::Archive { url: "https://example.com/code-server.tar.gz".to_owned(), sha256: [9; 32] },
+        proof: Proof::FileVariable,
+        ca_pem: Some("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".to_owned()),
+        ..settings()
+    };
+    for (name, yaml) in [
+        ("least.yml", generated(&least, &settings(), &Site::default())),
+        ("full.yml", generated(&full(), &with_all, &site)),
+    ] {
+        let path = folder.join(name);
+        if std::env::var_os("UPDATE_PIPELINES").is_some() {
+            std::fs::write(&path, &yaml).unwrap();
+        }
+        let recorded = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(recorded == yaml, "{name} is another now: UPDATE_PIPELINES=1 writes it anew\n{yaml}");
+    }
 }

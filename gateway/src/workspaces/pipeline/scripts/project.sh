@@ -4,14 +4,16 @@
 gw_credentials='!give() { [ "$1" != get ] || printf "username=gitlab-ci-token\npassword=%s\n" "$GW_GIT_TOKEN"; }; give'
 
 clone() {
-  case $gw_project_url in http://* | https://*) ;; *) return 0 ;; esac
-  if [ -e "$gw_source" ]; then
+  case $gw_project_url in http://* | https://*) ;; *) return ;; esac
+  if [ -n "$(ls -A "$gw_source" 2>/dev/null)" ]; then
     say "$gw_project_folder is as it was left"
-    return 0
+    return
   fi
+  # Commands begin there, whatever becomes of the clone.
+  mkdir -p "$gw_source"
   if ! command -v git >/dev/null 2>&1; then
     say 'the image has no git: the project is not cloned'
-    return 0
+    return
   fi
   gw_clone=$gw_projects/.cloning
   rm -rf "$gw_clone"
@@ -24,7 +26,7 @@ clone() {
     GW_GIT_TOKEN=$gw_git_token GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=https:http
     export GW_GIT_TOKEN GIT_TERMINAL_PROMPT GIT_ALLOW_PROTOCOL
     exec git -c credential.helper= "$@" >"$gw_logs/clone.log" 2>&1
-  ) && mv "$gw_clone" "$gw_source"; then
+  ) && rmdir "$gw_source" && mv "$gw_clone" "$gw_source"; then
     say "$gw_project_folder is cloned"
   else
     say "$gw_project_folder could not be cloned:"

@@ -44,7 +44,7 @@ impl Unpacked {
 
 #[test]
 fn commands_are_files_byte_for_byte_and_variables_refer_to_those_before_them() {
-    let line = "echo 'it'\\''s' \"$HOME\" `id`\n\techo $((1 + 1)) # {{x}}\r\n";
+    let line = "echo 'it'\\''s' \"$HOME\" `id`\n\techo $((1 + 1)) # {{.x}}\r\n";
     let env = json!([
         {"name": "A", "value": "$(PROJECTS_ROOT)/a b"},
         {"name": "B", "value": "$(A):$$(A):$(C):$HOME:`id`"},

@@ -96,8 +96,13 @@ impl Host {
     pub(super) fn job(&self, devfile: &Devfile, settings: PipelineSettings, site: &Site) -> Command {
         let script = self.path("script");
         fs::write(&script, script_of(&generated(devfile, &settings, site))).unwrap();
-        let mut job = Command::new("sh");
-        job.arg(&script).current_dir(self.folder.path()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        // A test that waits for what does not come has to end too.
+        let mut job = Command::new("timeout");
+        job.args(["-k", "5", "100", "sh"])
+            .arg(&script)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap());
         job.env("TMPDIR", self.path("tmp")).env("HOME", self.path("home")).env("CI_PROJECT_DIR", self.folder.path());
         for number in 1..=5 {
             job.env(format!("GW_ID_TOKEN_{number}"), format!("id token {number}"));
