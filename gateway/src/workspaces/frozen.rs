@@ -6,12 +6,12 @@
 //! [`FrozenConfig::from_json`] for what is stored.
 
 mod canonical;
+mod expansion;
 mod generate;
 mod names;
 mod problem;
 mod role;
 mod scripts;
-mod shell;
 mod validate;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! Whoever calls has asked already who it is and whether they may. The store is the truth: what is told afterwards only says
 //! that there is something to read.
 
+mod ci;
 mod error;
 mod variables;
 
@@ -11,14 +12,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::changes::{Change, Changes, Listener};
+use super::ci::CiTargets;
 use super::cluster_config::ClusterConfig;
 use super::devfile;
 use super::frozen::{Facts, freeze};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Config;
 use crate::model::{ClusterName, DesiredState, Lifecycle, Scheme, UnixSeconds, UserName, WorkspaceName, Zone};
-use crate::store::{Managed, NewManaged, Quotas, Store, Variable};
+use crate::store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 
+pub use ci::NewOnCi;
 pub use error::WorkspaceError;
 pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
 
@@ -28,6 +31,9 @@ const NAMESPACE_BYTES_MAX: usize = 63;
 /// How often a change of intent is tried again when something else was written meanwhile. Reports of a cluster come a few
 /// times a second for one workspace at most.
 const TRIES: usize = 16;
+
+/// How often a workspace is prepared anew because its cluster got another configuration meanwhile. Operators change files by hand.
+const CONFIGS_MAX: usize = 4;
 
 /// Where things are, as workspaces have to know it.
 #[derive(Clone, Debug)]
@@ -58,12 +64,24 @@ impl Addresses {
 pub struct NewWorkspace {
     /// Its name.
     pub name: WorkspaceName,
-    /// The cluster that is to run it.
-    pub cluster: ClusterName,
+    /// What is to run it.
+    pub on: NewOn,
     /// What is to run; `None` for [`devfile::DEFAULT_DEVFILE`].
     pub devfile: Option<Bytes>,
     /// What its containers find in their environment and as files.
     pub variables: Vec<Variable>,
+}
+
+/// What is to run a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewOn {
+    /// A Kubernetes cluster.
+    Kubernetes {
+        /// Its name.
+        cluster: ClusterName,
+    },
+    /// A CI system.
+    Ci(NewOnCi),
 }
 
 /// What creates workspaces and changes what they are to be. Clones share everything.
@@ -72,6 +90,8 @@ pub struct Workspaces {
     store: Store,
     changes: Changes,
     addresses: Arc<Addresses>,
+    /// The CI systems; `None` while workspaces are not made there.
+    ci: Option<Arc<CiTargets>>,
 }
 
 /// A workspace's objects and where they go, before anything is stored.
@@ -79,13 +99,22 @@ struct Prepared {
     devfile: String,
     frozen: String,
     namespace: String,
+    config_version: ConfigVersion,
+    quotas: Quotas,
 }
 
 impl Workspaces {
     /// Makes one that tells `changes` of what it stores.
     #[must_use]
     pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
-        Self { store, changes, addresses: Arc::new(addresses) }
+        Self { store, changes, addresses: Arc::new(addresses), ci: None }
+    }
+
+    /// Lets workspaces be made in CI systems.
+    #[must_use]
+    pub fn with_ci(mut self, targets: Arc<CiTargets>) -> Self {
+        self.ci = Some(targets);
+        self
     }
 
     /// Hears of every change from now on.
@@ -94,7 +123,7 @@ impl Workspaces {
         self.changes.listen()
     }
 
-    /// Makes a workspace that is to run. Its objects are generated here, once, and never again.
+    /// Makes a workspace that is to run. In a cluster, its objects are generated here, once, and never again.
     ///
     /// # Errors
     /// [`WorkspaceError`] names what is wrong, of a devfile everything at once; then nothing is stored.
@@ -107,41 +136,64 @@ impl Workspaces {
         new: NewWorkspace,
         now: UnixSeconds,
     ) -> Result<Managed, WorkspaceError> {
-        let NewWorkspace { name, cluster, devfile, variables } = new;
+        let cluster = match &new.on {
+            NewOn::Kubernetes { cluster } => cluster.clone(),
+            NewOn::Ci(on) => {
+                let on = on.clone();
+                return self.create_on_ci(owner, new, on, now).await;
+            }
+        };
+        let NewWorkspace { name, devfile, variables, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
         }
         let cluster = self.store.cluster(&cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let agent_token = Token::generate(TokenKind::Agent)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let prepared = self.prepare(&name, &cluster, devfile.clone()).await?;
+            let new = NewManaged {
+                name: &name,
+                owner,
+                cluster: cluster.id,
+                config_version: prepared.config_version,
+                namespace: &prepared.namespace,
+                devfile: &prepared.devfile,
+                frozen: &prepared.frozen,
+                variables: &variables,
+                agent_token: &agent_token,
+                quotas: prepared.quotas,
+            };
+            match self.store.create_managed(&new, now).await {
+                Ok(managed) => {
+                    self.say(&managed);
+                    return Ok(managed);
+                }
+                Err(CreateError::ConfigChanged) if tries < CONFIGS_MAX => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes a workspace's objects as its cluster is configured now.
+    async fn prepare(
+        &self,
+        name: &WorkspaceName,
+        cluster: &Cluster,
+        devfile: Option<Bytes>,
+    ) -> Result<Prepared, WorkspaceError> {
         let (config_version, config) =
             self.store.cluster_config(cluster.id, None).await?.ok_or(WorkspaceError::NoSuchCluster)?;
         let config = ClusterConfig::from_json(&config).map_err(|_| WorkspaceError::ClusterUnreadable)?;
         if !config.enabled {
             return Err(WorkspaceError::ClusterDisabled);
         }
-        let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
-        let prepared = {
-            let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
-            // A large devfile takes long enough to keep others on this thread waiting.
-            let work = move || prepare(&addresses, &name, &cluster, &config, devfile.as_deref());
-            tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)??
-        };
-        let agent_token = Token::generate(TokenKind::Agent)?;
-        let new = NewManaged {
-            name: &name,
-            owner,
-            cluster: cluster.id,
-            config_version,
-            namespace: &prepared.namespace,
-            devfile: &prepared.devfile,
-            frozen: &prepared.frozen,
-            variables: &variables,
-            agent_token: &agent_token,
-            quotas,
-        };
-        let managed = self.store.create_managed(&new, now).await?;
-        self.say(&managed);
-        Ok(managed)
+        let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
+        // A large devfile takes long enough to keep others on this thread waiting.
+        let work = move || prepare(&addresses, &name, &cluster, (config_version, &config), devfile.as_deref());
+        tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
     /// Changes what a workspace is to be.
@@ -213,7 +265,7 @@ impl Workspaces {
     }
 
     fn say(&self, managed: &Managed) {
-        self.changes.say(Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) });
+        self.changes.say(Change { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }
 
@@ -222,7 +274,7 @@ fn prepare(
     addresses: &Addresses,
     name: &WorkspaceName,
     cluster: &ClusterName,
-    config: &ClusterConfig,
+    (config_version, config): (ConfigVersion, &ClusterConfig),
     given: Option<&[u8]>,
 ) -> Result<Prepared, WorkspaceError> {
     let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
@@ -238,7 +290,9 @@ fn prepare(
     };
     let frozen = freeze(&devfile, config, &facts)
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
-    Ok(Prepared { devfile: String::from_utf8_lossy(text).into_owned(), frozen: frozen.to_json(), namespace })
+    let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
+    let devfile = String::from_utf8_lossy(text).into_owned();
+    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, quotas })
 }
 
 /// Returns the namespace that a workspace's objects go to.

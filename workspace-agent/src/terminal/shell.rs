@@ -88,7 +88,13 @@ mod tests {
     fn shell_is_the_named_one_or_one_that_can_run() {
         assert_eq!(choose(Some(Path::new("/x/fish")), Some("/bin/sh".into())), Path::new("/x/fish"));
         assert_eq!(choose(None, Some("/bin/sh".into())), Path::new("/bin/sh"));
-        for unusable in [None, Some("sh"), Some("/no/such/shell"), Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")), Some("/bin")] {
+        for unusable in [
+            None,
+            Some("sh"),
+            Some("/no/such/shell"),
+            Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")),
+            Some("/bin"),
+        ] {
             let chosen = choose(None, unusable.map(OsString::from));
             assert!(SHELLS.iter().any(|shell| chosen == Path::new(shell)), "{unusable:?}: {}", chosen.display());
         }

@@ -97,12 +97,49 @@ async fn configurations_have_versions_and_an_equal_one_is_no_new_one() {
 }
 
 #[tokio::test]
+async fn configuration_that_does_not_fit_is_stored_only_for_a_cluster_without_workspaces() {
+    each(async |store| {
+        let ground = Ground::new(store, "west").await;
+        let cluster = ground.cluster.id;
+        let put = async |config: &str, fits: bool| {
+            let version = store.put_fitting_cluster_config(cluster, config, |_| fits, at(2)).await.unwrap();
+            version.map(ConfigVersion::get)
+        };
+        assert_eq!(put("[1]", false).await, Some(2), "nobody is there");
+        let ground = Ground { version: ConfigVersion::new(2), ..ground };
+        let made = ground.make(store, "app", "ann").await.unwrap();
+        assert_eq!(put("[2]", false).await, None);
+        let newest = store.cluster_config(cluster, None).await.unwrap();
+        assert_eq!(newest, Some((ConfigVersion::new(2), "[1]".to_owned())));
+        assert_eq!(put("[2]", true).await, Some(3));
+        assert_eq!(put("[2]", true).await, Some(3), "the same is no new one");
+        bring(store, made.workspace.id, DesiredState::Terminated, ActualState::Terminating).await;
+        assert_eq!(put("[3]", false).await, None, "something is left of it");
+        end(store, made.workspace.id).await;
+        assert_eq!(put("[3]", false).await, Some(4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn workspace_made_from_an_older_configuration_is_refused() {
+    each(async |store| {
+        let ground = Ground::new(store, "west").await;
+        store.put_cluster_config(ground.cluster.id, "[1]", at(2)).await.unwrap();
+        let late = ground.make(store, "app", "ann").await;
+        assert!(matches!(late, Err(CreateError::ConfigChanged)), "{late:?}");
+        assert_eq!(store.workspaces().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn workspace_is_made_whole_and_reads_back_the_same() {
     each(async |store| {
         let ground = Ground::new(store, "west").await;
         let made = ground.make(store, "app", "ann").await.unwrap();
         assert_eq!(made.lifecycle, Lifecycle::new(at(10)));
-        assert_eq!((made.workspace.executor, made.kubernetes.cluster_name.as_str()), (Executor::Kubernetes, "west"));
+        assert_eq!((made.workspace.executor, made.kubernetes().unwrap().cluster_name.as_str()), (Executor::Kubernetes, "west"));
         let id = made.workspace.id;
         assert_eq!(store.managed(&made.workspace.name).await.unwrap().as_ref(), Some(&made));
         assert_eq!(store.managed_by_id(id).await.unwrap().as_ref(), Some(&made));
@@ -263,13 +300,13 @@ async fn lifecycle_is_written_by_who_read_the_stored_one_and_nobody_else() {
             reported_at: Some(at(31)),
         };
         assert!(!store.swap_report(id, made.lifecycle.revision, &seen, &observed).await.unwrap());
-        assert_eq!(store.managed_by_id(id).await.unwrap().unwrap().kubernetes, made.kubernetes, "nothing of it counts");
+        assert_eq!(store.managed_by_id(id).await.unwrap().unwrap().runs, made.runs, "nothing of it counts");
         assert!(store.swap_report(id, stored.revision, &seen, &observed).await.unwrap());
         let now = store.managed_by_id(id).await.unwrap().unwrap();
         assert_eq!(now.lifecycle, Lifecycle { revision: stored.revision + 1, ..seen });
-        assert_eq!((now.kubernetes.applied_generation, now.kubernetes.reported_at), (2, Some(at(31))));
-        assert_eq!(now.kubernetes.deployment_version.as_deref(), Some("12\u{fffd}3"));
-        assert_eq!(now.kubernetes.termination.as_deref(), Some("[]"));
+        assert_eq!((now.kubernetes().unwrap().applied_generation, now.kubernetes().unwrap().reported_at), (2, Some(at(31))));
+        assert_eq!(now.kubernetes().unwrap().deployment_version.as_deref(), Some("12\u{fffd}3"));
+        assert_eq!(now.kubernetes().unwrap().termination.as_deref(), Some("[]"));
         assert!(!store.swap_lifecycle("w-999".parse().unwrap(), 0, &stop).await.unwrap());
     })
     .await;
