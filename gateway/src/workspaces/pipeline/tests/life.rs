@@ -107,7 +107,8 @@ fn job_that_is_told_to_end_ends_all_that_it_began_and_keeps_the_files() {
     // A program of a person's that went into the background, and one that does not want to end.
     let begun = host.path("begun");
     let line = format!("sleep 1001 &\necho $! >daemon; trap '' TERM; echo yes >'{}'\nsleep 1002", begun.display());
-    let mut job = host.job(&devfile_with(&line, json!([])), host.settings(), &Site::default()).spawn().unwrap();
+    let mut job =
+        host.job_of(&["sh"], &devfile_with(&line, json!([])), host.settings(), &Site::default()).spawn().unwrap();
     assert_eq!(fs::read_to_string(&begun).unwrap(), "yes\n");
     let daemon = fs::read_to_string(host.path("workspace-89abcdef/projects/daemon")).unwrap();
     assert!(Path::new("/proc").join(daemon.trim()).exists());

@@ -94,15 +94,17 @@ impl Host {
 
     /// Makes the job of a workspace, as a runner has it: in the folder of a project, with the variables of CI.
     pub(super) fn job(&self, devfile: &Devfile, settings: PipelineSettings, site: &Site) -> Command {
+        // A test that waits for what does not come has to end too.
+        self.job_of(&["timeout", "-k", "5", "100", "sh"], devfile, settings, site)
+    }
+
+    /// Makes a job with its shell.
+    pub(super) fn job_of(&self, words: &[&str], devfile: &Devfile, settings: PipelineSettings, site: &Site) -> Command {
         let script = self.path("script");
         fs::write(&script, script_of(&generated(devfile, &settings, site))).unwrap();
-        // A test that waits for what does not come has to end too.
-        let mut job = Command::new("timeout");
-        job.args(["-k", "5", "100", "sh"])
-            .arg(&script)
-            .current_dir(self.folder.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap());
+        let mut job = Command::new(words[0]);
+        job.args(&words[1..]).arg(&script).current_dir(self.folder.path());
+        job.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         job.env("TMPDIR", self.path("tmp")).env("HOME", self.path("home")).env("CI_PROJECT_DIR", self.folder.path());
         for number in 1..=5 {
             job.env(format!("GW_ID_TOKEN_{number}"), format!("id token {number}"));
