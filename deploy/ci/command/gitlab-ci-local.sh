@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs one workspace's pipeline with gitlab-ci-local (npm) on this machine, for a provider of kind `command`:
 #
-#   program = ["/path/to/gitlab-ci-local.sh"]
+#   program = "/path/to/gitlab-ci-local.sh"
 #
 # The gateway runs it in the workspace's own folder, which holds the pipeline and its variables. Jobs run as the user of the
 # gateway, with all that this user may do: for one's own machine. Needs git and rsync. Arguments are handed to gitlab-ci-local.
