@@ -6,6 +6,7 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
+mod ci;
 mod clusters;
 mod create;
 mod database;
@@ -38,13 +39,14 @@ use self::seal::Sealer;
 use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
-use crate::model::WorkspaceName;
+use crate::model::{TerminalForAll, WorkspaceName};
 
+pub use ci::{CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
-pub use managed::{KubernetesState, Managed};
+pub use managed::{KubernetesState, Managed, Runs};
 pub use model::{
     Admission, BadId, BadNote, ClusterId, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId,
     TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
@@ -176,6 +178,9 @@ pub enum StoreError {
         /// The column.
         column: &'static str,
     },
+    /// There must be no such share.
+    #[error(transparent)]
+    Share(#[from] TerminalForAll),
     /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),

@@ -99,7 +99,8 @@ fn each_image_has_a_version_of_everything_and_runs_as_nobody() {
             let (_, tag) = default.and_then(|one| one.split_once(':')).unwrap_or_else(|| panic!("{image}: {from}"));
             assert!(tag.contains('.') && !tag.contains("latest"), "{image}: {base} is {tag}");
         }
-        let user = named(&last_stage(image), "USER");
+        let last = last_stage(image);
+        let user = named(&last, "USER");
         let [user] = user.as_slice() else { panic!("{image} says {} times who it runs as", user.len()) };
         let (user, group) = user.split_once(':').unwrap();
         // Kubernetes refuses to run a name where nobody but root is forbidden.

@@ -143,6 +143,10 @@ pub struct Welcome {
     /// Shown to join a lane.
     #[prost(bytes = "bytes", tag = "13")]
     pub join_secret: ::prost::bytes::Bytes,
+    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports. Empty
+    /// for a cluster, and from a gateway that does not say it.
+    #[prost(string, tag = "14")]
+    pub workspace_url: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resumed {
@@ -326,6 +330,8 @@ pub enum Reason {
     Revoked = 10,
     /// The link or the session is gone.
     SessionLost = 11,
+    /// The workspace is not to run: its agent ends, and what it runs in may.
+    WorkspaceStopped = 12,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -346,6 +352,7 @@ impl Reason {
             Self::Shutdown => "REASON_SHUTDOWN",
             Self::Revoked => "REASON_REVOKED",
             Self::SessionLost => "REASON_SESSION_LOST",
+            Self::WorkspaceStopped => "REASON_WORKSPACE_STOPPED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -363,6 +370,7 @@ impl Reason {
             "REASON_SHUTDOWN" => Some(Self::Shutdown),
             "REASON_REVOKED" => Some(Self::Revoked),
             "REASON_SESSION_LOST" => Some(Self::SessionLost),
+            "REASON_WORKSPACE_STOPPED" => Some(Self::WorkspaceStopped),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@
 #   DIRECT=1        run the same checks against the app itself, without gateway and agent (to check the suite)
 #   REAL_GATEWAY    the gateway program   (default: target/release/gateway)
 #   REAL_AGENT      the agent program     (default: target/release/workspace-agent)
+#   REAL_AGENT_SLIM the one for images of workspaces (default: workspace-agent-slim beside REAL_AGENT)
 
 set -uo pipefail
 
@@ -30,6 +31,7 @@ DIRECT=${DIRECT:-}
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 REAL_GATEWAY=${REAL_GATEWAY:-$TARGET/release/gateway}
 REAL_AGENT=${REAL_AGENT:-$TARGET/release/workspace-agent}
+REAL_AGENT_SLIM=${REAL_AGENT_SLIM:-$REAL_AGENT-slim}
 PYTHON=$CACHE/venv/bin/python
 WORKSPACE=${WORKSPACE:-w-$SUITE}
 

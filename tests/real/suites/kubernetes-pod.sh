@@ -16,7 +16,7 @@ PORT=$(free_port)
 
 # What the tools image brings.
 mkdir -p "$OUT/tools/bin"
-cp "$REAL_AGENT" "$OUT/tools/bin/workspace-agent"
+cp "$REAL_AGENT_SLIM" "$OUT/tools/bin/workspace-agent"
 printf '#!/bin/sh\nexec node /opt/editor/node_modules/code-server/out/node/entry.js "$@"\n' >"$OUT/tools/bin/code-server"
 cp "$APPS/echo.mjs" "$OUT/tools/echo.mjs"
 chmod -R a+rX "$OUT/tools"

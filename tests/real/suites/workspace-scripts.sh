@@ -28,7 +28,7 @@ user_token
 
 # What the tools image has.
 mkdir -p "$OUT/image/bin"
-cp "$REAL_AGENT" "$OUT/image/bin/workspace-agent"
+cp "$REAL_AGENT_SLIM" "$OUT/image/bin/workspace-agent"
 printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$(type -P node)" "$ENTRY" >"$OUT/image/bin/code-server"
 chmod +x "$OUT/image/bin/code-server"
 
