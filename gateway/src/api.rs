@@ -58,6 +58,7 @@ use crate::sessions::registry::Registry;
 use crate::store::{Store, Workspace};
 use crate::workspaces::service::Workspaces;
 
+pub(crate) use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
 use ci::Measured;
 use events::Endless;
@@ -84,7 +85,6 @@ const FOLLOWERS: (usize, usize) = (16, 2_000);
 const UPLOADS: (usize, usize) = (2, 16);
 
 /// What the API works on.
-#[derive(Debug)]
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
@@ -97,11 +97,11 @@ pub(crate) struct ApiParts {
     pub(crate) lifecycles: Workspaces,
     pub(crate) cluster_configs: Arc<ClusterConfigs>,
     pub(crate) downloads: Arc<Downloads>,
+    pub(crate) definitions: Arc<dyn Definitions>,
     pub(crate) drain: Drain,
 }
 
 /// The parts, and what the API itself remembers.
-#[derive(Debug)]
 struct Shared {
     parts: ApiParts,
     devices: Devices,
@@ -231,6 +231,7 @@ fn routes() -> Vec<Route> {
         ("/workspaces/{name}/events", &["get"], get(events::follow)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),
+        ("/ci/pipeline", &["get"], get(ci::pipeline)),
         ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
         ("/tokens/{id}", &["delete"], delete(tokens::revoke)),

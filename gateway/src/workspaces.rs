@@ -8,6 +8,7 @@
 
 pub mod blockers;
 pub mod changes;
+pub mod ci;
 pub mod cluster_config;
 pub mod devfile;
 pub mod document;

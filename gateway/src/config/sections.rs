@@ -114,6 +114,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         tls.public = Some(acme::files(acme));
     }
     let agents = agents::read(reader, &zone, &public_url);
+    let ci = ci::read(reader, &public_url);
     Config {
         zone,
         public_url,
@@ -131,7 +132,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
-        ci: ci::read(reader),
+        ci,
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),

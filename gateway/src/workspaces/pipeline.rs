@@ -109,7 +109,8 @@ pub struct PipelineFacts<'a> {
     pub project: Option<&'a Project>,
     /// Which runners take the job; empty for what the settings say.
     pub tags: &'a [String],
-    /// The workspace's variables. Their values come as file variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order.
+    /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order: in base64, and
+    /// as files or as they are.
     pub variables: &'a [VariableName],
 }
 

@@ -38,6 +38,7 @@ await essential("the owner signs in and has a shell", await ann.newPage(), out, 
   ({ page, seen } = await openAs(ann, "ann"));
   await connected(page);
   await shows(page, "$");
+  if (await page.isVisible("#job")) return "a bar for a job, and there is none";
 });
 await essential("what is typed runs", page, out, async () => {
   await type(page, "echo answer-$((6*7)) $TERM secret-typed\n");

@@ -158,7 +158,7 @@ fn functions(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipe
     for (number, variable) in environment::numbered(facts.variables) {
         let to = if variable.is_file { format!("files/{}", variable.name) } else { format!("variables/{number}") };
         let what = shell::word(&format!("the variable {}", variable.name));
-        text.push_str(&format!("  keep \"${{GW_VAR_{number}:-}}\" \"$gw_job/{to}\" {what}\n"));
+        text.push_str(&format!("  keep_value \"${{GW_VAR_{number}-?}}\" \"$gw_job/{to}\" {what}\n"));
     }
     text.push_str("}\nrun_main() {\n");
     let stays = main.and_then(main_process).is_some();

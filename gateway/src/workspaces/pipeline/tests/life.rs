@@ -23,11 +23,11 @@ fn job_ends_well_when_the_workspace_is_not_to_run_and_its_agent_had_what_it_need
         ],
         ..Site::default()
     };
-    fs::write(host.path("value-1"), "it's secret\n\n").unwrap();
-    fs::write(host.path("value-2"), "a key").unwrap();
+    // Base64 of `it's secret` with two line ends, and of `a key`: one in a file, one as it is.
+    fs::write(host.path("value-1"), "aXQncyBzZWNyZXQKCg==").unwrap();
     let devfile = devfile_with("true", json!([{"name": "NODE_ENV", "value": "development"}]));
     let mut job = host.job(&devfile, host.settings(), &site);
-    job.env("GW_VAR_1", host.path("value-1")).env("GW_VAR_2", host.path("value-2"));
+    job.env("GW_VAR_1", host.path("value-1")).env("GW_VAR_2", "YSBrZXk=");
     job.env("AWS_SECRET_ACCESS_KEY", "of the project").env("CI_JOB_TOKEN", "token of the job");
     job.env("CI_PROJECT_URL", "kept").env("JAVA_HOME", "/jdk").env("CI", "true");
     let (status, log) = host.run(&mut job);
