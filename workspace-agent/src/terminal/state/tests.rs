@@ -252,10 +252,11 @@ proptest! {
                     if let Next::Message(welcome) = terminal.next(viewer) {
                         known.hear(welcome, &said);
                     }
-                    // What was not taken is typed again.
-                    let rest = known.typed[known.taken..].to_vec();
+                    // What was not taken is typed again, and perhaps some of what was.
+                    let from = if knows { known.taken } else { known.taken / 2 };
+                    let rest = known.typed[from..].to_vec();
                     if !rest.is_empty() {
-                        let new = terminal.typed(viewer, known.taken as u64, rest.into()).unwrap();
+                        let new = terminal.typed(viewer, from as u64, rest.into()).unwrap();
                         arrived.entry(page).or_default().extend(new);
                     }
                 }
