@@ -7,6 +7,7 @@
 mod agents;
 mod answer;
 mod body;
+mod ci;
 mod confirm;
 mod device;
 mod etag;
@@ -50,13 +51,16 @@ use crate::auth::principal::{Principal, Via};
 use crate::auth::request::{Identities, Offered};
 use crate::auth::site::{Site, WORKSPACE_PAGES};
 use crate::edge::host::HostRules;
+use crate::executors::ci::downloads::Downloads;
 use crate::executors::cluster_configs::ClusterConfigs;
 use crate::model::{UserName, WorkspaceName};
 use crate::sessions::registry::Registry;
 use crate::store::{Store, Workspace};
 use crate::workspaces::service::Workspaces;
 
+pub(crate) use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
+use ci::Measured;
 use events::Endless;
 pub(crate) use problem::Told;
 use problem::{Problem, Refused};
@@ -81,7 +85,6 @@ const FOLLOWERS: (usize, usize) = (16, 2_000);
 const UPLOADS: (usize, usize) = (2, 16);
 
 /// What the API works on.
-#[derive(Debug)]
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
@@ -93,11 +96,12 @@ pub(crate) struct ApiParts {
     pub(crate) audit: Audit,
     pub(crate) lifecycles: Workspaces,
     pub(crate) cluster_configs: Arc<ClusterConfigs>,
+    pub(crate) downloads: Arc<Downloads>,
+    pub(crate) definitions: Arc<dyn Definitions>,
     pub(crate) drain: Drain,
 }
 
 /// The parts, and what the API itself remembers.
-#[derive(Debug)]
 struct Shared {
     parts: ApiParts,
     devices: Devices,
@@ -227,6 +231,8 @@ fn routes() -> Vec<Route> {
         ("/workspaces/{name}/events", &["get"], get(events::follow)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),
+        ("/ci/pipeline", &["get"], get(ci::pipeline)),
+        ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
         ("/tokens/{id}", &["delete"], delete(tokens::revoke)),
         ("/tokens/{id}/rotate", &["post"], post(tokens::rotate)),
@@ -294,6 +300,12 @@ impl Api {
             answer::seal_head(response.headers_mut(), &trace);
             return Answer::Events(response);
         }
+        if let Some(Measured { bytes }) = response.extensions_mut().remove::<Measured>()
+            && !is_head
+        {
+            answer::seal_head(response.headers_mut(), &trace);
+            return Answer::File(response, bytes);
+        }
         let (parts, body) = response.into_parts();
         // Whatever would have been sent to a HEAD request, an endless body never comes to its end.
         let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
@@ -318,6 +330,8 @@ pub(crate) enum Answer {
     Whole(Response<Bytes>),
     /// It goes on for as long as somebody listens and may.
     Events(Response<Body>),
+    /// So many bytes, which are read as they are sent.
+    File(Response<Body>, u64),
 }
 
 #[cfg(test)]

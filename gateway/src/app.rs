@@ -1,6 +1,7 @@
 //! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
 //! file, with what is below it, that knows every module.
 
+mod ci;
 mod sign_in;
 
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::reason::Reason;
 
 use crate::admin::{self, Admin};
-use crate::api::{Api, ApiParts};
+use crate::api::{Api, ApiParts, Definitions};
+use crate::app::ci::{CiParts, Jobs};
 use crate::app::sign_in::SignInParts;
 use crate::audit::{Audit, Event, Record, TokenIds, Writer};
 use crate::auth::browser::{BrowserSessions, Lifetimes};
@@ -36,6 +38,8 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::executors::ci::downloads::DownloadError;
+use crate::executors::ci::settings::CiSetupError;
 use crate::executors::cluster_configs::ClusterConfigs;
 use crate::executors::kubernetes::Driver;
 use crate::executors::timers::Timers;
@@ -100,6 +104,12 @@ pub enum StartError {
     /// Sign-in with the identity provider cannot be set up.
     #[error(transparent)]
     SignIn(#[from] SignInSetupError),
+    /// Programs that jobs download cannot be used.
+    #[error(transparent)]
+    Downloads(#[from] DownloadError),
+    /// CI systems cannot be used.
+    #[error(transparent)]
+    Ci(#[from] CiSetupError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -135,6 +145,7 @@ pub struct App {
     audit_writer: Writer,
     renewal: Option<Renewal>,
     driver: Arc<Driver>,
+    ci: CiParts,
 }
 
 #[derive(Debug)]
@@ -181,16 +192,17 @@ impl App {
         let metrics = Metrics::default();
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
         let changes = Changes::default();
-        let lifecycles = Workspaces::new(store.clone(), changes.clone(), workspaces_see(&config, &listeners)?);
+        let seen = workspaces_see(&config, &listeners)?;
+        let ci = CiParts::new(&config, &seen)?;
+        let lifecycles = ci.open_for(Workspaces::new(store.clone(), changes.clone(), seen));
         let configs = ClusterConfigs::new(config.agents_dir.clone());
-        let lives = (&lifecycles, &configs, &drain);
+        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?);
+        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store)), &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let workspace_url = edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/");
         let admission = admission(&config, &registry, &budget, &drain, workspace_url);
         let closed = CancellationToken::new();
-        let rate = config.limits.sessions_per_second;
-        let timeouts = config.timeouts.clone();
-        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?);
+        let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
         let driver = Arc::new(Driver {
             registry: registry.clone(),
@@ -227,6 +239,7 @@ impl App {
             audit_writer,
             renewal,
             driver,
+            ci,
         })
     }
 
@@ -301,7 +314,8 @@ impl App {
         background.spawn(self.shares.clone().keep());
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
-        execute(self.driver, &background, &self.closed);
+        self.ci.execute(&self.registry, &self.store, &self.driver.changes, &self.drain, &background);
+        execute(self.driver, &self.ci, &background, &self.closed);
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });
         for tls in self.certificates {
@@ -389,10 +403,10 @@ fn admission(
 }
 
 /// Starts those who carry out what workspaces are to be.
-fn execute(driver: Arc<Driver>, background: &Drain, closed: &CancellationToken) {
+fn execute(driver: Arc<Driver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
     background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
     let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
-    background.spawn(timers.run(closed.clone()));
+    background.spawn(ci.limit(timers).run(closed.clone()));
     background.spawn(driver.run(closed.clone()));
 }
 
@@ -478,7 +492,7 @@ fn edge(
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    (lifecycles, cluster_configs, drain): (&Workspaces, &Arc<ClusterConfigs>, &Drain),
+    (lifecycles, cluster_configs, (ci, jobs), drain): (&Workspaces, &Arc<ClusterConfigs>, (&CiParts, Jobs), &Drain),
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -502,6 +516,8 @@ fn edge(
         audit: audit.clone(),
         lifecycles: lifecycles.clone(),
         cluster_configs: cluster_configs.clone(),
+        downloads: ci.downloads.clone(),
+        definitions: Arc::new(jobs) as Arc<dyn Definitions>,
         drain: drain.clone(),
     });
     let own = site.cookies();

@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and the commands that need no running gateway.
 
 mod args;
+mod ci_run;
 mod client;
 mod config;
 mod console;
@@ -28,9 +29,10 @@ use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use crate::model::UserName;
 
 pub use args::{
-    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs,
-    TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, On, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs,
+    ShowArgs, TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
 };
+pub use ci_run::{CiRunArgs, run_ci_run};
 pub use config::run_config;
 pub use console::Console;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
@@ -156,6 +158,9 @@ pub enum Command {
     Ssh(SshArgs),
     /// Let plain ssh, scp, rsync and editors find workspaces.
     SshConfig(SshConfigArgs),
+    /// Watch over a CI job. The gateway starts this itself.
+    #[command(hide = true)]
+    CiRun(CiRunArgs),
 }
 
 /// Flags of `gateway demo`.
@@ -287,7 +292,8 @@ impl Command {
             | Self::User(_)
             | Self::Forward(_)
             | Self::Ssh(_)
-            | Self::SshConfig(_) => (None, None, None),
+            | Self::SshConfig(_)
+            | Self::CiRun(_) => (None, None, None),
         };
         let all = [
             ("--listen", "listen.public", public),

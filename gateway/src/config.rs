@@ -8,6 +8,7 @@ mod acme;
 mod agents;
 mod auth;
 mod check;
+mod ci;
 mod problem;
 mod reader;
 mod sections;
@@ -26,6 +27,7 @@ use crate::model::Zone;
 
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, ClientSecret, Oidc};
+pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
@@ -58,6 +60,8 @@ pub struct Config {
     pub audit: AuditLog,
     /// Where the configurations of cluster agents are (`agents_dir`).
     pub agents_dir: Option<PathBuf>,
+    /// Workspaces in jobs of CI systems (`ci.*`).
+    pub ci: Ci,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).

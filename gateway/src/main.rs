@@ -8,8 +8,8 @@ use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
 use gateway::cli::{
-    Cli, Command, Console, Exit, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config, run_token,
-    run_user, run_whoami, run_workspace,
+    Cli, Command, Console, Exit, run_ci_run, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config,
+    run_token, run_user, run_whoami, run_workspace,
 };
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
@@ -35,12 +35,13 @@ fn main() -> ExitCode {
         // Whoever reads standard input cannot be called back.
         runtime.shutdown_background();
     }
-    exit.into()
+    exit
 }
 
-async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
+async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> ExitCode {
     let mut console = Console::process();
-    match &cli.command {
+    let exit = match &cli.command {
+        Command::CiRun(args) => return run_ci_run(args).await,
         Command::Config(args) => run_config(cli, args, env, &mut console),
         Command::Login(args) => run_login(args, env, &mut console).await,
         Command::Whoami(args) => run_whoami(args, env, &mut console).await,
@@ -59,7 +60,8 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> Exit {
             Ok(config) => finish(with_signals(|stop| demo::run(config, args, stop, announce)).await),
             Err(exit) => exit,
         },
-    }
+    };
+    exit.into()
 }
 
 fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {

@@ -6,6 +6,7 @@
 mod cluster;
 mod endpoint;
 mod lifecycle;
+mod provider;
 mod share;
 mod template;
 mod time;
@@ -22,6 +23,7 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
+pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
 pub use share::{Audience, BadAudience, Share, TerminalForAll};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, UnixSeconds};

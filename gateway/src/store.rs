@@ -6,6 +6,7 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
+mod ci;
 mod clusters;
 mod create;
 mod database;
@@ -40,11 +41,12 @@ use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
 use crate::model::{TerminalForAll, WorkspaceName};
 
+pub use ci::{CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
-pub use managed::{KubernetesState, Managed};
+pub use managed::{KubernetesState, Managed, Runs};
 pub use model::{
     Admission, BadId, BadNote, ClusterId, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId,
     TokenRecord, TokenSubject, User, Workspace, WorkspaceId,

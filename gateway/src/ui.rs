@@ -14,7 +14,7 @@ use crate::edge::respond::Failure;
 use crate::markup::escape;
 use crate::model::{ActualState, DesiredState, Port};
 use crate::sessions::registry::Registry;
-use crate::store::{Executor, Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
+use crate::store::{Listed, Managed, Store, StoreError, Workspace, WorkspaceId};
 
 const STYLE: &str = include_str!("ui/style.css");
 
@@ -80,10 +80,7 @@ async fn managed(
     workspaces: &[Workspace],
     principal: &Principal,
 ) -> Result<HashMap<WorkspaceId, Managed>, Failure> {
-    let is_managed = |workspace: &Workspace| match workspace.executor {
-        Executor::External => false,
-        Executor::Kubernetes => true,
-    };
+    let is_managed = |workspace: &Workspace| workspace.executor.is_managed();
     if !workspaces.iter().any(is_managed) {
         return Ok(HashMap::new());
     }

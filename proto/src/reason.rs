@@ -65,6 +65,8 @@ reasons! {
     Revoked = Revoked, "access was revoked";
     /// The link or the session is gone.
     SessionLost = SessionLost, "the session is gone";
+    /// The workspace is not to run.
+    WorkspaceStopped = WorkspaceStopped, "the workspace is not to run";
 }
 
 impl fmt::Display for Reason {

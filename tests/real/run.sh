@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; footprint, kubernetes-crash and kubernetes-scale run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, footprint, kubernetes-crash and kubernetes-scale run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -13,7 +13,8 @@ set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo terminal
-  ci-job workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod kubernetes-page)
+  ci-job ci-schema ci-workspace workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod
+  kubernetes-page)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

@@ -4,7 +4,7 @@ use gateway::model::ActualState;
 use gateway::store::{Managed, Observation, Store, wall_clock};
 use gateway::workspaces::changes::{Change, Changes};
 use gateway::workspaces::cluster_config;
-use gateway::workspaces::service::{Addresses, NewWorkspace, Workspaces};
+use gateway::workspaces::service::{Addresses, NewOn, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
 
 use crate::TestGateway;
@@ -27,7 +27,8 @@ impl TestGateway {
         let addresses = Addresses { zone, public_url, agents_url };
         let workspaces = Workspaces::new(self.store.clone(), self.changes.clone(), addresses);
         let (name, cluster) = (name.parse().unwrap(), cluster.parse().unwrap());
-        let new = NewWorkspace { name, cluster, devfile: None, variables: Vec::new() };
+        let on = NewOn::Kubernetes { cluster };
+        let new = NewWorkspace { name, on, devfile: None, variables: Vec::new() };
         workspaces.create(&"dev".parse().unwrap(), new, wall_clock()).await.expect("a workspace")
     }
 
@@ -64,7 +65,7 @@ pub async fn observe(
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);
         if store.swap_report(id, revision, &next, &observed).await.expect("the store answers") {
-            changes.say(Change { workspace: id, cluster: Some(found.kubernetes.cluster) });
+            changes.say(Change { workspace: id, cluster: found.cluster() });
             return;
         }
     }

@@ -20,6 +20,8 @@ mod callers;
 mod cli;
 #[path = "api/device.rs"]
 mod device;
+#[path = "api/downloads.rs"]
+mod downloads;
 #[path = "api/schema.rs"]
 mod schema;
 #[path = "api/sessions.rs"]

@@ -35,6 +35,8 @@ mod raw_agent;
 mod resume;
 #[path = "sessions/resume_hostile.rs"]
 mod resume_hostile;
+#[path = "sessions/runs.rs"]
+mod runs;
 #[path = "sessions/streams.rs"]
 mod streams;
 #[path = "sessions/target.rs"]

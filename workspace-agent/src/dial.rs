@@ -73,6 +73,12 @@ pub enum Ended {
         /// The gateway's words.
         message: String,
     },
+    /// The workspace is not to run. No fault: whatever started the agent may end too.
+    #[error("the workspace is not to run: {message}")]
+    WorkspaceStopped {
+        /// The gateway's words.
+        message: String,
+    },
     /// The token cannot be read.
     #[error("the token file {path} cannot be used")]
     Token {

@@ -10,11 +10,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::Ended;
 use crate::ci;
 use crate::cli::{CiArguments, Cli, WorkspaceCommand};
 
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
+
+/// Exit status of an agent whose workspace is not to run: whoever supervises it need not start it again.
+const WORKSPACE_STOPPED: u8 = 3;
 
 /// Runs `workspace-agent-slim`: parses, runs, maps the result to an exit status.
 #[must_use]
@@ -109,7 +113,15 @@ where
     };
     match runtime.block_on(until_signal(agent)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, 1),
+        Err(error) => fail(&error, status_of(&error)),
+    }
+}
+
+/// Returns the exit status that tells why an agent ended.
+fn status_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<Ended>() {
+        Some(Ended::WorkspaceStopped { .. }) => WORKSPACE_STOPPED,
+        Some(Ended::Refused { .. } | Ended::Displaced | Ended::Revoked { .. } | Ended::Token { .. }) | None => 1,
     }
 }
 

@@ -13,16 +13,16 @@ use tokio::time::Instant;
 use super::body::{self, Fields, Object, text};
 use super::etag::Condition;
 use super::problem::{Mistake, Place, Problem, Refused};
-use super::workspaces::{detail, is_managed, tagged};
+use super::workspaces::{detail, tagged};
 use super::{Caller, PREFIX, Shared, actor, answer, shares, state};
 use crate::audit::{Event, Text};
 use crate::auth::policy::Seen;
-use crate::model::{ClusterName, DesiredState, UnixSeconds, WorkspaceName};
-use crate::store::{Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
-use crate::workspaces::service::{BadVariable, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables};
-
-/// The executor that runs what is made here.
-const EXECUTOR: &str = "kubernetes";
+use crate::model::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
+use crate::store::{CiProject, Executor, Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
+use crate::workspaces::ci::NoTarget;
+use crate::workspaces::service::{
+    BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
+};
 
 /// What the audit log calls a change to a state.
 pub(super) fn deed(desired: DesiredState) -> &'static str {
@@ -45,14 +45,15 @@ pub(super) async fn create(
     let new = read(&object)?;
     drop(object);
     let now = wall_clock();
-    let (name, cluster) = (new.name.clone(), new.cluster.clone());
+    let name = new.name.clone();
     let slot = api.audit.slot().await?;
     let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
     drop(seat);
     slot.record(caller.did(Event::WorkspaceCreated {
         by: actor(principal),
         workspace: Text::of(&name),
-        cluster: Text::of(&cluster),
+        cluster: managed.kubernetes().map(|state| Text::of(&state.cluster_name)),
+        provider: managed.ci().map(|state| Text::of(&state.provider)),
     }));
     // That there was none may be remembered.
     api.workspaces.forget(&name, Instant::now());
@@ -136,7 +137,7 @@ pub(super) async fn owned(
     now: UnixSeconds,
 ) -> Result<Managed, Problem> {
     let Workspace { id, executor, .. } = shares::owned(api, caller, name, now).await?;
-    if !is_managed(executor) {
+    if !executor.is_managed() {
         return Err(Refused::Conflict { reason: "not_managed" }.into());
     }
     api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())
@@ -156,11 +157,17 @@ fn shown(
 fn read(body: &Object) -> Result<NewWorkspace, Problem> {
     body.read(|fields| {
         let name = fields.required("name", text::<WorkspaceName>);
-        fields.required("executor", |value| match value.as_str() {
-            Some(EXECUTOR) => Ok(()),
-            Some(_) | None => Err(format!("has to be {EXECUTOR}")),
+        let executor = fields.required("executor", |value| match value.as_str() {
+            Some("kubernetes") => Ok(Executor::Kubernetes),
+            Some("ci") => Ok(Executor::Ci),
+            Some(_) | None => Err("has to be kubernetes or ci".to_owned()),
         });
-        let cluster = fields.required("agent", text::<ClusterName>);
+        let on = match executor {
+            Some(Executor::Ci) => on_ci(fields),
+            Some(Executor::Kubernetes | Executor::External) | None => {
+                fields.required("agent", text::<ClusterName>).map(|cluster| NewOn::Kubernetes { cluster })
+            }
+        };
         let devfile =
             fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
         let ports = fields.optional("ports", |value| match value.as_array() {
@@ -176,8 +183,37 @@ fn read(body: &Object) -> Result<NewWorkspace, Problem> {
         for wrong in check_variables(&variables) {
             fields.at(place(&wrong), wrong.to_string());
         }
-        Some(NewWorkspace { name: name?, cluster: cluster?, devfile: devfile.map(Into::into), variables })
+        Some(NewWorkspace { name: name?, on: on?, devfile: devfile.map(Into::into), variables })
     })
+}
+
+/// Reads what is said of a workspace in a CI system.
+fn on_ci(fields: &mut Fields<'_>) -> Option<NewOn> {
+    let provider = fields.optional("agent", text::<ProviderName>);
+    let is_named = fields.has("agent");
+    let project = fields.optional("project", project);
+    let tags = fields.optional("tags", |value| {
+        let tags = value.as_array().ok_or("has to be a list of texts")?;
+        let tags = tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+        tags.ok_or_else(|| "has to be a list of texts".to_owned())
+    });
+    let is_project = fields.has("project");
+    let is_good = is_named == provider.is_some() && is_project == project.is_some();
+    is_good.then(|| NewOn::Ci(NewOnCi { provider, project, tags: tags.unwrap_or_default() }))
+}
+
+fn project(value: &Value) -> Result<CiProject, String> {
+    const SHAPE: &str = "has to be an object with url and, if wanted, ref";
+    let members = value.as_object().ok_or(SHAPE)?;
+    if members.keys().any(|name| name != "url" && name != "ref") {
+        return Err(SHAPE.to_owned());
+    }
+    let url = members.get("url").and_then(Value::as_str).ok_or(SHAPE)?.to_owned();
+    let reference = match members.get("ref") {
+        None | Some(Value::Null) => None,
+        Some(reference) => Some(reference.as_str().ok_or(SHAPE)?.to_owned()),
+    };
+    Ok(CiProject { url, reference })
 }
 
 fn variable(fields: &mut Fields<'_>) -> Option<Variable> {
@@ -214,6 +250,10 @@ pub(super) fn problem(error: WorkspaceError) -> Problem {
     match error {
         WorkspaceError::NoSuchWorkspace => Refused::NotFound.into(),
         WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
+        WorkspaceError::CiDisabled => Refused::ExecutorDisabled.into(),
+        WorkspaceError::Target(NoTarget::Unknown | NoTarget::Unnamed) => mistake("/agent", &error),
+        WorkspaceError::Target(NoTarget::Tag(number)) => mistake(&format!("/tags/{number}"), &error),
+        WorkspaceError::Target(NoTarget::Tags) => mistake("/tags", &error),
         WorkspaceError::NameTooLong { .. } => mistake("/name", &error),
         WorkspaceError::Variables(wrong) => {
             Problem::invalid(wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect())
@@ -240,6 +280,12 @@ pub(super) fn problem(error: WorkspaceError) -> Problem {
             problems
                 .into_iter()
                 .map(|message| Place { path: String::new(), line: None, column: None, message })
+                .collect(),
+        ),
+        WorkspaceError::Pipeline(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|one| Place { path: one.place, line: None, column: None, message: one.message })
                 .collect(),
         ),
         WorkspaceError::Randomness(error) => error.into(),

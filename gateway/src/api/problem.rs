@@ -47,6 +47,13 @@ pub(crate) enum Refused {
     },
     /// It has been changed since it was read (RFC 9110, section 13.1.1).
     Changed,
+    /// Workspaces of that executor are not made here.
+    ExecutorDisabled,
+    /// The token of a CI job is not good for this.
+    NotSuchJob {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// Somebody tries too often.
     TooMany {
         /// The name of the limit.
@@ -81,6 +88,8 @@ impl Refused {
             Self::Invalid => "invalid",
             Self::TooLarge => "too_large",
             Self::Conflict { .. } | Self::Changed => "conflict",
+            Self::ExecutorDisabled => "executor_disabled",
+            Self::NotSuchJob { .. } => "job_refused",
             Self::TooMany { .. } => "too_many_requests",
             Self::Overloaded { .. } => "overloaded",
             Self::AuthorizationPending => "authorization_pending",
@@ -104,7 +113,8 @@ impl Refused {
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Conflict { .. } => StatusCode::CONFLICT,
+            Self::Conflict { .. } | Self::ExecutorDisabled => StatusCode::CONFLICT,
+            Self::NotSuchJob { .. } => StatusCode::UNAUTHORIZED,
             Self::Changed => StatusCode::PRECONDITION_FAILED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -126,6 +136,13 @@ impl Refused {
             Self::TooLarge => ("Too large", "The body is larger than this path takes."),
             Self::Conflict { .. } => ("Conflict", "What is there now does not allow that."),
             Self::Changed => ("Changed meanwhile", "It is not what it was when you read it: read it again."),
+            Self::ExecutorDisabled => (
+                "Executor disabled",
+                "Workspaces are not made in CI systems here: the operator has not set ci.enabled.",
+            ),
+            Self::NotSuchJob { .. } => {
+                ("Job refused", "The request has no token of a CI job that was asked for as a workspace.")
+            }
             Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),
             Self::Overloaded { .. } => ("Overloaded", "The gateway cannot do that now: try again soon."),
             Self::AuthorizationPending => ("Not decided yet", "The user has not confirmed the code yet."),
@@ -150,6 +167,8 @@ impl Refused {
             | Self::TooLarge
             | Self::Conflict { .. }
             | Self::Changed
+            | Self::ExecutorDisabled
+            | Self::NotSuchJob { .. }
             | Self::AuthorizationPending
             | Self::ExpiredToken
             | Self::AccessDenied => None,
@@ -160,7 +179,9 @@ impl Refused {
     fn detail(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::TooMany { limit } | Self::Overloaded { limit } => Some(("limit", limit)),
-            Self::BadRequest { reason } | Self::Conflict { reason } => Some(("reason", reason)),
+            Self::BadRequest { reason } | Self::Conflict { reason } | Self::NotSuchJob { reason } => {
+                Some(("reason", reason))
+            }
             Self::MethodNotAllowed => Some(("reason", "method_not_allowed")),
             Self::NotJson => Some(("reason", "not_json")),
             Self::SignInRequired
@@ -169,6 +190,7 @@ impl Refused {
             | Self::Invalid
             | Self::TooLarge
             | Self::Changed
+            | Self::ExecutorDisabled
             | Self::AuthorizationPending
             | Self::SlowDown { .. }
             | Self::ExpiredToken
@@ -256,6 +278,8 @@ impl Problem {
             | Refused::Invalid
             | Refused::TooLarge
             | Refused::TooMany { .. }
+            | Refused::ExecutorDisabled
+            | Refused::NotSuchJob { .. }
             | Refused::AuthorizationPending
             | Refused::SlowDown { .. }
             | Refused::ExpiredToken
@@ -324,7 +348,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.refused.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.refused == Refused::SignInRequired {
+        if matches!(self.refused, Refused::SignInRequired | Refused::NotSuchJob { .. }) {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
         response.extensions_mut().insert(Told { document: self.document(), code: self.refused.code() });

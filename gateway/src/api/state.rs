@@ -39,7 +39,7 @@ impl StateRow {
     /// Takes what the store has.
     pub(super) fn new(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
-        let stored = managed.kubernetes.termination.as_deref().map(blockers::from_json).unwrap_or_default();
+        let stored = managed.termination().map(blockers::from_json).unwrap_or_default();
         let blocker = |blocker: tunnel_proto::reconcile::Blocker| BlockerRow {
             object: blocker.object,
             finalizers: blocker.finalizers,

@@ -19,6 +19,18 @@ fn document() -> Value {
     serde_json::from_str(include_str!("openapi.json")).unwrap()
 }
 
+/// A gateway without CI systems.
+struct NoCi;
+
+impl Definitions for NoCi {
+    fn definition<'a>(
+        &'a self,
+        _headers: &'a http::HeaderMap,
+    ) -> futures_util::future::BoxFuture<'a, Result<String, NoDefinition>> {
+        Box::pin(async { Err(NoDefinition::Disabled) })
+    }
+}
+
 async fn api() -> Api {
     let site = Site::new(&"http://localhost:8080".parse().unwrap()).unwrap();
     let sessions = Arc::new(BrowserSessions::new(tokio::time::Instant::now(), Lifetimes::default()));
@@ -35,6 +47,8 @@ async fn api() -> Api {
         audit: Audit::default(),
         lifecycles: Workspaces::new(store.clone(), Changes::default(), addresses),
         cluster_configs: ClusterConfigs::new(None),
+        downloads: Arc::new(Downloads::open(&[]).unwrap()),
+        definitions: Arc::new(NoCi),
         drain: Drain::default(),
         store,
     })
@@ -48,7 +62,7 @@ where
 {
     match api.answer(request, nobody()).await {
         Answer::Whole(response) => response,
-        Answer::Events(response) => panic!("{response:?}"),
+        Answer::Events(response) | Answer::File(response, _) => panic!("{response:?}"),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::auth::policy::{Exposure, Seen, sees, shared_with};
 use crate::auth::principal::Principal;
 use crate::model::{Port, UnixSeconds, WorkspaceName};
 use crate::sessions::registry::LiveSession;
-use crate::store::{Executor, Listed, Managed, Workspace, WorkspaceId, wall_clock};
+use crate::store::{Listed, Managed, Workspace, WorkspaceId, wall_clock};
 
 /// Keeps cursors of this list apart from others.
 const CURSOR: &str = "w";
@@ -40,6 +40,10 @@ struct Row {
     executor: &'static str,
     /// The cluster that runs it; only the owner is told, as of the state.
     cluster: Option<String>,
+    /// The CI system that runs it; only the owner is told.
+    provider: Option<String>,
+    /// Where its job is seen there, once that is known.
+    run_url: Option<String>,
     /// `None` for one that nobody here runs.
     state: Option<StateRow>,
     created_at: String,
@@ -82,7 +86,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
     let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
     // All of one's own on this page are among the first of them behind the same name.
-    let own: HashMap<WorkspaceId, Managed> = match found.iter().any(|workspace| is_managed(workspace.executor)) {
+    let own: HashMap<WorkspaceId, Managed> = match found.iter().any(|workspace| workspace.executor.is_managed()) {
         true => api.store.managed_of_owner(&principal.user, part).await?,
         false => Vec::new(),
     }
@@ -105,7 +109,7 @@ pub(super) async fn show(
     let now = wall_clock();
     let (workspace, seen) = find(&api, caller.user()?, name, now).await?;
     let managed = match seen {
-        Seen::Owner if is_managed(workspace.executor) => api.store.managed_by_id(workspace.id).await?,
+        Seen::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
         Seen::Owner | Seen::Shared => None,
     };
     let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now);
@@ -118,14 +122,6 @@ pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Respo
         response.headers_mut().insert(ETAG, tag);
     }
     response
-}
-
-/// Returns whether somebody here runs what has this executor.
-pub(super) fn is_managed(executor: Executor) -> bool {
-    match executor {
-        Executor::External => false,
-        Executor::Kubernetes => true,
-    }
 }
 
 /// Tells what one user may know of a workspace.
@@ -179,7 +175,9 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed
             Seen::Shared => "shared",
         },
         executor: executor.as_str(),
-        cluster: managed.map(|managed| managed.kubernetes.cluster_name.to_string()),
+        cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
+        provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
+        run_url: managed.and_then(Managed::run_url).map(str::to_owned),
         state: managed.map(StateRow::new),
         created_at: created_at.to_string(),
         connected: is_connected(api, name),

@@ -184,8 +184,12 @@ pub enum Event {
         by: Actor,
         /// Its name.
         workspace: Text,
-        /// Where it is to run.
-        cluster: Text,
+        /// The cluster that is to run it, if one is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<Text>,
+        /// The CI system that is to run it, if one is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<Text>,
     },
     /// Somebody changed what a workspace is to be.
     WorkspaceRequested {

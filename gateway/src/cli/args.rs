@@ -25,7 +25,7 @@ macro_rules! which {
 
 mod lifecycle;
 
-pub use lifecycle::{ChangeArgs, CreateArgs, TerminateArgs};
+pub use lifecycle::{ChangeArgs, CreateArgs, On, TerminateArgs};
 
 const TOKEN_EXAMPLES: &str = which!(
     "\

@@ -91,7 +91,12 @@ impl Site {
             Command::Whoami(args) => run_whoami(args, &env, console).await,
             Command::Logout(args) => run_logout(args, &env, console).await,
             Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
-            Command::Demo(_) | Command::Serve(_) | Command::Forward(_) | Command::Ssh(_) | Command::SshConfig(_) => {
+            Command::Demo(_)
+            | Command::Serve(_)
+            | Command::Forward(_)
+            | Command::Ssh(_)
+            | Command::SshConfig(_)
+            | Command::CiRun(_) => {
                 panic!("not run here")
             }
         }

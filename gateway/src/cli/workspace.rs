@@ -19,7 +19,7 @@ use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, Workspace
 use crate::audit::{Event, Items, Text};
 use crate::config::Config;
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
-use crate::store::{Executor, Store, StoreError, Workspace};
+use crate::store::{Managed, Store, StoreError, Workspace};
 
 /// Whom the store names as the maker of what comes from the command line: whoever can write the database.
 const OPERATOR: &str = "operator";
@@ -125,7 +125,8 @@ async fn show_one(
         return Ok(no_such(&args.workspace, console));
     };
     let managed = store.managed(&args.workspace).await?;
-    let cluster = managed.as_ref().map(|managed| managed.kubernetes.cluster_name.to_string());
+    let cluster = managed.as_ref().and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string());
+    let provider = managed.as_ref().and_then(Managed::ci).map(|state| state.provider.to_string());
     let look = managed.as_ref().map(Look::of);
     let live: Vec<&Share> = workspace.shares.iter().filter(|share| share.is_live(now)).collect();
     let (url, port_url) = (address(config, &workspace.name, None), address(config, &workspace.name, Some("{port}")));
@@ -137,7 +138,10 @@ async fn show_one(
                 ("name", workspace.name.to_string()),
                 ("owner", workspace.owner.to_string()),
                 ("executor", workspace.executor.as_str().to_owned()),
-                ("cluster", cluster.unwrap_or_else(|| "-".to_owned())),
+                match provider {
+                    Some(provider) => ("provider", provider),
+                    None => ("cluster", cluster.unwrap_or_else(|| "-".to_owned())),
+                },
                 ("state", look.as_ref().map_or_else(|| "-".to_owned(), Look::told)),
                 ("wanted", look.map_or_else(|| "-".to_owned(), |look| look.desired)),
                 ("created", workspace.created_at.to_string()),
@@ -155,6 +159,7 @@ async fn show_one(
                 "owner": workspace.owner.as_str(),
                 "executor": workspace.executor.as_str(),
                 "cluster": cluster,
+                "provider": provider,
                 "state": look,
                 "created_at": workspace.created_at.to_string(),
                 "url": url,
@@ -190,9 +195,9 @@ fn told(share: &Share) -> String {
 async fn list(store: &Store, output: Output, console: &mut Console) -> Result<Exit, StoreError> {
     let mut workspaces = Vec::new();
     for workspace in store.workspaces().await? {
-        let managed = match workspace.executor {
-            Executor::External => None,
-            Executor::Kubernetes => store.managed(&workspace.name).await?,
+        let managed = match workspace.executor.is_managed() {
+            false => None,
+            true => store.managed(&workspace.name).await?,
         };
         workspaces.push((workspace, managed.as_ref().map(Look::of)));
     }

@@ -124,6 +124,20 @@ impl Reader {
         read
     }
 
+    /// Returns the names that somebody gave the sections inside a section, in their order.
+    pub(super) fn sections(&self, key: &str) -> Vec<String> {
+        let inside = |full: &str| Some(full.strip_prefix(key)?.strip_prefix('.')?.to_owned());
+        let given = self.layers.values.keys().chain(self.layers.lists.keys());
+        // Up to the next dot that is not inside quotes.
+        let with_keys = given.filter_map(|full| inside(full)).filter_map(|rest| {
+            let end = if rest.starts_with('"') { rest.find("\".")? + 1 } else { rest.find('.')? };
+            rest.get(..end).map(str::to_owned)
+        });
+        let empty = self.layers.empty_sections.iter().filter_map(|(full, _)| inside(full));
+        let names: BTreeSet<String> = with_keys.chain(empty).collect();
+        names.into_iter().collect()
+    }
+
     /// Returns whether somebody set a key that was read.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.places.get(key).is_some_and(|place| *place != Place::Default)

@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
 };
-use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, store};
+use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, store};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -114,6 +114,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         tls.public = Some(acme::files(acme));
     }
     let agents = agents::read(reader, &zone, &public_url);
+    let ci = ci::read(reader, &public_url);
     Config {
         zone,
         public_url,
@@ -131,6 +132,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
         agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
+        ci,
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),

@@ -116,6 +116,19 @@ pub(super) const FILE_PATH: Kind<PathBuf> = Kind {
     secret: false,
 };
 
+pub(super) const FILE_PATHS: Kind<Vec<PathBuf>> = Kind {
+    accepted: "`off`, or paths of files with commas between them",
+    parse: |text| match text {
+        "off" => Ok(Vec::new()),
+        text => text.split(',').map(|part| (FILE_PATH.parse)(part.trim())).collect(),
+    },
+    show: |paths| match paths.as_slice() {
+        [] => "off".to_owned(),
+        paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+    },
+    secret: false,
+};
+
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "not an IP address and a port".to_owned())
 }

@@ -132,6 +132,28 @@ pub enum ResponseBody {
     App(Box<Download>),
     /// What the API tells as it happens.
     Events(Box<Events>),
+    /// A file that the API has.
+    File(Box<OfFile>),
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub struct OfFile {
+    body: axum::body::Body,
+    /// What is still to come, in bytes.
+    left: u64,
+}
+
+impl OfFile {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.left = self.left.saturating_sub(data.len() as u64);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::File)))
+    }
 }
 
 /// A stream of events, for as long as whoever asked for it may have it.
@@ -197,7 +219,7 @@ pub(super) enum Source {
     Http2(Incoming),
 }
 
-/// Why an app's body broke off.
+/// Why a body broke off.
 #[derive(Debug, Error)]
 pub enum BodyError {
     /// On an HTTP/1.1 connection.
@@ -206,6 +228,9 @@ pub enum BodyError {
     /// On an HTTP/2 connection.
     #[error(transparent)]
     Http2(hyper::Error),
+    /// A file of the gateway's own cannot be read any longer.
+    #[error("the file cannot be read")]
+    File(#[source] axum::Error),
     /// Whoever asked for it may no longer have it.
     #[error("access ended")]
     AccessEnded,
@@ -261,6 +286,11 @@ impl ResponseBody {
         Self::Events(Box::new(Events { body, ended: Box::pin(followed.wait_owned()), _followed: followed }))
     }
 
+    /// Makes one of a file of so many bytes.
+    pub(super) fn file(body: axum::body::Body, bytes: u64) -> Self {
+        Self::File(Box::new(OfFile { body, left: bytes }))
+    }
+
     pub(super) fn app(source: Source, slot: Slot, watch: UnderWay) -> Self {
         Self::App(Box::new(Download { source, broken: None, _slot: slot, watch, ended: None }))
     }
@@ -281,6 +311,7 @@ impl Body for ResponseBody {
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Events(events) => events.poll_next(context).map(|frame| frame.map(Ok)),
+            Self::File(file) => file.poll_next(context),
             Self::App(download) => {
                 if let Some(error) = download.broken.take() {
                     return Poll::Ready(Some(Err(error)));
@@ -303,6 +334,7 @@ impl Body for ResponseBody {
             Self::Own(bytes) => bytes.is_empty(),
             Self::App(download) => download.broken.is_none() && download.source.is_over(),
             Self::Events(_) => false,
+            Self::File(file) => file.left == 0,
         }
     }
 
@@ -311,6 +343,7 @@ impl Body for ResponseBody {
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::App(download) => download.source.size_hint(),
             Self::Events(_) => SizeHint::new(),
+            Self::File(file) => SizeHint::with_exact(file.left),
         }
     }
 }

@@ -379,6 +379,7 @@ pub(super) fn failure_of_reason(reason: Reason) -> Failure {
         | Reason::Displaced
         | Reason::Shutdown
         | Reason::Revoked
-        | Reason::SessionLost => Failure::SessionLost,
+        | Reason::SessionLost
+        | Reason::WorkspaceStopped => Failure::SessionLost,
     }
 }

@@ -4,7 +4,7 @@
 //! What is due when is computed from what is stored, by [`Lifecycle::next_due`](crate::model::Lifecycle::next_due). What is
 //! remembered here only says when to look, so a restart loses nothing and a change that was not heard of costs a look.
 
-mod deadlines;
+pub(super) mod deadlines;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::deadlines::Deadlines;
-use crate::model::{TimeLimits, UnixSeconds};
-use crate::store::{ClusterId, ConfigVersion, Managed, Store, StoreError, WorkspaceId};
+use crate::model::{ProviderName, TimeLimits, UnixSeconds};
+use crate::store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, WorkspaceId};
 use crate::workspaces::changes::{Change, Changes, Heard, Listener};
 use crate::workspaces::cluster_config::ClusterConfig;
 
@@ -43,6 +43,7 @@ pub struct Timers {
     clock: Clock,
     deadlines: Deadlines<WorkspaceId>,
     limits: HashMap<(ClusterId, ConfigVersion), TimeLimits>,
+    providers: HashMap<ProviderName, TimeLimits>,
 }
 
 impl fmt::Debug for Timers {
@@ -55,7 +56,21 @@ impl Timers {
     /// Makes them; they tell what they do to whom listens.
     #[must_use]
     pub fn new(store: Store, changes: Changes, clock: Clock) -> Self {
-        Self { store, changes, clock, deadlines: Deadlines::default(), limits: HashMap::new() }
+        Self {
+            store,
+            changes,
+            clock,
+            deadlines: Deadlines::default(),
+            limits: HashMap::new(),
+            providers: HashMap::new(),
+        }
+    }
+
+    /// Adds how long workspaces in CI systems may be what they are.
+    #[must_use]
+    pub fn with_providers(mut self, limits: HashMap<ProviderName, TimeLimits>) -> Self {
+        self.providers = limits;
+        self
     }
 
     /// Runs until `stop`. A store that does not answer is asked again a second later.
@@ -138,15 +153,23 @@ impl Timers {
             };
             if self.store.swap_lifecycle(workspace, life.revision, &next).await? {
                 info!(workspace = %managed.workspace.name, desired = %next.desired, "its time is up");
-                self.changes.say(Change { workspace, cluster: Some(managed.kubernetes.cluster) });
+                self.changes.say(Change { workspace, cluster: managed.cluster() });
             }
             // Read again: it has another deadline now, whoever changed it.
         }
     }
 
-    /// Reads for how long a workspace may be what it is: by the configuration that it was made with.
+    /// Reads for how long a workspace may be what it is: by the configuration that it was made with, in a CI system by the one
+    /// of now.
     async fn limits_of(&mut self, managed: &Managed) -> Result<TimeLimits, StoreError> {
-        let key = (managed.kubernetes.cluster, managed.kubernetes.config_version);
+        let state = match &managed.runs {
+            Runs::Kubernetes(state) => state,
+            Runs::Ci(state) => {
+                let limits = self.providers.get(&state.provider).copied();
+                return Ok(limits.unwrap_or_else(|| ClusterConfig::default().time_limits()));
+            }
+        };
+        let key = (state.cluster, state.config_version);
         if let Some(limits) = self.limits.get(&key) {
             return Ok(*limits);
         }

@@ -5,24 +5,21 @@
 //! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is asked for all but this machine.
 
 mod stream;
+mod trust;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::ACCEPT;
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{ACCEPT, RANGE};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use reqwest::{Client, RequestBuilder, redirect};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 pub use self::stream::Stream;
+pub use self::trust::{FetchSetupError, Trust};
 use crate::config::Secret;
 use crate::model::Endpoint;
 
@@ -36,44 +33,12 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// answers 406 to who wants plain JSON.
 const JSON: &str = "application/json, application/jwk-set+json;q=0.9";
 
+/// The longest text of which the end is read, in bytes: a job's log in GitLab has 100 MiB at most, most have far less, and all
+/// of it comes over the network.
+pub const TEXT_BYTES_MAX: u64 = 32 << 20;
+
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 2;
-
-/// Which authorities vouch for the servers that are asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Those of the system.
-    System,
-    /// Those of the system, and those of a PEM file.
-    SystemAnd(PathBuf),
-    /// Those of a PEM file and no other.
-    Only(PathBuf),
-}
-
-/// Why a [`Fetch`] cannot be made.
-#[derive(Debug, Error)]
-pub enum FetchSetupError {
-    /// The file of authorities is not readable PEM.
-    #[error("{path} cannot be read as PEM: {error}")]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: rustls::pki_types::pem::Error,
-    },
-    /// The file of authorities has none that can be used.
-    #[error("{path} holds no certificate of an authority")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The client cannot be set up.
-    #[error("the HTTP client cannot be set up: {0}")]
-    Client(String),
-}
 
 /// Why a server did not give what it was asked for. Names the server; repeats nothing of what it sent, nor of what was
 /// sent to it.
@@ -93,8 +58,8 @@ pub enum FetchError {
         /// Scheme, host and port.
         server: String,
     },
-    /// The answer is longer than [`ANSWER_BYTES_MAX`].
-    #[error("{server} answered with more than {ANSWER_BYTES_MAX} bytes")]
+    /// The answer is longer than [`ANSWER_BYTES_MAX`], or a text longer than [`TEXT_BYTES_MAX`].
+    #[error("{server} answered with more bytes than are read")]
     TooLong {
         /// Scheme, host and port.
         server: String,
@@ -144,6 +109,15 @@ pub enum Credentials<'a> {
     Bearer(&'a Secret),
     /// A user and a password (RFC 7617), each already encoded as the server wants it.
     Basic(&'a str, &'a Secret),
+}
+
+/// What is expected of an answer.
+#[derive(Clone, Copy)]
+enum Expected {
+    /// JSON, whole.
+    Json,
+    /// Text, of which so many bytes at the end are kept.
+    EndOfText(usize),
 }
 
 /// What a server answered, whatever its status. `Debug` shows no byte of the body.
@@ -215,7 +189,7 @@ impl Fetch {
     ///
     /// [`FetchSetupError`] names the file that cannot be used.
     pub fn new(trust: &Trust) -> Result<Self, FetchSetupError> {
-        let tls = tls(trust)?;
+        let tls = trust::tls(trust)?;
         let client = |is_direct: bool| {
             let builder = Client::builder()
                 .tls_backend_preconfigured(tls.clone())
@@ -237,7 +211,7 @@ impl Fetch {
     ///
     /// [`FetchError`], except for what only [`Answer::json`] finds.
     pub async fn get(&self, from: &Endpoint, credentials: Credentials<'_>) -> Result<Answer, FetchError> {
-        self.send(from, self.client(from).get(from.url().clone()), credentials).await
+        self.send(from, self.client(from).get(from.url().clone()), credentials, Expected::Json).await
     }
 
     /// Posts a form (`application/x-www-form-urlencoded`).
@@ -251,7 +225,7 @@ impl Fetch {
         form: &[(&str, &str)],
         credentials: Credentials<'_>,
     ) -> Result<Answer, FetchError> {
-        self.send(to, self.client(to).post(to.url().clone()).form(form), credentials).await
+        self.send(to, self.client(to).post(to.url().clone()).form(form), credentials, Expected::Json).await
     }
 
     /// Posts JSON.
@@ -265,7 +239,7 @@ impl Fetch {
         body: &T,
         credentials: Credentials<'_>,
     ) -> Result<Answer, FetchError> {
-        self.send(to, self.client(to).post(to.url().clone()).json(body), credentials).await
+        self.send(to, self.client(to).post(to.url().clone()).json(body), credentials, Expected::Json).await
     }
 
     /// Sends any request, with a JSON body or none.
@@ -286,7 +260,20 @@ impl Fetch {
             Some(body) => request.json(body),
             None => request,
         };
-        self.send(to, request, credentials).await
+        self.send(to, request, credentials, Expected::Json).await
+    }
+
+    /// Gets a text and keeps its last bytes, `bytes` at most and never more than [`ANSWER_BYTES_MAX`]. A server that knows ranges
+    /// (RFC 9110, section 14.2) sends no more than these.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`].
+    pub async fn end_of_text(&self, from: &Endpoint, headers: HeaderMap, bytes: usize) -> Result<Answer, FetchError> {
+        let request =
+            self.client(from).get(from.url().clone()).headers(headers).header(RANGE, format!("bytes=-{bytes}"));
+        let expected = Expected::EndOfText(bytes.min(ANSWER_BYTES_MAX));
+        self.send(from, request, Credentials::Nothing, expected).await
     }
 
     fn client(&self, to: &Endpoint) -> &Client {
@@ -298,18 +285,31 @@ impl Fetch {
         to: &Endpoint,
         request: RequestBuilder,
         credentials: Credentials<'_>,
+        expected: Expected,
     ) -> Result<Answer, FetchError> {
         let server = to.origin();
-        let request = authorized(request.header(ACCEPT, JSON), credentials);
+        let request = match expected {
+            Expected::Json => request.header(ACCEPT, JSON),
+            Expected::EndOfText(_) => request.header(ACCEPT, "text/plain, */*;q=0.1"),
+        };
+        let request = authorized(request, credentials);
         let failed = |error: reqwest::Error| failure(&server, error);
         let mut response = request.send().await.map_err(failed)?;
-        let mut body = BytesMut::new();
+        let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
         // What a length in the head claims is not believed: only what came is held.
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len().saturating_add(chunk.len()) > ANSWER_BYTES_MAX {
+            read_bytes = read_bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+            body.extend_from_slice(&chunk);
+            let is_too_long = match expected {
+                Expected::Json => body.len() > ANSWER_BYTES_MAX,
+                Expected::EndOfText(bytes) => {
+                    body.advance(body.len().saturating_sub(bytes));
+                    read_bytes > TEXT_BYTES_MAX
+                }
+            };
+            if is_too_long {
                 return Err(FetchError::TooLong { server });
             }
-            body.extend_from_slice(&chunk);
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         Ok(Answer { server, status, headers, body: body.freeze() })
@@ -337,35 +337,6 @@ fn failure(server: &str, error: reqwest::Error) -> FetchError {
 fn with_sources(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
-}
-
-fn tls(trust: &Trust) -> Result<ClientConfig, FetchSetupError> {
-    let mut roots = RootCertStore::empty();
-    let (system, file) = match trust {
-        Trust::System => (true, None),
-        Trust::SystemAnd(path) => (true, Some(path)),
-        Trust::Only(path) => (false, Some(path)),
-    };
-    if system {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if let Some(path) = file {
-        add_file(&mut roots, path)?;
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), FetchSetupError> {
-    let bad = |error| FetchSetupError::Pem { path: path.to_owned(), error };
-    let certificates: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)?;
-    let (added, _) = roots.add_parsable_certificates(certificates);
-    if added == 0 {
-        return Err(FetchSetupError::Empty { path: path.to_owned() });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

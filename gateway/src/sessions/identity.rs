@@ -13,6 +13,7 @@ mod pod;
 mod presented;
 mod refusal;
 mod review;
+mod run;
 
 use std::sync::Arc;
 
@@ -26,14 +27,15 @@ pub use self::refusal::Refusal;
 use self::ci::CiSystem;
 use self::kubernetes::Cluster;
 use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
+use self::run::RunIssuer;
 use super::registry::{Credential, Lease, Review, Subject};
 use crate::auth::jwt::Moment;
 use crate::auth::token::{Token, TokenKind};
-use crate::config::AgentAuth;
-use crate::model::{UnixSeconds, UserName, WorkspaceName};
+use crate::config::{AgentAuth, Ci, CiSystem as CiSystemOf};
+use crate::model::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
 use crate::net::certificate::{BadCertificate, Certificate};
 use crate::net::fetch::FetchSetupError;
-use crate::store::{Spent, Store, StoreError, TokenSubject, TokenUse, wall_clock};
+use crate::store::{RunOwner, Spent, Store, StoreError, TokenSubject, TokenUse, wall_clock};
 
 /// What a connection's TLS handshake showed of its client; shared by all calls on the connection.
 pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
@@ -69,6 +71,10 @@ pub struct AgentIdentities {
     uri_prefix: Box<str>,
     clusters: Vec<Cluster>,
     ci: Vec<CiSystem>,
+    /// Projects whose jobs the gateway itself asks for.
+    runs: Vec<RunIssuer>,
+    /// There may be workspaces in CI systems.
+    has_runs: bool,
 }
 
 impl AgentIdentities {
@@ -83,7 +89,25 @@ impl AgentIdentities {
             uri_prefix: auth.uri_prefix.clone(),
             clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
             ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
+            runs: Vec::new(),
+            has_runs: false,
         })
+    }
+
+    /// Lets in the agents of jobs that the gateway itself asks CI systems for, while it does.
+    ///
+    /// # Errors
+    /// [`FetchSetupError`] names a file of authorities that cannot be used.
+    pub fn with_runs(mut self, ci: &Ci) -> Result<Self, FetchSetupError> {
+        self.has_runs = ci.enabled;
+        for provider in ci.providers.iter().filter(|_| ci.enabled) {
+            match &provider.system {
+                CiSystemOf::Gitlab(gitlab) => self.runs.push(RunIssuer::new(provider, gitlab)?),
+                // Its jobs show tokens of the gateway's.
+                CiSystemOf::Command(_) => {}
+            }
+        }
+        Ok(self)
     }
 
     /// Finds out who an agent is.
@@ -213,8 +237,71 @@ impl AgentIdentities {
             self.exists(&workspace).await?;
             return Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None });
         }
-        let system = self.ci.iter().find(|one| one.issues_as(&issuer)).ok_or(Refusal::Issuer)?;
-        system.identify(text, &self.store, now).await
+        let refused = match self.of_run(text, &issuer, now).await {
+            Some(Ok(identity)) => return Ok(identity),
+            Some(Err(refused)) if !refused.leaves_it_to_rules() => return Err(refused),
+            refused => refused.and_then(Result::err),
+        };
+        let Some(system) = self.ci.iter().find(|one| one.issues_as(&issuer)) else {
+            return Err(refused.unwrap_or(Refusal::Issuer));
+        };
+        match (system.identify(text, &self.store, now).await, refused) {
+            (Err(Refusal::Rule), Some(refused)) => Err(refused),
+            (found, _) => found,
+        }
+    }
+
+    /// Looks among the jobs that the gateway itself asked for; `None` if it asks nobody of that name.
+    async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
+        let mut found = None;
+        for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
+            match one.identify(text, &self.store, now).await {
+                // Another project of the same GitLab may be the one.
+                Err(Refusal::OtherProject) if found.is_some() => {}
+                Err(refused @ (Refusal::OtherProject | Refusal::OtherRef)) => found = Some(Err(refused)),
+                other => return Some(other),
+            }
+        }
+        found
+    }
+
+    /// Finds whose run the job with a signed token is of. The token is not used up.
+    ///
+    /// # Errors
+    /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
+    pub async fn run_of(&self, headers: &HeaderMap) -> Result<(ProviderName, RunOwner), Refusal> {
+        let now = moment();
+        let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(Refusal::Missing) };
+        let issuer = claimed_issuer(text)?;
+        let mut refused = Refusal::Issuer;
+        for one in self.runs.iter().filter(|one| one.issues_as(&issuer)) {
+            match one.run_of(text, &self.store, now).await {
+                Ok((_, run)) if run.is_stopping || run.desired != DesiredState::Running => {
+                    return Err(Refusal::WorkspaceStopped);
+                }
+                Ok(found) => return Ok(found),
+                Err(other @ (Refusal::OtherProject | Refusal::OtherRef)) => refused = other,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(refused)
+    }
+
+    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not to run: what it runs in is to end
+    /// then.
+    ///
+    /// # Errors
+    /// [`Refusal::WorkspaceStopped`] or [`Refusal::Unavailable`].
+    pub async fn may_run(&self, subject: &Subject) -> Result<(), Refusal> {
+        let Some(workspace) = subject.workspace().filter(|_| self.has_runs) else { return Ok(()) };
+        let found = self.store.managed(workspace).await.map_err(|error| store_failed(&error))?;
+        let Some(managed) = found else { return Ok(()) };
+        let Some(ci) = managed.ci() else { return Ok(()) };
+        let is_stopping = ci.live().is_some_and(|run| run.stop_at.is_some());
+        match managed.lifecycle.desired == DesiredState::Running && !is_stopping {
+            true => Ok(()),
+            false => Err(Refusal::WorkspaceStopped),
+        }
     }
 
     /// Returns who owns what an agent is of; nobody owns a cluster.

@@ -7,7 +7,9 @@ use super::database::{About, Transaction, sql};
 use super::lifecycles::number;
 use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
-use super::{ClusterId, Executor, KubernetesState, Managed, Store, StoreError, Terms, Workspace, WorkspaceId, json};
+use super::{
+    ClusterId, Executor, KubernetesState, Managed, Runs, Store, StoreError, Terms, Workspace, WorkspaceId, json,
+};
 use crate::auth::token::Token;
 use crate::model::{ClusterName, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 
@@ -43,9 +45,9 @@ pub struct NewManaged<'a> {
 /// How many workspaces there may be that are not to be terminated; `None` is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// In the cluster.
+    /// In the cluster or CI system.
     pub cluster: Option<u32>,
-    /// In the cluster, of one owner.
+    /// The same, of one owner.
     pub user: Option<u32>,
 }
 
@@ -58,11 +60,11 @@ pub enum CreateError {
     /// The cluster has a newer configuration, which may put workspaces elsewhere.
     #[error("the cluster has a newer configuration than the workspace was made from")]
     ConfigChanged,
-    /// The cluster has as many as it may.
-    #[error("the cluster has {0} workspaces, as many as it may have")]
+    /// The cluster or CI system has as many as it may.
+    #[error("there are {0} workspaces, as many as there may be")]
     ClusterQuota(u32),
     /// The owner has as many there as they may.
-    #[error("the user has {0} workspaces in the cluster, as many as they may have")]
+    #[error("the user has {0} workspaces there, as many as they may have")]
     UserQuota(u32),
     /// The store failed.
     #[error(transparent)]
@@ -90,20 +92,13 @@ impl Store {
         if newest.is_none_or(|(version, _)| version != new.config_version) {
             return Err(CreateError::ConfigChanged);
         }
-        make_room(&mut transaction, new).await?;
+        make_room(&mut transaction, new.name, new.owner).await?;
         check_quotas(&mut transaction, new).await?;
-        let row = sql("INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (name) DO NOTHING RETURNING id")
-        .bind(new.name.as_str())
-        .bind(new.owner.as_str())
-        .bind(Executor::Kubernetes.as_str())
-        .bind(now.get())
-        .fetch_optional(&mut transaction)
-        .await?;
-        let id = WorkspaceId(row.ok_or(CreateError::NameTaken)?.get("id")?);
-        let lifecycle = Lifecycle::new(now);
-        insert_states(&mut transaction, id, new, &lifecycle).await?;
-        insert_long(&mut transaction, id, new.devfile, &frozen).await?;
+        let workspace = insert_workspace(&mut transaction, new.name, new.owner, Executor::Kubernetes, now).await?;
+        let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
+        insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
+        insert_states(&mut transaction, id, new).await?;
+        insert_frozen(&mut transaction, id, &frozen).await?;
         insert(&mut transaction, new.agent_token, Holder::Agent(id), &Terms::default(), now).await?;
         for variable in new.variables {
             self.insert_variable(&mut transaction, id, variable.kind, &variable.name, variable.value.reveal()).await?;
@@ -112,28 +107,15 @@ impl Store {
         self.insert_variable(&mut transaction, id, VariableKind::File, AGENT_TOKEN_FILE, token).await?;
         let cluster_name = cluster_name(&mut transaction, new.cluster).await?;
         transaction.commit().await?;
-        Ok(made(id, new, lifecycle, cluster_name, now))
+        Ok(made(workspace, new, lifecycle, cluster_name))
     }
 }
 
-fn made(
-    id: WorkspaceId,
-    new: &NewManaged<'_>,
-    lifecycle: Lifecycle,
-    cluster_name: ClusterName,
-    now: UnixSeconds,
-) -> Managed {
+fn made(workspace: Workspace, new: &NewManaged<'_>, lifecycle: Lifecycle, cluster_name: ClusterName) -> Managed {
     Managed {
-        workspace: Workspace {
-            id,
-            name: new.name.clone(),
-            owner: new.owner.clone(),
-            executor: Executor::Kubernetes,
-            created_at: now,
-            shares: [].into(),
-        },
+        workspace,
         lifecycle,
-        kubernetes: KubernetesState {
+        runs: Runs::Kubernetes(KubernetesState {
             cluster: new.cluster,
             cluster_name,
             config_version: new.config_version,
@@ -142,15 +124,40 @@ fn made(
             deployment_version: None,
             termination: None,
             reported_at: None,
-        },
+        }),
     }
 }
 
+/// Makes the row that every workspace has.
+pub(super) async fn insert_workspace(
+    transaction: &mut Transaction,
+    name: &WorkspaceName,
+    owner: &UserName,
+    executor: Executor,
+    now: UnixSeconds,
+) -> Result<Workspace, CreateError> {
+    let row = sql("INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (name) DO NOTHING RETURNING id")
+    .bind(name.as_str())
+    .bind(owner.as_str())
+    .bind(executor.as_str())
+    .bind(now.get())
+    .fetch_optional(transaction)
+    .await?;
+    let id = WorkspaceId(row.ok_or(CreateError::NameTaken)?.get("id")?);
+    let (name, owner) = (name.clone(), owner.clone());
+    Ok(Workspace { id, name, owner, executor, created_at: now, shares: [].into() })
+}
+
 /// Deletes the workspace that has the name, if it is the owner's and over.
-async fn make_room(transaction: &mut Transaction, new: &NewManaged<'_>) -> Result<(), CreateError> {
+pub(super) async fn make_room(
+    transaction: &mut Transaction,
+    name: &WorkspaceName,
+    owner: &UserName,
+) -> Result<(), CreateError> {
     let statement = sql("SELECT id FROM workspaces JOIN lifecycles ON workspace_id = id \
          WHERE name = $1 AND owner = $2 AND desired = 'Terminated' AND actual = 'Terminated'");
-    let statement = statement.bind(new.name.as_str()).bind(new.owner.as_str());
+    let statement = statement.bind(name.as_str()).bind(owner.as_str());
     if let Some(row) = statement.fetch_optional(&mut *transaction).await? {
         delete_workspace(transaction, WorkspaceId(row.get("id")?)).await?;
     }
@@ -168,22 +175,29 @@ async fn check_quotas(transaction: &mut Transaction, new: &NewManaged<'_>) -> Re
         .bind(new.owner.as_str())
         .fetch_one(transaction)
         .await?;
-    let is_full = |quota: &u32, count: i64| count >= i64::from(*quota);
-    let (all, theirs) = (row.get("all_of")?, row.get("theirs")?);
-    if let Some(quota) = new.quotas.cluster.filter(|quota| is_full(quota, all)) {
-        return Err(CreateError::ClusterQuota(quota));
-    }
-    match new.quotas.user.filter(|quota| is_full(quota, theirs)) {
-        Some(quota) => Err(CreateError::UserQuota(quota)),
-        None => Ok(()),
+    new.quotas.admit(row.get("all_of")?, row.get("theirs")?)
+}
+
+impl Quotas {
+    /// Agrees to one more where there are so many, and so many of its owner.
+    pub(super) fn admit(self, all: i64, theirs: i64) -> Result<(), CreateError> {
+        let is_full = |quota: &u32, count: i64| count >= i64::from(*quota);
+        if let Some(quota) = self.cluster.filter(|quota| is_full(quota, all)) {
+            return Err(CreateError::ClusterQuota(quota));
+        }
+        match self.user.filter(|quota| is_full(quota, theirs)) {
+            Some(quota) => Err(CreateError::UserQuota(quota)),
+            None => Ok(()),
+        }
     }
 }
 
-async fn insert_states(
+/// Makes the rows that all managed workspaces have.
+pub(super) async fn insert_lifecycle(
     transaction: &mut Transaction,
     id: WorkspaceId,
-    new: &NewManaged<'_>,
     lifecycle: &Lifecycle,
+    devfile: &str,
 ) -> Result<(), StoreError> {
     sql("INSERT INTO lifecycles (workspace_id, desired, actual, generation, desired_at, actual_at, revision) \
          VALUES ($1, $2, $3, $4, $5, $6, $7)")
@@ -196,6 +210,12 @@ async fn insert_states(
     .bind(lifecycle.revision)
     .execute(&mut *transaction)
     .await?;
+    let statement = sql("INSERT INTO devfiles (workspace_id, devfile) VALUES ($1, $2)").bind(id.0).bind(devfile);
+    statement.execute(transaction).await?;
+    Ok(())
+}
+
+async fn insert_states(transaction: &mut Transaction, id: WorkspaceId, new: &NewManaged<'_>) -> Result<(), StoreError> {
     sql(
         "INSERT INTO kubernetes_workspaces (workspace_id, cluster_id, config_version, namespace) VALUES ($1, $2, $3, $4)",
     )
@@ -208,14 +228,7 @@ async fn insert_states(
     Ok(())
 }
 
-async fn insert_long(
-    transaction: &mut Transaction,
-    id: WorkspaceId,
-    devfile: &str,
-    frozen: &str,
-) -> Result<(), StoreError> {
-    let statement = sql("INSERT INTO devfiles (workspace_id, devfile) VALUES ($1, $2)").bind(id.0).bind(devfile);
-    statement.execute(&mut *transaction).await?;
+async fn insert_frozen(transaction: &mut Transaction, id: WorkspaceId, frozen: &str) -> Result<(), StoreError> {
     let row = sql("INSERT INTO kubernetes_frozen (workspace_id, frozen) VALUES ($1, $2) RETURNING frozen")
         .bind(id.0)
         .bind(json::value(frozen))
@@ -239,6 +252,8 @@ pub(super) async fn delete_workspace(transaction: &mut Transaction, id: Workspac
         "DELETE FROM variables WHERE workspace_id = $1",
         "DELETE FROM kubernetes_frozen WHERE workspace_id = $1",
         "DELETE FROM kubernetes_workspaces WHERE workspace_id = $1",
+        "DELETE FROM ci_runs WHERE workspace_id = $1",
+        "DELETE FROM ci_workspaces WHERE workspace_id = $1",
         "DELETE FROM devfiles WHERE workspace_id = $1",
         "DELETE FROM lifecycles WHERE workspace_id = $1",
         "DELETE FROM agent_token_uses WHERE workspace_id = $1",

@@ -40,6 +40,8 @@ pub(super) enum About<'a> {
     Users,
     /// The workspaces and configurations of a cluster.
     Cluster(i64),
+    /// The workspaces of a CI system.
+    Provider(&'a str),
     /// The key that secrets are sealed with.
     Seal,
 }
@@ -55,6 +57,7 @@ impl About<'_> {
             Self::Use(id) => Some(format!("use {id}")),
             Self::Users => Some("users".to_owned()),
             Self::Cluster(id) => Some(format!("cluster {id}")),
+            Self::Provider(name) => Some(format!("provider {name}")),
             Self::Seal => Some("seal".to_owned()),
         }
     }

@@ -102,7 +102,7 @@ impl Store {
     }
 }
 
-async fn swap<'c>(
+pub(super) async fn swap<'c>(
     on: impl Into<On<'c>>,
     workspace: WorkspaceId,
     revision: i64,
@@ -132,6 +132,6 @@ pub(super) fn number(generation: u64) -> i64 {
 
 /// Takes NUL out of a text that came from a cluster: PostgreSQL keeps none in texts, and a report that is refused would
 /// come again for ever.
-fn storable(text: &str) -> String {
+pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

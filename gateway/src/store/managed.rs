@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clusters::ConfigVersion;
 use super::database::{Row, Statement, sql};
 use super::workspaces::read_workspace;
-use super::{ClusterId, Listed, Store, StoreError, Workspace, WorkspaceId, json};
+use super::{CiState, ClusterId, Executor, Listed, Store, StoreError, Workspace, WorkspaceId, ci, json};
 use crate::model::{ClusterName, Lifecycle, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// A workspace with a lifecycle.
@@ -16,8 +16,56 @@ pub struct Managed {
     pub workspace: Workspace,
     /// What it is to be, and what it is.
     pub lifecycle: Lifecycle,
-    /// What it is in its cluster.
-    pub kubernetes: KubernetesState,
+    /// What it is where it runs.
+    pub runs: Runs,
+}
+
+/// Where a workspace runs, and what only such ones have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// In a Kubernetes cluster.
+    Kubernetes(KubernetesState),
+    /// In jobs of a CI system.
+    Ci(Box<CiState>),
+}
+
+impl Managed {
+    /// Returns what it is in its cluster, if it is in one.
+    #[must_use]
+    pub fn kubernetes(&self) -> Option<&KubernetesState> {
+        match &self.runs {
+            Runs::Kubernetes(state) => Some(state),
+            Runs::Ci(_) => None,
+        }
+    }
+
+    /// Returns what it is in its CI system, if it is in one.
+    #[must_use]
+    pub fn ci(&self) -> Option<&CiState> {
+        match &self.runs {
+            Runs::Kubernetes(_) => None,
+            Runs::Ci(state) => Some(state),
+        }
+    }
+
+    /// Returns where its job is seen in its CI system, if that is an address that a browser can open.
+    #[must_use]
+    pub fn run_url(&self) -> Option<&str> {
+        let url = self.ci()?.run.as_ref()?.web_url.as_deref()?;
+        ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)).then_some(url)
+    }
+
+    /// Returns the cluster that it is in.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.kubernetes().map(|state| state.cluster)
+    }
+
+    /// Returns what is still to go, as JSON, for people.
+    #[must_use]
+    pub fn termination(&self) -> Option<&str> {
+        self.kubernetes().and_then(|state| state.termination.as_deref())
+    }
 }
 
 /// What only a workspace in a Kubernetes cluster has.
@@ -47,10 +95,15 @@ macro_rules! select {
         concat!(
             "SELECT workspaces.id, workspaces.name, owner, executor, workspaces.created_at, desired, actual, generation, \
              desired_at, actual_at, reason, revision, cluster_id, clusters.name AS cluster, config_version, namespace, \
-             applied_generation, deployment_version, termination, reported_at FROM workspaces \
+             applied_generation, deployment_version, termination, reported_at, provider, cache_key, project_url, \
+             project_ref, tags, failures, retry_at, number, run_key, intent, pipeline, child_pipeline, web_url, token_id, \
+             intended_at, asked_at, started_at, up_at, stop_at, cancel_at, ended_at, failure FROM workspaces \
              JOIN lifecycles ON lifecycles.workspace_id = workspaces.id \
-             JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = workspaces.id \
-             JOIN clusters ON clusters.id = cluster_id ",
+             LEFT JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = workspaces.id \
+             LEFT JOIN clusters ON clusters.id = cluster_id \
+             LEFT JOIN ci_workspaces ON ci_workspaces.workspace_id = workspaces.id \
+             LEFT JOIN ci_runs ON ci_runs.workspace_id = workspaces.id AND number = \
+             (SELECT max(last.number) FROM ci_runs AS last WHERE last.workspace_id = workspaces.id) ",
             $rest
         )
     };
@@ -103,7 +156,7 @@ impl Store {
         read_all(&statement.fetch_all(&self.readers).await?)
     }
 
-    /// Returns up to `limit` workspaces of all clusters that are not over, behind `after`, by id and without their shares.
+    /// Returns up to `limit` workspaces that are not over, behind `after`, by id and without their shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -150,21 +203,29 @@ fn read_all(rows: &[Row]) -> Result<Vec<Managed>, StoreError> {
 }
 
 fn read_managed(row: &Row) -> Result<Managed, StoreError> {
+    let workspace = read_workspace(row)?;
+    let runs = match workspace.executor {
+        Executor::Kubernetes => Runs::Kubernetes(read_kubernetes(row)?),
+        Executor::Ci => Runs::Ci(Box::new(ci::read_state(row)?)),
+        // Nobody gives such a one a lifecycle.
+        Executor::External => return Err(StoreError::Corrupt { table: "workspaces", column: "executor" }),
+    };
+    Ok(Managed { workspace, lifecycle: read_lifecycle(row)?, runs })
+}
+
+fn read_kubernetes(row: &Row) -> Result<KubernetesState, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "kubernetes_workspaces", column };
-    Ok(Managed {
-        workspace: read_workspace(row)?,
-        lifecycle: read_lifecycle(row)?,
-        kubernetes: KubernetesState {
-            cluster: ClusterId(row.get("cluster_id")?),
-            cluster_name: row.get::<&str>("cluster")?.parse().map_err(|_| corrupt("cluster_id"))?,
-            config_version: ConfigVersion(row.get("config_version")?),
-            namespace: row.get("namespace")?,
-            applied_generation: u64::try_from(row.get::<i64>("applied_generation")?)
-                .map_err(|_| corrupt("applied_generation"))?,
-            deployment_version: row.get("deployment_version")?,
-            termination: row.get("termination")?,
-            reported_at: row.get::<Option<i64>>("reported_at")?.map(UnixSeconds::new),
-        },
+    let cluster: Option<i64> = row.get("cluster_id")?;
+    Ok(KubernetesState {
+        cluster: cluster.map(ClusterId).ok_or_else(|| corrupt("workspace_id"))?,
+        cluster_name: row.get::<&str>("cluster")?.parse().map_err(|_| corrupt("cluster_id"))?,
+        config_version: ConfigVersion(row.get("config_version")?),
+        namespace: row.get("namespace")?,
+        applied_generation: u64::try_from(row.get::<i64>("applied_generation")?)
+            .map_err(|_| corrupt("applied_generation"))?,
+        deployment_version: row.get("deployment_version")?,
+        termination: row.get("termination")?,
+        reported_at: row.get::<Option<i64>>("reported_at")?.map(UnixSeconds::new),
     })
 }
 

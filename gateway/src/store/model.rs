@@ -85,6 +85,8 @@ pub enum Executor {
     External,
     /// The agent of a Kubernetes cluster, which does what it is told.
     Kubernetes,
+    /// A job of a CI system, which the gateway makes and ends.
+    Ci,
 }
 
 impl Executor {
@@ -94,6 +96,16 @@ impl Executor {
         match self {
             Self::External => "external",
             Self::Kubernetes => "kubernetes",
+            Self::Ci => "ci",
+        }
+    }
+
+    /// Returns whether somebody here runs what has it, as its owner asks.
+    #[must_use]
+    pub fn is_managed(self) -> bool {
+        match self {
+            Self::External => false,
+            Self::Kubernetes | Self::Ci => true,
         }
     }
 
@@ -101,6 +113,7 @@ impl Executor {
         match text {
             "external" => Some(Self::External),
             "kubernetes" => Some(Self::Kubernetes),
+            "ci" => Some(Self::Ci),
             _ => None,
         }
     }

@@ -12,7 +12,6 @@ mod names;
 mod problem;
 mod role;
 mod scripts;
-mod shell;
 mod validate;
 
 use std::sync::Arc;

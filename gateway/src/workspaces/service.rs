@@ -3,6 +3,7 @@
 //! Whoever calls has asked already who it is and whether they may. The store is the truth: what is told afterwards only says
 //! that there is something to read.
 
+mod ci;
 mod error;
 mod variables;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::changes::{Change, Changes, Listener};
+use super::ci::CiTargets;
 use super::cluster_config::ClusterConfig;
 use super::devfile;
 use super::frozen::{Facts, freeze};
@@ -19,6 +21,7 @@ use crate::config::Config;
 use crate::model::{ClusterName, DesiredState, Lifecycle, Scheme, UnixSeconds, UserName, WorkspaceName, Zone};
 use crate::store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 
+pub use ci::NewOnCi;
 pub use error::WorkspaceError;
 pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
 
@@ -61,12 +64,24 @@ impl Addresses {
 pub struct NewWorkspace {
     /// Its name.
     pub name: WorkspaceName,
-    /// The cluster that is to run it.
-    pub cluster: ClusterName,
+    /// What is to run it.
+    pub on: NewOn,
     /// What is to run; `None` for [`devfile::DEFAULT_DEVFILE`].
     pub devfile: Option<Bytes>,
     /// What its containers find in their environment and as files.
     pub variables: Vec<Variable>,
+}
+
+/// What is to run a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewOn {
+    /// A Kubernetes cluster.
+    Kubernetes {
+        /// Its name.
+        cluster: ClusterName,
+    },
+    /// A CI system.
+    Ci(NewOnCi),
 }
 
 /// What creates workspaces and changes what they are to be. Clones share everything.
@@ -75,6 +90,8 @@ pub struct Workspaces {
     store: Store,
     changes: Changes,
     addresses: Arc<Addresses>,
+    /// The CI systems; `None` while workspaces are not made there.
+    ci: Option<Arc<CiTargets>>,
 }
 
 /// A workspace's objects and where they go, before anything is stored.
@@ -90,7 +107,14 @@ impl Workspaces {
     /// Makes one that tells `changes` of what it stores.
     #[must_use]
     pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
-        Self { store, changes, addresses: Arc::new(addresses) }
+        Self { store, changes, addresses: Arc::new(addresses), ci: None }
+    }
+
+    /// Lets workspaces be made in CI systems.
+    #[must_use]
+    pub fn with_ci(mut self, targets: Arc<CiTargets>) -> Self {
+        self.ci = Some(targets);
+        self
     }
 
     /// Hears of every change from now on.
@@ -99,7 +123,7 @@ impl Workspaces {
         self.changes.listen()
     }
 
-    /// Makes a workspace that is to run. Its objects are generated here, once, and never again.
+    /// Makes a workspace that is to run. In a cluster, its objects are generated here, once, and never again.
     ///
     /// # Errors
     /// [`WorkspaceError`] names what is wrong, of a devfile everything at once; then nothing is stored.
@@ -112,7 +136,14 @@ impl Workspaces {
         new: NewWorkspace,
         now: UnixSeconds,
     ) -> Result<Managed, WorkspaceError> {
-        let NewWorkspace { name, cluster, devfile, variables } = new;
+        let cluster = match &new.on {
+            NewOn::Kubernetes { cluster } => cluster.clone(),
+            NewOn::Ci(on) => {
+                let on = on.clone();
+                return self.create_on_ci(owner, new, on, now).await;
+            }
+        };
+        let NewWorkspace { name, devfile, variables, .. } = new;
         let wrong = variables::check(&variables);
         if !wrong.is_empty() {
             return Err(WorkspaceError::Variables(wrong));
@@ -234,7 +265,7 @@ impl Workspaces {
     }
 
     fn say(&self, managed: &Managed) {
-        self.changes.say(Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) });
+        self.changes.say(Change { workspace: managed.workspace.id, cluster: managed.cluster() });
     }
 }
 

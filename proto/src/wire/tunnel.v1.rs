@@ -330,6 +330,8 @@ pub enum Reason {
     Revoked = 10,
     /// The link or the session is gone.
     SessionLost = 11,
+    /// The workspace is not to run: its agent ends, and what it runs in may.
+    WorkspaceStopped = 12,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -350,6 +352,7 @@ impl Reason {
             Self::Shutdown => "REASON_SHUTDOWN",
             Self::Revoked => "REASON_REVOKED",
             Self::SessionLost => "REASON_SESSION_LOST",
+            Self::WorkspaceStopped => "REASON_WORKSPACE_STOPPED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -367,6 +370,7 @@ impl Reason {
             "REASON_SHUTDOWN" => Some(Self::Shutdown),
             "REASON_REVOKED" => Some(Self::Revoked),
             "REASON_SESSION_LOST" => Some(Self::SessionLost),
+            "REASON_WORKSPACE_STOPPED" => Some(Self::WorkspaceStopped),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ link_of() { grep -oE 'https?://[^ ]+' "$OUT/$1.log"; }
 as_person() {
   until_ok 20 link_of "$1" || give_up "no link is printed: $(tail -n 1 "$OUT/$1.log")"
   helper "browser-$2" 120 node "$REAL/suites/ci-job.mjs" --terminal "$(link_of "$1")" --choice "$2" --project "$PROJECT" --out "$OUT" \
-    --link "$(sign_in_link)"
+    --link "$(sign_in_link)" --signed "$OUT/signed-in.json"
 }
 # lines NAME : what a job's log has of the command and of make, without the wrapper's own.
 lines() { grep -v '^workspace-agent: ' "$OUT/$1.log"; }
@@ -41,6 +41,9 @@ plain=$?
 # --- held, fixed, continued -------------------------------------------------------------------------------------------
 
 job continued --hold 5m
+check "a job prints its link" until_ok 20 link_of continued
+same "nobody gets in there who is not signed in" sign_in_required \
+  "$(curl -s -o /dev/null -D - "$(link_of continued)state" | tr -d '\r' | sed -n 's/^gateway-error: *//Ip')"
 as_person continued continue
 if ends_within 10 continued; then same "a job that is continued passes" 0 "$STATUS"; else fail "the job still runs"; fi
 same "the fix was made in the job" 42 "$(cat "$PROJECT/answer")"
@@ -142,7 +145,8 @@ held_step() {
 }
 check "the GitHub template gets ready without an agent" step "$bad"
 held_step
-same "and runs the command" "$plain $(cat "$OUT/plain.log")" "$? $(cat "$OUT/held.log")"
+same "and runs the command" "$plain" "$?"
+same "as it is" "$(cat "$OUT/plain.log")" "$(cat "$OUT/held.log")"
 check "the GitHub template gets ready with one" step "$SUM"
 same "and puts itself into the path of steps" "$OUT/runner/held" "$(tail -n 1 "$OUT/runner/path")"
 held_step

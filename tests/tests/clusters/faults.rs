@@ -97,7 +97,7 @@ async fn agent_is_believed_nothing_of_another_clusters_workspaces() {
     agent.report(Report { workspace: "nobody".into(), ..done(&round[0]) }).await;
     for made in [&theirs, &ours] {
         let life = stage.read(made.workspace.id).await;
-        assert_eq!((life.lifecycle.actual, life.kubernetes.reported_at), (ActualState::CreationRequested, None));
+        assert_eq!((life.lifecycle.actual, life.kubernetes().unwrap().reported_at), (ActualState::CreationRequested, None));
     }
     assert_eq!(stage.metric("gateway_cluster_reports_total{end=\"ignored\"}").await, 3.0);
     agent.report(done(&round[0])).await;
@@ -111,7 +111,7 @@ async fn agent_that_claims_more_than_was_asked_for_is_told_what_is() {
     let made = stage.make("prod", "one").await;
     let (mut agent, round) = ClusterAgent::begun(&stage.gateway, "prod").await;
     agent.report(Report { applied: u64::MAX, ..done(&round[0]) }).await;
-    assert_eq!(stage.read(made.workspace.id).await.kubernetes.applied_generation, 1);
+    assert_eq!(stage.read(made.workspace.id).await.kubernetes().unwrap().applied_generation, 1);
     stage.request(made.workspace.id, DesiredState::Stopped).await;
     assert_eq!(agent.intent().await.generation, 2);
     stage.finish().await;

@@ -81,7 +81,7 @@ impl Stage {
     }
 
     fn say(&self, managed: &Managed) {
-        let change = Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) };
+        let change = Change { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.gateway.changes.say(change);
     }
 

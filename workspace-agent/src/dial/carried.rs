@@ -142,7 +142,9 @@ async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
 /// away, and processes that do, close connections as always.
 fn is_break(error: ChannelError) -> bool {
     match error {
-        ChannelError::Reset(Reason::AppReset | Reason::Revoked | Reason::SessionLost) => true,
+        ChannelError::Reset(Reason::AppReset | Reason::Revoked | Reason::SessionLost | Reason::WorkspaceStopped) => {
+            true
+        }
         ChannelError::Reset(
             Reason::Unknown
             | Reason::Cancelled

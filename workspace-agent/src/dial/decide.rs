@@ -102,6 +102,9 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::Aborted => {
             Next::Stop(Ended::Displaced)
         }
+        DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::NotFound => {
+            Next::Stop(Ended::WorkspaceStopped { message: refused.message })
+        }
         // A hint when to come back says that a person can help from elsewhere, or that the credential is renewed by itself.
         DialFailure::Rpc(ConnectError::Refused(refused))
             if !refused.code.is_temporary() && refused.retry_after.is_none() =>
@@ -119,6 +122,9 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         DialFailure::Session(SessionError::Closed { reason: Reason::Displaced, .. }) => Next::Stop(Ended::Displaced),
         DialFailure::Session(SessionError::Closed { reason: Reason::Revoked, detail }) => {
             Next::Stop(Ended::Revoked { message: detail })
+        }
+        DialFailure::Session(SessionError::Closed { reason: Reason::WorkspaceStopped, detail }) => {
+            Next::Stop(Ended::WorkspaceStopped { message: detail })
         }
         failure @ (DialFailure::Connect(_)
         | DialFailure::ConnectTimedOut
@@ -180,8 +186,10 @@ mod tests {
         check_stops(refused(Code::Aborted, Some(Duration::from_secs(1))));
         check_stops(closed(Reason::Displaced));
         check_stops(closed(Reason::Revoked));
+        check_stops(closed(Reason::WorkspaceStopped));
+        check_stops(refused(Code::NotFound, Some(Duration::from_secs(1))));
         for reason in Reason::ALL {
-            if !matches!(reason, Reason::Displaced | Reason::Revoked) {
+            if !matches!(reason, Reason::Displaced | Reason::Revoked | Reason::WorkspaceStopped) {
                 check_redials(closed(*reason));
             }
         }

@@ -49,9 +49,7 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
     let hidden = if life.reason.is_some() { "" } else { " hidden" };
     let reason = escape(life.reason.as_deref().unwrap_or_default());
     let left: String = managed
-        .kubernetes
-        .termination
-        .as_deref()
+        .termination()
         .map(blockers::from_json)
         .unwrap_or_default()
         .iter()
@@ -61,10 +59,11 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
             format!("<li>{}</li>", parts.join(": "))
         })
         .collect();
+    let job = managed.run_url().map(|url| format!("<p><a href=\"{}\">Its job in the CI system</a></p>", escape(url)));
     format!(
         "<div id=\"workspace\" data-name=\"{name}\" data-shown=\"{shown}\"{}>\
          <p class=\"state\" id=\"state\" role=\"status\">{}</p>\
-         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ul id=\"left\">{left}</ul><p>{}</p></div>{}{}\
+         <p class=\"warn\" id=\"reason\"{hidden}>{reason}</p><ul id=\"left\">{left}</ul><p>{}</p></div>{}{}{}\
          <p><a href=\"/\">All workspaces</a></p>",
         back.unwrap_or_default(),
         life.actual,
@@ -74,6 +73,7 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
         } else {
             String::new()
         },
+        job.unwrap_or_default(),
         buttons(managed, ways),
     )
 }
@@ -84,6 +84,9 @@ fn advice(managed: &Managed, connected: bool) -> &'static str {
     match (life.desired, life.actual) {
         (DesiredState::Terminated, ActualState::Terminated) => "It is gone, with its storage.",
         (DesiredState::Terminated, _) => "It is being deleted with its storage, which cannot be taken back.",
+        (DesiredState::Running, ActualState::Failed) if managed.ci().is_some() => {
+            "Its job ended, and another is tried by itself. Start it again to try it at once."
+        }
         (DesiredState::Running | DesiredState::RestartRequested, ActualState::Failed) => {
             "It was set up, but does not come up. Change what is wrong and start it again."
         }

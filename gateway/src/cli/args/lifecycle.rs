@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::cli::Output;
 use crate::cli::credentials::Remote;
@@ -17,6 +17,7 @@ Examples:
   gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
   git show main:.devfile.yaml | gateway workspace create my-app --agent cluster-1 --devfile -
   gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
+  gateway workspace create my-app --executor ci --project https://git.example.com/team/app.git --ref main --wait
 
 Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE for
 each environment variable, as it is behind the first = (lines that begin with # are left out), and --secret-file a file that the
@@ -35,6 +36,15 @@ Examples:
 Exit codes: 0 it is what was asked for, 1 it failed or was not in time, with the reason."
 );
 
+/// What runs a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// A Kubernetes cluster.
+    Kubernetes,
+    /// Jobs of a CI system.
+    Ci,
+}
+
 /// Flags of `gateway workspace create`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = CREATE_EXAMPLES)]
@@ -42,9 +52,21 @@ pub struct CreateArgs {
     /// Name of the workspace, and of its hosts.
     #[arg(value_name = "NAME")]
     pub workspace: WorkspaceName,
-    /// The cluster that is to run it, by the name of its agent.
-    #[arg(long, value_name = "CLUSTER")]
-    pub agent: ClusterName,
+    /// What is to run it.
+    #[arg(long, value_enum, default_value_t = On::Kubernetes)]
+    pub executor: On,
+    /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
+    #[arg(long, value_name = "NAME", required_unless_present = "executor")]
+    pub agent: Option<ClusterName>,
+    /// What is cloned, with --executor ci [default: the project that the pipeline runs in].
+    #[arg(long, value_name = "URL")]
+    pub project: Option<String>,
+    /// The branch or tag of --project.
+    #[arg(long = "ref", value_name = "REF", requires = "project")]
+    pub reference: Option<String>,
+    /// Which runners take its jobs, with --executor ci; can be there several times.
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
     /// Devfile to make it from, or `-` for standard input [default: one container to look around in].
     #[arg(long, value_name = "FILE")]
     pub devfile: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::follow::{Lookout, Waiting, follow};
 use super::given::{self, BadFile};
@@ -12,12 +13,14 @@ use crate::cli::client::{Client, ClientError, shown};
 use crate::cli::local::{Journal, operator};
 use crate::cli::place::complain;
 use crate::cli::token::default_owner;
-use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, Output, WorkspaceCommand};
+use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, On, Output, WorkspaceCommand};
 use crate::config::Config;
-use crate::model::{UnixSeconds, WorkspaceName};
-use crate::store::{Store, Variable};
+use crate::executors::ci::downloads::{DownloadError, Downloads};
+use crate::executors::ci::settings::{CiSetupError, Places, targets};
+use crate::model::{BadProviderName, ClusterName, UnixSeconds, WorkspaceName};
+use crate::store::{CiProject, Store, Variable};
 use crate::workspaces::changes::Changes;
-use crate::workspaces::service::{Addresses, NewWorkspace, WorkspaceError, Workspaces};
+use crate::workspaces::service::{Addresses, NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
 
 /// A change that a command asks for.
 #[derive(Clone, Copy)]
@@ -134,13 +137,19 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
         Err(error) => return Ok(complain(&error, console)),
     };
     let variables: Vec<Value> = variables.iter().map(variable).collect();
-    let wanted = json!({
-        "name": args.workspace.as_str(),
-        "executor": "kubernetes",
-        "agent": args.agent.as_str(),
-        "devfile": devfile,
-        "variables": variables,
-    });
+    let (name, agent) = (args.workspace.as_str(), args.agent.as_ref().map(ClusterName::as_str));
+    let wanted = match args.executor {
+        On::Kubernetes => {
+            json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
+        }
+        On::Ci => {
+            let project = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference}));
+            json!({
+                "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
+                "project": project, "tags": args.tags,
+            })
+        }
+    };
     let detail: Detail = client.post("/workspaces", &wanted).await?;
     let made = Made { url: shown(&detail.url), look: detail.state.unwrap_or_default() };
     Ok(present(Lookout::Gateway(client), args, made, console).await)
@@ -159,18 +168,17 @@ pub(super) async fn create_here(
     };
     let (devfile, variables) = read(args).map_err(|error| complain(&error, console))?;
     let journal = Journal::open(config, now, console)?;
-    let new = NewWorkspace {
-        name: args.workspace.clone(),
-        cluster: args.agent.clone(),
-        devfile: devfile.map(Into::into),
-        variables,
-    };
-    let managed = match service(store, config).create(&owner, new, now).await {
+    let on = on(args).map_err(|error| complain(&error, console))?;
+    let new = NewWorkspace { name: args.workspace.clone(), on, devfile: devfile.map(Into::into), variables };
+    let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
+    let managed = match service.create(&owner, new, now).await {
         Ok(managed) => managed,
         Err(error) => return Err(refused(&error, console)),
     };
-    let (workspace, cluster) = (Text::of(&args.workspace), Text::of(&args.agent));
-    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster }, console);
+    let workspace = Text::of(&args.workspace);
+    let cluster = managed.kubernetes().map(|state| Text::of(&state.cluster_name));
+    let provider = managed.ci().map(|state| Text::of(&state.provider));
+    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
     let made = Made { url: address(config, &args.workspace, None), look: Look::of(&managed) };
     Ok(present(Lookout::Here(store), args, made, console).await)
 }
@@ -189,6 +197,52 @@ fn read(args: &CreateArgs) -> Result<(Option<String>, Vec<Variable>), BadFile> {
 
 fn variable(variable: &Variable) -> Value {
     json!({"name": variable.name, "value": variable.value.reveal(), "kind": variable.kind.as_str()})
+}
+
+/// Says what is to run a workspace.
+fn on(args: &CreateArgs) -> Result<NewOn, BadOn> {
+    match (args.executor, &args.agent) {
+        (On::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
+        (On::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
+        (On::Kubernetes, None) => Err(BadOn::Agent),
+        (On::Ci, provider) => {
+            let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
+            let project = args.project.clone().map(|url| CiProject { url, reference: args.reference.clone() });
+            Ok(NewOn::Ci(NewOnCi { provider, project, tags: args.tags.clone() }))
+        }
+    }
+}
+
+/// Flags that do not go together.
+#[derive(Debug, Error)]
+enum BadOn {
+    #[error("--project and --tag are for --executor ci")]
+    Kubernetes,
+    #[error("name the cluster with --agent")]
+    Agent,
+    #[error(transparent)]
+    Provider(#[from] BadProviderName),
+}
+
+/// Makes a service that makes workspaces in CI systems too, where those are configured.
+fn service_with_ci(store: &Store, config: &Config) -> Result<Workspaces, BadCi> {
+    let made = service(store, config);
+    if !config.ci.enabled {
+        return Ok(made);
+    }
+    let addresses = Addresses::of(config, config.listen.agents.port());
+    let agents = Downloads::open(&config.ci.agent_files)?.agents(&addresses.public_url);
+    let places = Places { zone: addresses.zone, public_url: addresses.public_url, agents_url: addresses.agents_url };
+    Ok(made.with_ci(targets(&config.ci, places, &agents)?.into()))
+}
+
+/// CI systems are configured and cannot be used.
+#[derive(Debug, Error)]
+enum BadCi {
+    #[error(transparent)]
+    Downloads(#[from] DownloadError),
+    #[error(transparent)]
+    Setup(#[from] CiSetupError),
 }
 
 fn service(store: &Store, config: &Config) -> Workspaces {

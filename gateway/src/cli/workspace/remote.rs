@@ -33,6 +33,10 @@ struct Row {
     #[serde(default)]
     cluster: Option<String>,
     #[serde(default)]
+    provider: Option<String>,
+    #[serde(default)]
+    run_url: Option<String>,
+    #[serde(default)]
     state: Option<Look>,
 }
 
@@ -148,7 +152,13 @@ async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result
         ("ports", shown(&port_url)),
     ];
     if let Some(look) = &row.state {
-        rows.push(("cluster", row.cluster.as_deref().map(shown).unwrap_or_default()));
+        match &row.provider {
+            Some(provider) => rows.push(("provider", shown(provider))),
+            None => rows.push(("cluster", row.cluster.as_deref().map(shown).unwrap_or_default())),
+        }
+        if let Some(url) = &row.run_url {
+            rows.push(("job", shown(url)));
+        }
         rows.push(("state", shown(&look.told())));
         rows.push(("wanted", shown(&look.desired)));
     }

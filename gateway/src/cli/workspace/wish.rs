@@ -114,7 +114,7 @@ impl Look {
     /// Takes what the store has.
     pub(super) fn of(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
-        let blockers = managed.kubernetes.termination.as_deref().map(blockers::from_json).unwrap_or_default();
+        let blockers = managed.termination().map(blockers::from_json).unwrap_or_default();
         Self {
             desired: life.desired.to_string(),
             actual: life.actual.to_string(),

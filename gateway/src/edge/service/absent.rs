@@ -10,17 +10,13 @@ use crate::auth::site::WORKSPACE_PAGES;
 use crate::edge::address::Address;
 use crate::edge::respond::Failure;
 use crate::model::{ActualState, DesiredState, Lifecycle};
-use crate::store::Executor;
 
 impl Edge {
     /// Finds the reason. Whoever asks may use the workspace; only its owner is offered to start it.
     pub(super) async fn absent(&self, address: &Address, grant: &Grant, now: Instant) -> Refusal {
         let name = &address.name;
         let is_managed = match self.workspace(name, now).await {
-            Ok(Some(workspace)) => match workspace.executor {
-                Executor::External => false,
-                Executor::Kubernetes => true,
-            },
+            Ok(Some(workspace)) => workspace.executor.is_managed(),
             Ok(None) | Err(_) => false,
         };
         if !is_managed {

@@ -111,6 +111,7 @@ impl Edge {
                 let followed = self.followers.follow(offered, user);
                 response.map(|body| ResponseBody::events(body, followed))
             }
+            (Answer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),
             // Nobody gets any without having proved who they are.
             (Answer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
         };

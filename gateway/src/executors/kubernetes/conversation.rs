@@ -228,7 +228,7 @@ impl<'a> Conversation<'a> {
     async fn tell(&mut self, workspace: WorkspaceId, why: Why) -> Result<(), End> {
         let store = &self.driver.store;
         let managed = match self.read(|| store.managed_by_id(workspace)).await {
-            Ok(Some(managed)) if managed.kubernetes.cluster == self.cluster.id => managed,
+            Ok(Some(managed)) if managed.cluster() == Some(self.cluster.id) => managed,
             Ok(Some(_) | None) => {
                 self.plan.gone(workspace);
                 return Ok(());
@@ -289,7 +289,10 @@ impl<'a> Conversation<'a> {
                 Err(Unread::End(end)) => return Err(end),
             },
         };
-        let config = match self.config_of(managed.kubernetes.config_version).await? {
+        let Some(state) = managed.kubernetes() else {
+            return Ok(Err(Unsendable::Config("it is in no cluster".to_owned())));
+        };
+        let config = match self.config_of(state.config_version).await? {
             Ok(config) => config,
             Err(fault) => return Ok(Err(fault)),
         };

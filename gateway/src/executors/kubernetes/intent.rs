@@ -50,14 +50,23 @@ pub(super) fn standing(managed: &Managed) -> Standing {
     Standing {
         generation: life.generation,
         is_over: life.is_over(),
-        is_unsettled: !life.is_over() && (is_ending || life.generation > managed.kubernetes.applied_generation),
+        is_unsettled: !life.is_over() && (is_ending || life.generation > applied(managed)),
     }
 }
 
 /// Returns how much is said about a workspace.
 pub(super) fn cycle(managed: &Managed, why: Why) -> Cycle {
     let in_round = matches!(why, Why::Round(_));
-    Cycle::of(in_round, managed.kubernetes.applied_generation)
+    Cycle::of(in_round, applied(managed))
+}
+
+/// Returns the last generation that was applied. Only workspaces in clusters come here; of others it would be none.
+fn applied(managed: &Managed) -> u64 {
+    managed.kubernetes().map_or(0, |state| state.applied_generation)
+}
+
+fn namespace(managed: &Managed) -> &str {
+    managed.kubernetes().map_or("", |state| state.namespace.as_str())
 }
 
 /// Tells an agent that a workspace is over, so that it forgets it.
@@ -93,7 +102,7 @@ fn envelope(managed: &Managed, round: u64) -> Intent {
     let life = &managed.lifecycle;
     Intent {
         workspace: managed.workspace.name.to_string(),
-        namespace: managed.kubernetes.namespace.clone(),
+        namespace: namespace(managed).to_owned(),
         generation: life.generation,
         desired: life.desired,
         actual: life.actual,
@@ -105,7 +114,7 @@ fn envelope(managed: &Managed, round: u64) -> Intent {
 
 /// Those that are where the workspace is have not to be copied there.
 fn pull_secrets(managed: &Managed, config: &ClusterConfig) -> Vec<SecretRef> {
-    let named = config.image_pull_secrets.iter().filter(|secret| secret.namespace != managed.kubernetes.namespace);
+    let named = config.image_pull_secrets.iter().filter(|secret| secret.namespace != namespace(managed));
     named
         .take(PULL_SECRETS_MAX)
         .map(|secret| SecretRef { name: secret.name.clone(), namespace: secret.namespace.clone() })

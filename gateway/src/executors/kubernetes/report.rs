@@ -5,7 +5,7 @@ use tunnel_proto::reconcile::Report;
 
 use super::conversation::{Conversation, End, Unread, now as clock};
 use crate::model::{Lifecycle, UnixSeconds, WorkspaceName};
-use crate::store::{KubernetesState, Managed, Observation, wall_clock};
+use crate::store::{KubernetesState, Observation, wall_clock};
 use crate::telemetry::ReportEnd;
 use crate::workspaces::blockers;
 use crate::workspaces::changes::Change;
@@ -42,11 +42,14 @@ impl Conversation<'_> {
                 }
                 Err(Unread::End(end)) => return Err(end),
             };
-            let (id, kubernetes) = (managed.workspace.id, &managed.kubernetes);
-            if kubernetes.cluster != self.cluster.id || kubernetes.namespace != report.namespace {
+            let id = managed.workspace.id;
+            let is_theirs = |state: &&KubernetesState| {
+                state.cluster == self.cluster.id && state.namespace == report.namespace
+            };
+            let Some(kubernetes) = managed.kubernetes().filter(is_theirs) else {
                 return Ok(self.ignore(report, "it is another's workspace"));
-            }
-            let Some(seen) = seen(report, &managed, wall_clock()) else {
+            };
+            let Some(seen) = seen(report, (&managed.lifecycle, kubernetes), wall_clock()) else {
                 if managed.lifecycle.is_over() {
                     self.plan.knows_what_is_over(id, clock());
                 }
@@ -82,8 +85,7 @@ struct Seen {
 }
 
 /// Decides what is to be stored of a report about a workspace; `None` for nothing.
-fn seen(report: &Report, managed: &Managed, now: UnixSeconds) -> Option<Seen> {
-    let life = &managed.lifecycle;
+fn seen(report: &Report, (life, stored): (&Lifecycle, &KubernetesState), now: UnixSeconds) -> Option<Seen> {
     // What is over stays so, whatever is said of it.
     if life.is_over() {
         return None;
@@ -96,10 +98,10 @@ fn seen(report: &Report, managed: &Managed, now: UnixSeconds) -> Option<Seen> {
         termination: report.termination.as_ref().map(|termination| blockers::to_json(&termination.blockers)),
         reported_at: Some(now),
     };
-    let is_news = next != *life || is_other(&observation, &managed.kubernetes);
-    let is_same = !is_news && observation.deployment_version == managed.kubernetes.deployment_version;
+    let is_news = next != *life || is_other(&observation, stored);
+    let is_same = !is_news && observation.deployment_version == stored.deployment_version;
     let is_recent = |at: UnixSeconds| now.get().saturating_sub(at.get()) < REPEAT_SECONDS;
-    if is_same && managed.kubernetes.reported_at.is_some_and(is_recent) {
+    if is_same && stored.reported_at.is_some_and(is_recent) {
         return None;
     }
     Some(Seen { life: next, observation, is_news })

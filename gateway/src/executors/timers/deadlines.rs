@@ -9,7 +9,7 @@ use crate::model::UnixSeconds;
 ///
 /// Invariants: `order` and `of` hold the same pairs.
 #[derive(Debug)]
-pub(super) struct Deadlines<T> {
+pub(in crate::executors) struct Deadlines<T> {
     order: BTreeSet<(UnixSeconds, T)>,
     of: HashMap<T, UnixSeconds>,
 }
@@ -22,21 +22,21 @@ impl<T> Default for Deadlines<T> {
 
 impl<T: Copy + Eq + Hash + Ord> Deadlines<T> {
     /// Looks at a thing then, and not when it was to be before.
-    pub(super) fn put(&mut self, thing: T, at: UnixSeconds) {
+    pub(in crate::executors) fn put(&mut self, thing: T, at: UnixSeconds) {
         self.remove(thing);
         self.of.insert(thing, at);
         self.order.insert((at, thing));
     }
 
     /// Does not look at a thing any more.
-    pub(super) fn remove(&mut self, thing: T) {
+    pub(in crate::executors) fn remove(&mut self, thing: T) {
         if let Some(at) = self.of.remove(&thing) {
             self.order.remove(&(at, thing));
         }
     }
 
     /// Takes the next thing that is to be looked at by now.
-    pub(super) fn due(&mut self, now: UnixSeconds) -> Option<T> {
+    pub(in crate::executors) fn due(&mut self, now: UnixSeconds) -> Option<T> {
         let (at, thing) = *self.order.first()?;
         if at > now {
             return None;

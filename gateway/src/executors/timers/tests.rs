@@ -47,7 +47,7 @@ impl Stage {
     async fn swap(&self, managed: &Managed, next: &Lifecycle) {
         let revision = self.life(managed.workspace.id).await.revision;
         assert!(self.store.swap_lifecycle(managed.workspace.id, revision, next).await.unwrap());
-        let change = Change { workspace: managed.workspace.id, cluster: Some(managed.kubernetes.cluster) };
+        let change = Change { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.changes.say(change);
     }
 
@@ -75,7 +75,7 @@ async fn workspace_stops_after_its_active_hours_and_ends_after_its_stopped_hours
     assert_eq!(stage.life(id).await.desired, DesiredState::Running, "not a second early");
     stage.pass(Duration::from_secs(1));
     stage.until(id, DesiredState::Stopped).await;
-    assert_eq!(heard.next().await, Heard::Change(Change { workspace: id, cluster: Some(made.kubernetes.cluster) }));
+    assert_eq!(heard.next().await, Heard::Change(Change { workspace: id, cluster: made.cluster() }));
     stage.pass(stage.limits.stopped);
     stage.until(id, DesiredState::Terminated).await;
     assert_eq!(stage.life(id).await.generation, 3);
@@ -106,7 +106,7 @@ async fn workspace_that_is_made_while_they_run_has_its_time_too() {
     let _running = stage.run();
     tokio::time::sleep(LOOK_INTERVAL).await;
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
-    stage.changes.say(Change { workspace: made.workspace.id, cluster: Some(made.kubernetes.cluster) });
+    stage.changes.say(Change { workspace: made.workspace.id, cluster: made.cluster() });
     stage.pass(stage.limits.active);
     stage.until(made.workspace.id, DesiredState::Stopped).await;
 }

@@ -82,6 +82,21 @@ pub enum Refusal {
     /// It was used, and the time of that is up.
     #[error("the time for which this token's job may be connected is over")]
     Over,
+    /// It is of a job of another project than the one whose jobs are workspaces: also of a fork of that.
+    #[error("the token is of a job of another project than the one whose jobs are workspaces here")]
+    OtherProject,
+    /// It is of a job on another branch or tag.
+    #[error("the token is of a job on another branch or tag than the one whose jobs are workspaces here")]
+    OtherRef,
+    /// It is of a pipeline that was not made for any workspace, or that is not known yet.
+    #[error("the token is of a pipeline that no workspace was given")]
+    RunUnknown,
+    /// Its pipeline was a workspace's, and is over.
+    #[error("the token is of a job whose workspace is done with it")]
+    RunOver,
+    /// The workspace is not to run.
+    #[error("the workspace is not to run now")]
+    WorkspaceStopped,
     /// Too many were to be checked.
     #[error("too many credentials are being checked now")]
     Busy,
@@ -115,9 +130,25 @@ impl Refusal {
             Self::NoUse => "credential_not_unique",
             Self::Spent => "credential_spent",
             Self::Over => "credential_over",
+            Self::OtherProject => "job_of_another_project",
+            Self::OtherRef => "job_of_another_ref",
+            Self::RunUnknown => "run_unknown",
+            Self::RunOver => "run_over",
+            Self::WorkspaceStopped => "workspace_stopped",
             Self::Busy => "credential_checks_busy",
             Self::Unavailable(_) => "credential_unchecked",
         }
+    }
+
+    /// Returns whether a rule for jobs of other kinds may still be for the job that the gateway did not ask for.
+    pub(super) fn leaves_it_to_rules(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherProject
+                | Self::OtherRef
+                | Self::RunUnknown
+                | Self::Token(jwt::Refused::Audience | jwt::Refused::Expired)
+        )
     }
 
     /// Returns when the same agent may come back; `None` if only a person can help it. Tokens of this gateway do not become
@@ -131,7 +162,9 @@ impl Refusal {
             | Self::Unknown
             | Self::Revoked
             | Self::Spent
-            | Self::Over => None,
+            | Self::Over
+            | Self::RunOver
+            | Self::WorkspaceStopped => None,
             Self::Disagree
             | Self::UnreadableCertificate(_)
             | Self::CertificateIdentity(_)
@@ -143,18 +176,31 @@ impl Refusal {
             | Self::Name(_)
             | Self::NoWorkspace
             | Self::OtherOwner
-            | Self::NoUse => Some(SLOWLY),
+            | Self::NoUse
+            | Self::OtherProject
+            | Self::OtherRef => Some(SLOWLY),
             Self::Token(refused) => Some(if *refused == jwt::Refused::KeysUnavailable { SOON } else { SLOWLY }),
+            // The CI system says later which pipeline a pipeline started.
+            Self::RunUnknown => Some(SOON),
             Self::Busy | Self::Unavailable(_) => Some(SOON),
         }
     }
 
+    /// Returns whether it says nothing about the credential: somebody could not be asked.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        matches!(self, Self::Busy | Self::Unavailable(_) | Self::Token(jwt::Refused::KeysUnavailable))
+    }
+
     fn status(&self) -> Code {
+        // What it runs in has nothing more to do.
+        if matches!(self, Self::WorkspaceStopped | Self::RunOver) {
+            return Code::NotFound;
+        }
         if *self == Self::Busy {
             return Code::ResourceExhausted;
         }
-        let is_unchecked = matches!(self, Self::Unavailable(_) | Self::Token(jwt::Refused::KeysUnavailable));
-        if is_unchecked { Code::Unavailable } else { Code::Unauthenticated }
+        if self.is_unchecked() { Code::Unavailable } else { Code::Unauthenticated }
     }
 }
 

@@ -139,7 +139,7 @@ async fn workspace_is_made_whole_and_reads_back_the_same() {
         let ground = Ground::new(store, "west").await;
         let made = ground.make(store, "app", "ann").await.unwrap();
         assert_eq!(made.lifecycle, Lifecycle::new(at(10)));
-        assert_eq!((made.workspace.executor, made.kubernetes.cluster_name.as_str()), (Executor::Kubernetes, "west"));
+        assert_eq!((made.workspace.executor, made.kubernetes().unwrap().cluster_name.as_str()), (Executor::Kubernetes, "west"));
         let id = made.workspace.id;
         assert_eq!(store.managed(&made.workspace.name).await.unwrap().as_ref(), Some(&made));
         assert_eq!(store.managed_by_id(id).await.unwrap().as_ref(), Some(&made));
@@ -300,13 +300,13 @@ async fn lifecycle_is_written_by_who_read_the_stored_one_and_nobody_else() {
             reported_at: Some(at(31)),
         };
         assert!(!store.swap_report(id, made.lifecycle.revision, &seen, &observed).await.unwrap());
-        assert_eq!(store.managed_by_id(id).await.unwrap().unwrap().kubernetes, made.kubernetes, "nothing of it counts");
+        assert_eq!(store.managed_by_id(id).await.unwrap().unwrap().runs, made.runs, "nothing of it counts");
         assert!(store.swap_report(id, stored.revision, &seen, &observed).await.unwrap());
         let now = store.managed_by_id(id).await.unwrap().unwrap();
         assert_eq!(now.lifecycle, Lifecycle { revision: stored.revision + 1, ..seen });
-        assert_eq!((now.kubernetes.applied_generation, now.kubernetes.reported_at), (2, Some(at(31))));
-        assert_eq!(now.kubernetes.deployment_version.as_deref(), Some("12\u{fffd}3"));
-        assert_eq!(now.kubernetes.termination.as_deref(), Some("[]"));
+        assert_eq!((now.kubernetes().unwrap().applied_generation, now.kubernetes().unwrap().reported_at), (2, Some(at(31))));
+        assert_eq!(now.kubernetes().unwrap().deployment_version.as_deref(), Some("12\u{fffd}3"));
+        assert_eq!(now.kubernetes().unwrap().termination.as_deref(), Some("[]"));
         assert!(!store.swap_lifecycle("w-999".parse().unwrap(), 0, &stop).await.unwrap());
     })
     .await;

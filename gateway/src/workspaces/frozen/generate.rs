@@ -16,6 +16,7 @@ use super::role::{Inventory, Owner, Role};
 use super::{Facts, FrozenProblem};
 use crate::workspaces::cluster_config::ClusterConfig;
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, PROJECTS_PATH};
+use crate::workspaces::syntax::url_template;
 
 /// What is generated from, sorted by what becomes of it.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl<'a> Plan<'a> {
             containers: devfile.components.iter().filter(|one| !before.contains(&one.name.as_str())).collect(),
             labels,
             annotations,
-            url_template: url_template(facts),
+            url_template: url_template(facts.public_url, workspace, facts.zone.as_str()),
         }
     }
 
@@ -174,13 +175,4 @@ fn applied<'a>(devfile: &'a Devfile, id: &str) -> Option<&'a str> {
         CommandKind::Apply { component, .. } => Some(component.as_str()),
         CommandKind::Exec { .. } => None,
     })
-}
-
-/// Hosts of workspaces have scheme and port of the public URL; `{port}` is for whoever reads it.
-fn url_template(facts: &Facts<'_>) -> String {
-    let Ok(url) = url::Url::parse(facts.public_url) else {
-        return String::new();
-    };
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{{port}}-{}.{}{port}", url.scheme(), facts.workspace, facts.zone)
 }

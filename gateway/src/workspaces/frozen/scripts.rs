@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::generate::Plan;
 use super::names::{AGENT_TOKEN_FILE, FILES_DIR, SCRIPTS_DIR, TOOLS_DIR};
-use super::shell;
 use crate::workspaces::devfile::{Component, EDITOR_PORT, Exposure};
+use crate::workspaces::shell;
 
 /// Read by the others.
 const COMMON: &str = include_str!("scripts/common.sh");

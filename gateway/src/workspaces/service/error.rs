@@ -6,7 +6,9 @@ use super::BadVariable;
 use crate::auth::token::NoRandomness;
 use crate::model::LifecycleRefused;
 use crate::store::{CreateError, StoreError};
+use crate::workspaces::ci::NoTarget;
 use crate::workspaces::devfile::{DevfileProblems, Problem};
+use crate::workspaces::pipeline::PipelineProblem;
 
 /// Why not. Each text says what to change.
 #[derive(Debug, Error)]
@@ -32,11 +34,11 @@ pub enum WorkspaceError {
         /// The longest name, in bytes.
         bytes_max: usize,
     },
-    /// There are as many workspaces in the cluster as there may be.
-    #[error("there are {0} workspaces in the cluster already, and no more may be")]
+    /// There are as many workspaces in the cluster or CI system as there may be.
+    #[error("there are {0} workspaces already, and no more may be")]
     ClusterQuota(u32),
-    /// The owner has as many workspaces in the cluster as one may have.
-    #[error("you have {0} workspaces in this cluster already, and may have no more")]
+    /// The owner has as many workspaces there as one may have.
+    #[error("you have {0} workspaces there already, and may have no more")]
     UserQuota(u32),
     /// The devfile cannot be used; all that is wrong with it.
     #[error("the devfile cannot be used: {}", problems(.0))]
@@ -44,6 +46,15 @@ pub enum WorkspaceError {
     /// What comes out of devfile and configuration cannot be applied; all that is wrong with it.
     #[error("what the devfile asks for cannot be made: {}", .0.join("; "))]
     Frozen(Vec<String>),
+    /// The operator has not opened CI systems for workspaces.
+    #[error("workspaces are not made in CI systems here: `ci.enabled` is not set")]
+    CiDisabled,
+    /// It cannot be in that CI system.
+    #[error(transparent)]
+    Target(#[from] NoTarget),
+    /// What is asked for cannot be in CI; all of it.
+    #[error("CI cannot give what is asked for: {}", pipeline(.0))]
+    Pipeline(Vec<PipelineProblem>),
     /// Variables that cannot be used; all that is wrong with them.
     #[error("variables cannot be used: {}", variables(.0))]
     Variables(Vec<BadVariable>),
@@ -91,6 +102,11 @@ impl From<CreateError> for WorkspaceError {
 
 fn problems(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+    lines.join("; ")
+}
+
+fn pipeline(problems: &[PipelineProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     lines.join("; ")
 }
 

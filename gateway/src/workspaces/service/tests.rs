@@ -31,7 +31,8 @@ fn json(config: &str) -> String {
 
 fn new(name: &str, devfile: Option<&str>) -> NewWorkspace {
     let devfile = devfile.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-    NewWorkspace { name: name.parse().unwrap(), cluster: "one".parse().unwrap(), devfile, variables: Vec::new() }
+    let on = NewOn::Kubernetes { cluster: "one".parse().unwrap() };
+    NewWorkspace { name: name.parse().unwrap(), on, devfile, variables: Vec::new() }
 }
 
 async fn make(service: &Workspaces, name: &str) -> Managed {
@@ -43,8 +44,8 @@ async fn workspace_of_the_built_in_devfile_is_stored_whole_and_told() {
     let service = service("enabled: true\n").await;
     let mut listener = service.listen();
     let made = make(&service, "app").await;
-    assert_eq!((made.kubernetes.namespace.as_str(), made.lifecycle.generation), ("ws-app", 1));
-    let told = Change { workspace: made.workspace.id, cluster: Some(made.kubernetes.cluster) };
+    assert_eq!((made.kubernetes().unwrap().namespace.as_str(), made.lifecycle.generation), ("ws-app", 1));
+    let told = Change { workspace: made.workspace.id, cluster: made.cluster() };
     assert_eq!(listener.next().await, Heard::Change(told));
     let stored = service.store.managed(&made.workspace.name).await.unwrap().unwrap();
     assert_eq!(stored.lifecycle, made.lifecycle);
@@ -77,7 +78,9 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     service.store.ensure_cluster(&"empty".parse().unwrap(), NOW).await.unwrap();
     let mut listener = service.listen();
     let create = async |wanted: NewWorkspace| service.create(&"ann".parse().unwrap(), wanted, NOW).await.unwrap_err();
-    let at = |cluster: &str| NewWorkspace { cluster: cluster.parse().unwrap(), ..new("app", None) };
+    let at = |cluster: &str| {
+        NewWorkspace { on: NewOn::Kubernetes { cluster: cluster.parse().unwrap() }, ..new("app", None) }
+    };
     assert!(matches!(create(at("absent")).await, WorkspaceError::NoSuchCluster));
     assert!(matches!(create(at("empty")).await, WorkspaceError::NoSuchCluster));
     assert!(matches!(create(at("closed")).await, WorkspaceError::ClusterDisabled));
@@ -111,9 +114,9 @@ async fn intent_that_races_with_a_report_is_not_lost() {
     let (id, revision) = (found.workspace.id, found.lifecycle.revision);
     assert!(service.store.swap_report(id, revision, &running, &observed).await.unwrap());
     let stopped = service.change(found, DesiredState::Stopped, |_| true, LATER).await.unwrap();
-    let life = stopped.lifecycle;
+    let life = stopped.lifecycle.clone();
     assert_eq!((life.desired, life.actual, life.generation), (DesiredState::Stopped, ActualState::Running, 2));
-    assert_eq!(stopped.kubernetes.applied_generation, 1, "what was observed is kept");
+    assert_eq!(stopped.kubernetes().unwrap().applied_generation, 1, "what was observed is kept");
 }
 
 #[tokio::test]
@@ -147,7 +150,7 @@ async fn another_workspace_of_the_same_name_is_not_changed_by_mistake() {
 #[tokio::test]
 async fn shared_namespace_is_the_clusters_and_others_are_made_of_prefix_and_name() {
     let shared = service("enabled: true\nshared_namespace: team\n").await;
-    assert_eq!(make(&shared, "app").await.kubernetes.namespace, "team");
+    assert_eq!(make(&shared, "app").await.kubernetes().unwrap().namespace, "team");
     let prefixed = service("enabled: true\nnamespace_prefix: gw-\n").await;
-    assert_eq!(make(&prefixed, "app").await.kubernetes.namespace, "gw-app");
+    assert_eq!(make(&prefixed, "app").await.kubernetes().unwrap().namespace, "gw-app");
 }

@@ -41,11 +41,13 @@ pub enum Code {
     Unauthenticated,
     /// A wait ran out.
     DeadlineExceeded,
+    /// The workspace is not to run, so there is nothing to be an agent of.
+    NotFound,
 }
 
 impl Code {
     /// Every code, for reading them and for tests.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::InvalidArgument,
         Self::ResourceExhausted,
         Self::FailedPrecondition,
@@ -54,6 +56,7 @@ impl Code {
         Self::Aborted,
         Self::Unauthenticated,
         Self::DeadlineExceeded,
+        Self::NotFound,
     ];
 
     /// Returns the number that stands on the wire.
@@ -62,6 +65,7 @@ impl Code {
         match self {
             Self::InvalidArgument => 3,
             Self::DeadlineExceeded => 4,
+            Self::NotFound => 5,
             Self::PermissionDenied => 7,
             Self::ResourceExhausted => 8,
             Self::FailedPrecondition => 9,
@@ -84,7 +88,11 @@ impl Code {
             // Without the session, which the agent forgets then.
             Self::PermissionDenied => true,
             Self::ResourceExhausted | Self::Unavailable | Self::DeadlineExceeded => true,
-            Self::InvalidArgument | Self::FailedPrecondition | Self::Aborted | Self::Unauthenticated => false,
+            Self::InvalidArgument
+            | Self::FailedPrecondition
+            | Self::Aborted
+            | Self::Unauthenticated
+            | Self::NotFound => false,
         }
     }
 }

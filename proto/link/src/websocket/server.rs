@@ -139,6 +139,7 @@ pub fn refuse_response<B: Default>(refused: &Refused) -> Response<B> {
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        Code::NotFound => StatusCode::GONE,
     };
     if refused.code == Code::Unauthenticated {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -3,6 +3,7 @@
 use super::{Plan, resources};
 use crate::workspaces::frozen::FrozenProblem;
 use crate::workspaces::frozen::names::{GATEWAY_DIR, unfit_for_kubernetes};
+use crate::workspaces::syntax::is_web_url;
 
 /// Returns all problems.
 pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
@@ -12,8 +13,7 @@ pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
         tell("name", message);
     }
     for (what, text) in [("public_url", plan.facts.public_url), ("gateway_url", plan.gateway_url())] {
-        let is_web = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-        if !url::Url::parse(text).is_ok_and(is_web) {
+        if !is_web_url(text) {
             tell(what, "is no URL of a gateway".to_owned());
         }
     }

@@ -1,0 +1,589 @@
+//! The plan against a small CI system in which everything goes wrong that can: requests that land late and whose answers are
+//! lost, jobs that die, agents that go, a gateway that stops between any two things that it does.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::provider::{JobStatus, RunRef};
+use super::*;
+
+const START: UnixSeconds = UnixSeconds::new(1_000_000);
+const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+const PACE: Pace = Pace::DEFAULT;
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// A pipeline as the CI system has it.
+#[derive(Clone, Debug)]
+struct Pipe {
+    id: String,
+    state: RunState,
+    started_at: Option<UnixSeconds>,
+    failure: Option<String>,
+    /// Its agent has a session.
+    is_connected: bool,
+    /// When the job ends in good order, once its agent was told.
+    ends_at: Option<UnixSeconds>,
+    /// When the job is gone, once that was asked for.
+    cancelled_at: Option<UnixSeconds>,
+}
+
+/// Where the gateway stops while it does a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// Before what is written down first.
+    Before,
+    /// After that, and before the CI system hears of it.
+    Written,
+    /// After the CI system has heard of it, and before the answer is written down.
+    Heard,
+    /// The CI system hears of it later, and its answer is lost; the gateway goes on.
+    Late(u64),
+}
+
+struct World {
+    now: UnixSeconds,
+    life: Lifecycle,
+    ci: CiState,
+    heard: Heard,
+    keys: u64,
+    pipes: BTreeMap<String, Pipe>,
+    /// Requests for a run that the CI system gets to later.
+    late: Vec<(UnixSeconds, String)>,
+    is_out: bool,
+    is_forgotten: bool,
+    runners: bool,
+    agents: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let ci = CiState {
+            provider: "gitlab".parse().unwrap(),
+            cache_key: "c".into(),
+            project: None,
+            tags: Vec::new(),
+            failures: 0,
+            retry_at: None,
+            run: None,
+        };
+        Self {
+            now: START,
+            life: Lifecycle::new(START),
+            ci,
+            heard: Heard::default(),
+            keys: 0,
+            pipes: BTreeMap::new(),
+            late: Vec::new(),
+            is_out: false,
+            is_forgotten: false,
+            runners: true,
+            agents: true,
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.pipes.values().any(|pipe| pipe.is_connected)
+    }
+
+    fn live(&self) -> Vec<&Pipe> {
+        self.pipes.values().filter(|pipe| !pipe.state.is_over()).collect()
+    }
+
+    fn make(&mut self, key: &str) {
+        let id = format!("p{}", self.pipes.len());
+        let pipe = Pipe {
+            id,
+            state: RunState::Pending,
+            started_at: None,
+            failure: None,
+            is_connected: false,
+            ends_at: None,
+            cancelled_at: None,
+        };
+        self.pipes.entry(key.to_owned()).or_insert(pipe);
+        assert!(self.live().len() <= 1, "two run at once: {:?}", self.pipes);
+    }
+
+    fn status(&self, key: &str) -> RunStatus {
+        let pipe = &self.pipes[key];
+        RunStatus {
+            state: pipe.state,
+            run: RunRef { id: pipe.id.clone(), child: None },
+            job: Some(JobStatus { id: "1".to_owned(), started_at: pipe.started_at, failure: pipe.failure.clone() }),
+            web_url: None,
+        }
+    }
+
+    /// Lets time pass, with all that happens by itself meanwhile.
+    fn pass(&mut self, by: u64) {
+        for _ in 0..by {
+            self.now = self.now.later(seconds(1));
+            let now = self.now;
+            let (landed, late) = std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= now);
+            self.late = late;
+            for (_, key) in Vec::<(UnixSeconds, String)>::from(landed) {
+                self.make(&key);
+            }
+            let current = self.ci.live().filter(|run| run.stop_at.is_none()).map(|run| run.key.to_string());
+            let is_wanted = self.life.desired == DesiredState::Running;
+            let (runners, agents) = (self.runners, self.agents);
+            for (key, pipe) in &mut self.pipes {
+                if pipe.state == RunState::Pending && runners {
+                    (pipe.state, pipe.started_at) = (RunState::Running, Some(now));
+                }
+                // Agents of other runs are refused, and end.
+                let is_let_in = is_wanted && current.as_deref() == Some(key);
+                if pipe.state == RunState::Running && agents && is_let_in && pipe.ends_at.is_none() {
+                    pipe.is_connected = true;
+                }
+                let is_timed_out = pipe.started_at.is_some_and(|at| at.later(JOB_TIMEOUT) <= now);
+                if pipe.state == RunState::Running && is_timed_out {
+                    (pipe.state, pipe.failure) = (RunState::Failed, Some("job_execution_timeout".to_owned()));
+                }
+                let is_through = pipe.ends_at.is_some_and(|at| at <= now);
+                if !pipe.state.is_over() && is_through {
+                    pipe.state = RunState::Succeeded;
+                }
+                if !pipe.state.is_over() && pipe.cancelled_at.is_some_and(|at| at <= now) {
+                    pipe.state = RunState::Canceled;
+                }
+                pipe.is_connected &= !pipe.state.is_over();
+            }
+        }
+    }
+
+    fn view<R>(&mut self, with: impl FnOnce(&View<'_>) -> R) -> R {
+        let is_up = self.is_up();
+        self.heard.look(&self.ci, is_up, self.now);
+        with(&View {
+            life: &self.life,
+            ci: &self.ci,
+            heard: &self.heard,
+            is_up,
+            job_timeout: JOB_TIMEOUT,
+            now: self.now,
+            pace: &PACE,
+        })
+    }
+
+    fn crash(&mut self) {
+        self.heard = Heard::default();
+        for pipe in self.pipes.values_mut() {
+            pipe.is_connected = false;
+        }
+    }
+
+    /// Does what is to be done until there is nothing to do, as the driver does. The first step meets the fault.
+    fn drive(&mut self, mut fault: Fault) {
+        for _ in 0..100 {
+            let decision = self.view(decide);
+            if fault == Fault::Before {
+                return self.crash();
+            }
+            self.life = self.life.observe(decision.actual, decision.reason.as_deref(), self.now);
+            if decision.step != self.view(decide).step {
+                continue;
+            }
+            match decision.step {
+                Step::Wait(_) => return,
+                step => self.take(step, std::mem::replace(&mut fault, Fault::None)),
+            }
+            assert!(self.live().len() <= 1, "two run at once");
+        }
+        panic!("it never waits: {:?} {:?}", self.life, self.ci);
+    }
+
+    fn take(&mut self, step: Step, fault: Fault) {
+        let (now, key) = (self.now, self.ci.run.as_ref().map(|run| run.key.to_string()).unwrap_or_default());
+        match step {
+            Step::Begin { anew } => self.begin(anew),
+            Step::Create => {
+                self.ci = asked(&self.ci, now);
+                self.request(fault, |world| {
+                    world.make(&key);
+                    let id = world.pipes[&key].id.clone();
+                    world.ci = named(&world.ci, &id, None);
+                });
+                if let Fault::Late(after) = fault {
+                    self.late.push((now.later(seconds(after.min(PACE.settle.as_secs() - 1))), key));
+                }
+            }
+            Step::Find => self.request(fault, |world| match world.pipes.get(&key).map(|pipe| pipe.id.clone()) {
+                Some(id) => world.ci = named(&world.ci, &id, None),
+                None => world.ci = ended(&world.ci, None, &PACE, world.now),
+            }),
+            Step::Ask => self.request(fault, |world| {
+                let status = world.status(&key);
+                world.heard.told(&status, now);
+                world.ci = known(&world.ci, &status);
+            }),
+            Step::NoteUp => self.ci = up(&self.ci, now),
+            Step::Stop { failure } => {
+                self.ci = stopping(&self.ci, failure.as_deref(), now);
+                if fault == Fault::Written {
+                    return self.crash();
+                }
+                self.close();
+            }
+            Step::Close => self.close(),
+            Step::Cancel => {
+                let run = self.ci.run.clone().unwrap();
+                let is_graceful = run.stop_at.unwrap().later(PACE.stop_grace) <= now;
+                assert!(is_graceful || run.up_at.is_none() || self.life.desired == DesiredState::Terminated);
+                self.ci = cancelling(&self.ci, now);
+                self.request(fault, |world| {
+                    let pipe = world.pipes.get_mut(&key).unwrap();
+                    pipe.cancelled_at = pipe.cancelled_at.or(Some(now.later(seconds(4))));
+                });
+            }
+            Step::End { failure } => {
+                let is_over = self.pipes.get(&key).is_none_or(|pipe| pipe.state.is_over());
+                assert!(is_over && self.late.is_empty(), "it ends what runs");
+                self.ci = ended(&self.ci, failure.as_deref(), &PACE, now);
+            }
+            Step::Forget => {
+                assert!(self.live().is_empty());
+                self.request(fault, |world| {
+                    world.is_forgotten = true;
+                    world.life = world.life.observe(ActualState::Terminated, None, now);
+                });
+            }
+            Step::Wait(_) => {}
+        }
+    }
+
+    fn begin(&mut self, anew: bool) {
+        assert!(self.live().is_empty() && self.late.is_empty(), "a run is begun beside another");
+        if anew {
+            (self.ci.failures, self.ci.retry_at) = (0, None);
+        }
+        self.keys += 1;
+        self.ci.run = Some(CiRun {
+            number: self.keys,
+            key: format!("k{}", self.keys).into(),
+            intent: self.life.generation,
+            pipeline: None,
+            child: None,
+            web_url: None,
+            token: None,
+            intended_at: self.now,
+            asked_at: None,
+            started_at: None,
+            up_at: None,
+            stop_at: None,
+            cancel_at: None,
+            ended_at: None,
+            failure: None,
+        });
+    }
+
+    /// Asks the CI system for something, and takes its answer.
+    fn request(&mut self, fault: Fault, done: impl FnOnce(&mut Self)) {
+        match fault {
+            Fault::Written => self.crash(),
+            Fault::Heard => {
+                let (ci, heard, life) = (self.ci.clone(), self.heard.clone(), self.life.clone());
+                if !self.is_out {
+                    done(self);
+                }
+                (self.ci, self.heard, self.life) = (ci, heard, life);
+                self.crash();
+            }
+            Fault::None | Fault::Before if !self.is_out => {
+                done(self);
+                self.heard.well();
+            }
+            Fault::None | Fault::Before | Fault::Late(_) => self.heard.failed("no answer".to_owned(), None, self.now),
+        }
+    }
+
+    /// The session ends, and the agent with it; its job packs what is kept.
+    fn close(&mut self) {
+        for pipe in self.pipes.values_mut().filter(|pipe| pipe.is_connected) {
+            pipe.is_connected = false;
+            pipe.ends_at = Some(self.now.later(seconds(20)));
+        }
+    }
+
+    fn request_of_owner(&mut self, desired: DesiredState) {
+        if let Ok(next) = self.life.request(desired, self.now) {
+            self.life = next;
+        }
+    }
+
+    /// Lets everything be well again and waits until what is wanted is.
+    fn settle(&mut self) {
+        (self.is_out, self.runners, self.agents) = (false, true, true);
+        for _ in 0..3 * 60 * 60 {
+            self.drive(Fault::None);
+            if self.life.is_settled() && (self.life.desired != DesiredState::Running || self.is_up()) {
+                return;
+            }
+            self.pass(1);
+        }
+        panic!("it does not become {}: {:?} {:?} {:?}", self.life.desired, self.life, self.ci, self.pipes);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Pass(u64),
+    Want(DesiredState),
+    Fault(Fault),
+    Crash,
+    Outage(bool),
+    Runners(bool),
+    Agents(bool),
+    /// The agent's session is gone, and comes back by itself.
+    Drop,
+    /// The job dies.
+    Die(RunState),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let fault =
+        prop_oneof![Just(Fault::Before), Just(Fault::Written), Just(Fault::Heard), (0_u64..40).prop_map(Fault::Late),];
+    let wish = prop_oneof![
+        6 => Just(DesiredState::Running),
+        4 => Just(DesiredState::Stopped),
+        3 => Just(DesiredState::RestartRequested),
+        1 => Just(DesiredState::Terminated),
+    ];
+    let end =
+        prop_oneof![Just(RunState::Failed), Just(RunState::Canceled), Just(RunState::Succeeded), Just(RunState::Gone)];
+    prop_oneof![
+        4 => (1_u64..20).prop_map(Act::Pass),
+        2 => (20_u64..900).prop_map(Act::Pass),
+        4 => wish.prop_map(Act::Want),
+        5 => fault.prop_map(Act::Fault),
+        2 => Just(Act::Crash),
+        1 => any::<bool>().prop_map(Act::Outage),
+        1 => any::<bool>().prop_map(Act::Runners),
+        1 => any::<bool>().prop_map(Act::Agents),
+        1 => Just(Act::Drop),
+        2 => end.prop_map(Act::Die),
+    ]
+}
+
+impl World {
+    fn act(&mut self, act: Act) {
+        let mut fault = Fault::None;
+        match act {
+            Act::Pass(by) => self.pass(by),
+            Act::Want(desired) => self.request_of_owner(desired),
+            Act::Fault(with) => fault = with,
+            Act::Crash => self.crash(),
+            Act::Outage(is_out) => self.is_out = is_out,
+            Act::Runners(are_there) => self.runners = are_there,
+            Act::Agents(can) => self.agents = can,
+            Act::Drop => self.pipes.values_mut().for_each(|pipe| pipe.is_connected = false),
+            Act::Die(state) => {
+                for pipe in self.pipes.values_mut().filter(|pipe| !pipe.state.is_over()) {
+                    (pipe.state, pipe.is_connected) = (state, false);
+                }
+            }
+        }
+        self.drive(fault);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_goes_wrong_no_two_run_at_once_and_what_is_wanted_comes_about(
+        acts in proptest::collection::vec(act(), 0..60),
+        last in prop_oneof![
+            3 => Just(DesiredState::Running),
+            2 => Just(DesiredState::Stopped),
+            2 => Just(DesiredState::RestartRequested),
+            2 => Just(DesiredState::Terminated),
+        ],
+    ) {
+        let mut world = World::new();
+        for act in acts {
+            world.act(act);
+        }
+        world.request_of_owner(last);
+        world.settle();
+        let (live, desired) = (world.live().len(), world.life.desired);
+        prop_assert_eq!(live, usize::from(desired == DesiredState::Running));
+        prop_assert_eq!(world.is_forgotten, desired == DesiredState::Terminated);
+        prop_assert!(world.ci.live().is_some() == (live == 1));
+    }
+}
+
+/// Brings a workspace up.
+fn running() -> World {
+    let mut world = World::new();
+    world.settle();
+    world
+}
+
+#[test]
+fn workspace_starts_stops_restarts_and_ends_as_it_is_asked_to() {
+    let mut world = World::new();
+    world.runners = false;
+    world.drive(Fault::None);
+    assert_eq!((world.life.actual, world.pipes.len()), (ActualState::Starting, 1));
+    assert_eq!(world.life.reason.as_deref(), Some("Its job waits for a runner"));
+    world.settle();
+    assert_eq!((world.life.actual, world.life.reason.as_deref()), (ActualState::Running, None));
+    world.request_of_owner(DesiredState::Stopped);
+    world.drive(Fault::None);
+    assert_eq!(world.life.actual, ActualState::Stopping);
+    world.settle();
+    assert_eq!(world.live().len(), 0);
+    assert_eq!(world.pipes.values().map(|pipe| pipe.state).collect::<Vec<_>>(), [RunState::Succeeded], "in good order");
+    world.request_of_owner(DesiredState::Running);
+    world.settle();
+    world.request_of_owner(DesiredState::RestartRequested);
+    world.settle();
+    assert_eq!((world.pipes.len(), world.life.desired), (3, DesiredState::Running));
+    world.request_of_owner(DesiredState::Terminated);
+    world.settle();
+    assert!(world.is_forgotten && world.life.is_over());
+}
+
+#[test]
+fn agent_that_does_not_end_its_job_is_cut_after_the_grace_and_not_before() {
+    let mut world = running();
+    world.request_of_owner(DesiredState::Stopped);
+    world.drive(Fault::None);
+    // Its job goes on for longer than anybody waits.
+    world.pipes.values_mut().for_each(|pipe| pipe.ends_at = Some(pipe.ends_at.unwrap().later(seconds(86_400))));
+    let asked_at = world.now;
+    while world.live().len() == 1 {
+        world.pass(1);
+        world.drive(Fault::None);
+    }
+    let took = world.now.get() - asked_at.get();
+    assert!((120..140).contains(&took), "{took} s");
+    assert_eq!(world.pipes.values().next().unwrap().state, RunState::Canceled);
+}
+
+#[test]
+fn job_that_dies_is_replaced_after_longer_and_longer_waits_and_the_reason_says_why() {
+    let mut world = running();
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let pipe = world.pipes.values_mut().find(|pipe| !pipe.state.is_over()).unwrap();
+        (pipe.state, pipe.is_connected) = (RunState::Failed, false);
+        pipe.failure = Some("runner_system_failure".to_owned());
+        world.agents = false;
+        while world.life.actual != ActualState::Failed {
+            world.pass(1);
+            world.drive(Fault::None);
+        }
+        let reason = world.life.reason.clone().unwrap();
+        assert!(reason.contains("the job failed (runner_system_failure)"), "{reason}");
+        let failed_at = world.now;
+        while world.live().is_empty() {
+            world.pass(1);
+            world.drive(Fault::None);
+        }
+        waits.push(world.now.get() - failed_at.get());
+    }
+    assert_eq!(waits, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+    // Who asks again does not wait, and a good time counts as a new beginning.
+    let pipe = world.pipes.values_mut().find(|pipe| !pipe.state.is_over()).unwrap();
+    pipe.state = RunState::Failed;
+    world.agents = true;
+    while world.life.actual != ActualState::Failed {
+        world.pass(1);
+        world.drive(Fault::None);
+    }
+    world.request_of_owner(DesiredState::Running);
+    world.drive(Fault::None);
+    assert_eq!((world.life.actual, world.live().len(), world.ci.failures), (ActualState::Starting, 1, 0));
+    world.settle();
+    world.pass(700);
+    world.act(Act::Die(RunState::Gone));
+    world.pass(70);
+    world.drive(Fault::None);
+    assert_eq!(world.ci.failures, 1);
+}
+
+#[test]
+fn jobs_time_is_told_and_used_up_in_good_order() {
+    let mut world = running();
+    let started_at = world.pipes.values().next().unwrap().started_at.unwrap();
+    let at = |minutes: u64| started_at.later(JOB_TIMEOUT - seconds(minutes * 60)).get();
+    let (mut warned_at, mut stopped_at) = (None, None);
+    while world.pipes.len() == 1 {
+        world.pass(1);
+        world.drive(Fault::None);
+        let is_told = world.life.reason.as_deref().is_some_and(|reason| reason.starts_with("Save your work"));
+        warned_at = warned_at.or(is_told.then_some(world.now.get()));
+        let is_told_to_end = world.ci.run.as_ref().is_some_and(|run| run.stop_at.is_some());
+        stopped_at = stopped_at.or(is_told_to_end.then_some(world.now.get()));
+    }
+    assert_eq!((warned_at, stopped_at), (Some(at(15)), Some(at(5))));
+    world.settle();
+    let states: Vec<_> = world.pipes.values().map(|pipe| pipe.state).collect();
+    assert_eq!(states, [RunState::Succeeded, RunState::Running]);
+    assert_eq!((world.ci.failures, world.life.generation), (0, 1));
+}
+
+#[test]
+fn ci_system_that_does_not_answer_is_told_at_once_and_makes_a_workspace_unknown_after_a_while() {
+    let mut world = running();
+    world.is_out = true;
+    world.pass(200);
+    world.drive(Fault::None);
+    assert_eq!(world.life.actual, ActualState::Running, "its agent is there");
+    world.agents = false;
+    world.act(Act::Drop);
+    while world.life.actual == ActualState::Running {
+        world.pass(1);
+        world.drive(Fault::None);
+    }
+    assert_eq!(world.life.actual, ActualState::Unknown);
+    assert!(world.life.reason.as_deref().unwrap().contains("no answer"));
+    assert_eq!(world.live().len(), 1);
+    world.settle();
+    assert_eq!(world.live().len(), 1);
+}
+
+#[test]
+fn agent_that_stays_away_costs_its_job_and_one_that_comes_back_does_not() {
+    let mut world = running();
+    world.agents = false;
+    world.act(Act::Drop);
+    for _ in 0..290 {
+        world.pass(1);
+        world.drive(Fault::None);
+    }
+    assert_eq!((world.life.actual, world.pipes.len()), (ActualState::Running, 1));
+    world.agents = true;
+    world.settle();
+    world.agents = false;
+    world.act(Act::Drop);
+    while world.life.actual != ActualState::Failed {
+        world.pass(1);
+        world.drive(Fault::None);
+    }
+    assert!(world.life.reason.as_deref().unwrap().contains("was not connected for 5 minutes"));
+}
+
+#[test]
+fn request_that_lands_late_is_found_and_not_made_again() {
+    let mut world = World::new();
+    world.drive(Fault::None);
+    let mut world = World { pipes: BTreeMap::new(), ..world };
+    world.ci.run.as_mut().unwrap().pipeline = None;
+    world.heard = Heard::default();
+    let key = world.ci.run.as_ref().unwrap().key.to_string();
+    world.late.push((world.now.later(seconds(9)), key));
+    // The owner has changed their mind: nobody knows whether there is a run, until it is certain.
+    world.request_of_owner(DesiredState::Stopped);
+    world.drive(Fault::None);
+    assert_eq!(world.life.actual, ActualState::Stopping);
+    world.settle();
+    assert_eq!(world.pipes.values().map(|pipe| pipe.state).collect::<Vec<_>>(), [RunState::Canceled]);
+}

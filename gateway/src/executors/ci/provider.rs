@@ -1,0 +1,297 @@
+//! The systems that run the jobs of workspaces: one interface, and what each of them makes of it.
+//!
+//! A run is one pipeline of one workspace. Its [`RunKey`] is drawn and stored before anything is asked for, and the provider
+//! keeps it with the run. So whoever crashed between intent and answer finds the run again, and no run is made twice.
+//! Nothing in here decides when a run is made or ended.
+
+pub mod command;
+mod error;
+pub mod gitlab;
+mod text;
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::rand;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use self::command::Command;
+pub use self::error::ProviderError;
+use self::gitlab::Gitlab;
+use crate::auth::token::{NoRandomness, Token};
+use crate::model::{UnixSeconds, WorkspaceName};
+use crate::store::Variable;
+
+/// Random bytes in a key.
+const KEY_BYTES: usize = 16;
+
+/// Characters of a key: two hexadecimal digits for each byte.
+pub const KEY_CHARS: usize = KEY_BYTES * 2;
+
+/// What a run finds its key under: a variable of the pipeline, and of the environment of a `command`.
+pub const RUN_VARIABLE: &str = "WORKSPACE_GATEWAY_RUN";
+
+/// What a job finds the file with its agent's token under, if the provider brings one.
+pub const TOKEN_VARIABLE: &str = "WORKSPACE_AGENT_TOKEN_FILE";
+
+/// Returns the name under which a job finds the value of its `number`th variable, counted from 1.
+///
+/// The value is base64 (RFC 4648, section 4), in one line: systems that run jobs expand `$` in values, and some of them hand a
+/// file variable on as a plain one. So what the job finds is either the path of a file that holds it, or the base64 itself.
+#[must_use]
+pub fn variable_name(number: usize) -> String {
+    format!("GW_VAR_{number}")
+}
+
+/// Names one run of one workspace, before the provider has a name for it. No secret: whoever has it can ask for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RunKey(String);
+
+/// Names what the runs of one workspace leave to each other. No other workspace can guess it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CacheKey(String);
+
+/// The text is not a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a key has {KEY_CHARS} hexadecimal digits in lower case")]
+pub struct BadKey;
+
+macro_rules! key {
+    ($name:ident) => {
+        impl $name {
+            /// Draws a new key.
+            ///
+            /// # Errors
+            /// [`NoRandomness`] when the system's source fails.
+            pub fn generate() -> Result<Self, NoRandomness> {
+                random_hex().map(Self)
+            }
+
+            /// Returns the key as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadKey;
+
+            fn from_str(text: &str) -> Result<Self, BadKey> {
+                Self::try_from(text.to_owned())
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadKey;
+
+            fn try_from(text: String) -> Result<Self, BadKey> {
+                let is_key = text.len() == KEY_CHARS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+                if is_key { Ok(Self(text)) } else { Err(BadKey) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(key: $name) -> Self {
+                key.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+    };
+}
+
+key!(RunKey);
+key!(CacheKey);
+
+fn random_hex() -> Result<String, NoRandomness> {
+    let mut bytes = [0; KEY_BYTES];
+    rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A run to make.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRun<'a> {
+    /// Its key, which is stored already.
+    pub key: &'a RunKey,
+    /// When the key was stored: nothing older can be this run.
+    pub since: UnixSeconds,
+    /// Whose run it is.
+    pub workspace: &'a WorkspaceName,
+    /// Names what the workspace's runs leave to each other.
+    pub cache_key: &'a CacheKey,
+    /// The pipeline's definition.
+    pub yaml: &'a str,
+    /// What the run's agent shows the gateway, for providers whose jobs have no signed tokens.
+    pub token: Option<&'a Token>,
+    /// The workspace's variables, in the order in which the definition counts them.
+    pub variables: &'a [Variable],
+}
+
+/// What the provider calls a run. Stored, and handed back in each question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRef {
+    /// The pipeline's id; of a `command`, its folder and its key, as `CACHE_KEY/RUN_KEY`.
+    pub id: String,
+    /// The id of the pipeline that the first one started, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<String>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunStatus {
+    /// Where it stands.
+    pub state: RunState,
+    /// The run, perhaps with more known of it than was asked with: to be stored.
+    pub run: RunRef,
+    /// Its job, once there is one.
+    pub job: Option<JobStatus>,
+    /// Where people see it.
+    pub web_url: Option<String>,
+}
+
+/// Where a run stands.
+///
+/// ```text
+/// Pending ─► Running ─► Succeeded, Failed, Canceled ─► Gone
+///     └────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// Waits for a runner, or for what comes before its job.
+    Pending,
+    /// Its job runs, or may run: also one that was cancelled and has not ended.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// Ended because somebody asked for it.
+    Canceled,
+    /// The provider does not know it any more.
+    Gone,
+}
+
+impl RunState {
+    /// Returns whether nothing of the run is left that runs or will run.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Pending | Self::Running => false,
+            Self::Succeeded | Self::Failed | Self::Canceled | Self::Gone => true,
+        }
+    }
+}
+
+/// The one job of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// What the provider calls it.
+    pub id: String,
+    /// When a runner took it.
+    pub started_at: Option<UnixSeconds>,
+    /// Why it failed, in one word of the provider, such as `runner_system_failure` or `job_execution_timeout`.
+    pub failure: Option<String>,
+}
+
+/// What became of what a workspace's runs had left to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Nothing of it is left.
+    Gone,
+    /// The provider cannot delete it: it stays until the provider's own rules end it.
+    NotPossible,
+}
+
+/// A system that runs jobs. Clones share what they hold.
+#[derive(Clone, Debug)]
+pub enum Provider {
+    /// GitLab, over its REST API.
+    Gitlab(Gitlab),
+    /// A program on this machine.
+    Command(Command),
+}
+
+impl Provider {
+    /// Makes a run, unless it is there already.
+    ///
+    /// Cancel safety: dropping the future leaves open whether the run is made; [`Provider::find`] tells.
+    ///
+    /// # Errors
+    /// [`ProviderError`]. After a temporary one it is open whether the run was made; asking again makes no second one.
+    pub async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
+        match self {
+            Self::Gitlab(gitlab) => gitlab.create(run).await,
+            Self::Command(command) => command.create(run).await,
+        }
+    }
+
+    /// Finds a run by its key, which was stored at `since`.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub async fn find(&self, key: &RunKey, since: UnixSeconds) -> Result<Option<RunRef>, ProviderError> {
+        match self {
+            Self::Gitlab(gitlab) => gitlab.find(key, since).await,
+            Self::Command(command) => command.find(key).await,
+        }
+    }
+
+    /// Tells what became of a run.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub async fn status(&self, run: &RunRef) -> Result<RunStatus, ProviderError> {
+        match self {
+            Self::Gitlab(gitlab) => gitlab.status(run).await,
+            Self::Command(command) => command.status(run).await,
+        }
+    }
+
+    /// Asks a run to end, with the pipeline that it started. It has ended when [`Provider::status`] says so. Asking again, or
+    /// for a run that has ended, does no harm.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub async fn cancel(&self, run: &RunRef) -> Result<(), ProviderError> {
+        match self {
+            Self::Gitlab(gitlab) => gitlab.cancel(run).await,
+            Self::Command(command) => command.cancel(run).await,
+        }
+    }
+
+    /// Returns the end of what the job wrote: at most `bytes_max` bytes, whole lines where there are any, without control
+    /// characters. Empty while there is nothing.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub async fn trace(&self, run: &RunRef, bytes_max: usize) -> Result<String, ProviderError> {
+        match self {
+            Self::Gitlab(gitlab) => gitlab.trace(run, bytes_max).await,
+            Self::Command(command) => command.trace(run, bytes_max).await,
+        }
+    }
+
+    /// Deletes what a workspace's runs left to each other. To be called when all of them are over.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub async fn forget(&self, workspace: &CacheKey) -> Result<Forgotten, ProviderError> {
+        match self {
+            Self::Gitlab(_) => Ok(Forgotten::NotPossible),
+            Self::Command(command) => command.forget(workspace).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! GitLab as a provider: pipelines of one project, over the REST API, version 4.
+//!
+//! A run is a pipeline with the variable [`RUN_VARIABLE`]. The project's own definition includes the template
+//! `deploy/ci/gitlab/workspace.yml`: its first job fetches the definition of the run from the gateway, its second starts that as
+//! a child pipeline, whose one job is the workspace.
+
+mod answer;
+mod request;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::answer::{Bridge, Job, Pipeline, PipelineVariable, TRIGGER_JOB, joined, shown_address};
+use self::request::Api;
+use super::text::end_of_log;
+use super::{NewRun, ProviderError, RUN_VARIABLE, RunKey, RunRef, RunState, RunStatus, variable_name};
+use crate::model::{Endpoint, UnixSeconds};
+use crate::net::fetch::FetchSetupError;
+
+/// How far GitLab's clock may be behind the gateway's when a run is looked for.
+const CLOCK_SLACK: Duration = Duration::from_mins(5);
+
+/// How many pages of pipelines are looked through for one run, each of [`PAGE`].
+const PAGES_MAX: u32 = 5;
+
+/// Entries of a page, GitLab's most.
+const PAGE: usize = 100;
+
+/// Longest value of a variable, in bytes, as it is sent: what is handed on to a child pipeline is one string of its job's
+/// environment, which on Linux has 128 KiB at most, with its name.
+const VALUE_BYTES_MAX: usize = 128 * 1024 - 64;
+
+/// How a GitLab is reached, and what it may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitlabSettings {
+    /// Its address, without `/api/v4`.
+    pub url: Endpoint,
+    /// The project whose pipelines are the runs: its number, or its path such as `group/project`.
+    pub project: String,
+    /// The branch or tag that the pipelines run on.
+    pub reference: String,
+    /// The file with the token. Read anew for each question.
+    pub token_file: PathBuf,
+    /// What kind of token that is.
+    pub token_kind: GitlabToken,
+    /// Authorities to trust beside the system's, in PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// What kind of token is shown, and so in which header field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GitlabToken {
+    /// An access token of a project, a group or a user, with the scope `api`: `PRIVATE-TOKEN`.
+    #[default]
+    Access,
+    /// The token of a CI job, where the gateway itself runs in one: `JOB-TOKEN`. GitLab takes it for some questions only.
+    Job,
+}
+
+/// GitLab. Clones share connections and the time until which it wants to be left alone.
+#[derive(Clone, Debug)]
+pub struct Gitlab {
+    api: Arc<Api>,
+}
+
+#[derive(Serialize)]
+struct NewPipeline<'a> {
+    #[serde(rename = "ref")]
+    reference: &'a str,
+    variables: Vec<NewVariable<'a>>,
+}
+
+#[derive(Serialize)]
+struct NewVariable<'a> {
+    key: String,
+    value: std::borrow::Cow<'a, str>,
+    variable_type: &'static str,
+}
+
+impl Gitlab {
+    /// Sets the provider up; asks nothing yet.
+    ///
+    /// # Errors
+    /// [`FetchSetupError`] names the file that cannot be used.
+    pub fn new(settings: GitlabSettings) -> Result<Self, FetchSetupError> {
+        Ok(Self { api: Arc::new(Api::new(settings)?) })
+    }
+
+    pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
+        // Before all: a variable that is too long has to be told though GitLab is away.
+        let variables = variables(run)?;
+        if let Some(there) = self.find(run.key, run.since).await? {
+            return Ok(there);
+        }
+        let body = NewPipeline { reference: &self.api.settings().reference, variables };
+        let answer = self.api.ask("make a pipeline", Method::POST, "/pipeline", Some(&body)).await?;
+        let pipeline: Pipeline = answer.json()?;
+        Ok(reference(&pipeline))
+    }
+
+    pub(super) async fn find(&self, key: &RunKey, since: UnixSeconds) -> Result<Option<RunRef>, ProviderError> {
+        let since = UnixSeconds::new(since.get().saturating_sub(i64::try_from(CLOCK_SLACK.as_secs()).unwrap_or(0)));
+        for page in 1..=PAGES_MAX {
+            // Whatever was made since then was changed since then too; GitLab knows the other filter only since 17.
+            let path = format!(
+                "/pipelines?source=api&ref={}&updated_after={since}&order_by=id&sort=desc&per_page={PAGE}&page={page}",
+                request::encoded(&self.api.settings().reference),
+            );
+            let pipelines: Vec<Pipeline> = self.get("list pipelines", &path).await?;
+            let is_last = pipelines.len() < PAGE;
+            for pipeline in pipelines {
+                if pipeline.created_at().is_some_and(|created_at| created_at < since) {
+                    return Ok(None);
+                }
+                if self.is_of(&pipeline, key).await? {
+                    return Ok(Some(reference(&pipeline)));
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn is_of(&self, pipeline: &Pipeline, key: &RunKey) -> Result<bool, ProviderError> {
+        let path = format!("/pipelines/{}/variables", pipeline.id);
+        let found: Result<Vec<PipelineVariable>, _> = self.get("read a pipeline's variables", &path).await;
+        let variables = match found {
+            Ok(variables) => variables,
+            // Somebody deleted it meanwhile, or it is somebody else's: GitLab shows variables to who made them.
+            Err(ProviderError::Refused { status: 404, .. } | ProviderError::Forbidden { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        Ok(variables.iter().any(|variable| variable.key == RUN_VARIABLE && variable.value.as_deref() == Some(key.as_str())))
+    }
+
+    pub(super) async fn status(&self, run: &RunRef) -> Result<RunStatus, ProviderError> {
+        let parent = number(&run.id)?;
+        let known = run.child.as_deref().map(number).transpose()?;
+        match known {
+            Some(child) => {
+                let pipeline = self.pipeline(child).await?;
+                self.status_with(run, RunState::Running, pipeline.as_ref(), child).await
+            }
+            None => {
+                let Some(pipeline) = self.pipeline(parent).await? else { return Ok(gone(run)) };
+                match self.child(parent).await? {
+                    Some(child) => self.status_with(run, pipeline.state(), Some(&child), child.id).await,
+                    None => self.status_without_child(run, &pipeline).await,
+                }
+            }
+        }
+    }
+
+    /// Tells what became of a run whose child pipeline is known; `None` when that was deleted.
+    async fn status_with(
+        &self,
+        run: &RunRef,
+        parent: RunState,
+        child: Option<&Pipeline>,
+        id: u64,
+    ) -> Result<RunStatus, ProviderError> {
+        let run = RunRef { id: run.id.clone(), child: Some(id.to_string()) };
+        let Some(child) = child else { return Ok(gone(&run)) };
+        let job = self.job(id).await?;
+        let state = joined(parent, Some((child.state(), job.as_ref().map(Job::state))));
+        let web_url = job.as_ref().and_then(Job::web_url).or_else(|| shown_address(child.web_url.as_deref()));
+        Ok(RunStatus { state, run, job: job.as_ref().map(Job::status), web_url })
+    }
+
+    async fn status_without_child(&self, run: &RunRef, pipeline: &Pipeline) -> Result<RunStatus, ProviderError> {
+        let state = joined(pipeline.state(), None);
+        // Why the definition could not be fetched.
+        let job = if state == RunState::Failed { self.job(pipeline.id).await? } else { None };
+        let web_url = shown_address(pipeline.web_url.as_deref());
+        Ok(RunStatus { state, run: run.clone(), job: job.as_ref().map(Job::status), web_url })
+    }
+
+    pub(super) async fn cancel(&self, run: &RunRef) -> Result<(), ProviderError> {
+        let parent = number(&run.id)?;
+        let known = run.child.as_deref().map(number).transpose()?;
+        self.cancel_one(parent).await?;
+        // Asked after the parent was cancelled: it starts no other any more.
+        let child = match known {
+            Some(child) => Some(child),
+            None => self.child(parent).await?.map(|child| child.id),
+        };
+        match child {
+            Some(child) => self.cancel_one(child).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn cancel_one(&self, id: u64) -> Result<(), ProviderError> {
+        let path = format!("/pipelines/{id}/cancel");
+        match self.api.ask("cancel a pipeline", Method::POST, &path, None::<&()>).await {
+            Ok(_) => Ok(()),
+            // Deleted, and its jobs with it.
+            Err(ProviderError::Refused { status: 404, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn trace(&self, run: &RunRef, bytes_max: usize) -> Result<String, ProviderError> {
+        let id = number(run.child.as_deref().unwrap_or(&run.id))?;
+        let Some(job) = self.job(id).await? else { return Ok(String::new()) };
+        let path = format!("/jobs/{}/trace", job.id);
+        // Marks and colours are taken out: more is read than is kept.
+        let wanted = bytes_max.saturating_mul(2).saturating_add(4096);
+        let answer = match self.api.ask_for_end("read a job's log", &path, wanted).await {
+            Ok(answer) => answer,
+            Err(ProviderError::Refused { status: 404 | 416, .. }) => return Ok(String::new()),
+            Err(error) => return Err(error),
+        };
+        let log = answer.body();
+        Ok(end_of_log(log, bytes_max, log.len() >= wanted))
+    }
+
+    /// Returns a pipeline; `None` when there is none any more.
+    async fn pipeline(&self, id: u64) -> Result<Option<Pipeline>, ProviderError> {
+        match self.get("read a pipeline", &format!("/pipelines/{id}")).await {
+            Ok(pipeline) => Ok(Some(pipeline)),
+            Err(ProviderError::Refused { status: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the pipeline that the template's trigger job started.
+    async fn child(&self, parent: u64) -> Result<Option<Pipeline>, ProviderError> {
+        let path = format!("/pipelines/{parent}/bridges?per_page={PAGE}");
+        let bridges: Vec<Bridge> = match self.get("read a pipeline's trigger jobs", &path).await {
+            Ok(bridges) => bridges,
+            Err(ProviderError::Refused { status: 404, .. }) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(bridges.into_iter().find(|bridge| bridge.name == TRIGGER_JOB).and_then(|bridge| bridge.downstream_pipeline))
+    }
+
+    /// Returns the job of a pipeline that says most: one that lives, else one that failed, else any.
+    async fn job(&self, pipeline: u64) -> Result<Option<Job>, ProviderError> {
+        let path = format!("/pipelines/{pipeline}/jobs?per_page={PAGE}");
+        let jobs: Vec<Job> = match self.get("read a pipeline's jobs", &path).await {
+            Ok(jobs) => jobs,
+            Err(ProviderError::Refused { status: 404, .. }) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(jobs.into_iter().min_by_key(|job| match job.state() {
+            RunState::Running => 0,
+            RunState::Failed => 1,
+            RunState::Pending => 2,
+            RunState::Canceled | RunState::Succeeded | RunState::Gone => 3,
+        }))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, what: &'static str, path: &str) -> Result<T, ProviderError> {
+        Ok(self.api.ask(what, Method::GET, path, None::<&()>).await?.json()?)
+    }
+}
+
+/// Returns what a pipeline is made with. Values are base64 and go as files: see [`variable_name`].
+fn variables<'a>(run: &NewRun<'a>) -> Result<Vec<NewVariable<'a>>, ProviderError> {
+    let text = |key: &str, value: &'a str| NewVariable {
+        key: key.to_owned(),
+        value: value.into(),
+        variable_type: "env_var",
+    };
+    let mut all = vec![
+        text(RUN_VARIABLE, run.key.as_str()),
+        text("WORKSPACE_GATEWAY_WORKSPACE", run.workspace.as_str()),
+    ];
+    for (number, variable) in (1..).zip(run.variables) {
+        let value = STANDARD.encode(variable.value.reveal());
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(ProviderError::VariableTooLong { name: variable.name.clone(), bytes_max: VALUE_BYTES_MAX / 4 * 3 });
+        }
+        all.push(NewVariable { key: variable_name(number), value: value.into(), variable_type: "file" });
+    }
+    Ok(all)
+}
+
+fn reference(pipeline: &Pipeline) -> RunRef {
+    RunRef { id: pipeline.id.to_string(), child: None }
+}
+
+fn gone(run: &RunRef) -> RunStatus {
+    RunStatus { state: RunState::Gone, run: run.clone(), job: None, web_url: None }
+}
+
+fn number(id: &str) -> Result<u64, ProviderError> {
+    id.parse().map_err(|_| ProviderError::NotOurs)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What the operator decided about CI systems, ready to be used: the providers to ask, and what workspaces may be there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use super::provider::command::{Command, CommandSettings};
+use super::provider::gitlab::{Gitlab, GitlabSettings, GitlabToken};
+use super::provider::{Provider, ProviderError};
+use crate::config::{self, Ci, CiEditor, CiProvider, CiSystem};
+use crate::model::{ProviderName, TimeLimits, Zone};
+use crate::net::fetch::FetchSetupError;
+use crate::store::Quotas;
+use crate::workspaces::ci::{CiTarget, CiTargets};
+use crate::workspaces::pipeline::{AgentFile, Editor, PipelineSettings, Proof};
+
+/// Questions that one CI system is asked at a time.
+const QUESTIONS_MAX: usize = 8;
+
+/// How long the program of a `command` may take to end when it is asked to.
+const COMMAND_GRACE: Duration = Duration::from_secs(30);
+
+/// Largest file of authorities, in bytes: it goes into each job.
+const CA_BYTES_MAX: u64 = 256 * 1024;
+
+/// Why CI systems cannot be used. Each text says what to change.
+#[derive(Debug, Error)]
+pub enum CiSetupError {
+    /// A file of authorities of a provider.
+    #[error("ci.providers.{provider}: {error}")]
+    Fetch {
+        /// Which provider.
+        provider: ProviderName,
+        /// What is wrong.
+        error: FetchSetupError,
+    },
+    /// The program of a provider.
+    #[error("ci.providers.{provider}: {error}")]
+    Program {
+        /// Which provider.
+        provider: ProviderName,
+        /// What is wrong.
+        error: ProviderError,
+    },
+    /// The file of authorities for jobs.
+    #[error("ci.ca_file: {} cannot be used: {why}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Where the gateway is, as jobs have to know it.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The domain under which workspaces have their hosts.
+    pub zone: Zone,
+    /// The gateway, for people.
+    pub public_url: String,
+    /// The gateway, for agents, unless the configuration says another.
+    pub agents_url: String,
+}
+
+/// A CI system to be asked.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// How.
+    pub provider: Provider,
+    /// After how long it ends a job.
+    pub job_timeout: Duration,
+    /// How long a workspace may be what it is there.
+    pub limits: TimeLimits,
+    /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
+    pub needs_token: bool,
+    /// How many questions there may be at a time.
+    pub slots: Arc<Semaphore>,
+}
+
+/// All CI systems of the configuration.
+#[derive(Clone, Debug)]
+pub struct Systems {
+    systems: HashMap<ProviderName, System>,
+    targets: Arc<CiTargets>,
+}
+
+impl Systems {
+    /// Sets them up; none is asked yet. `agents` are the programs that jobs download.
+    ///
+    /// # Errors
+    /// [`CiSetupError`] names the key to change.
+    pub fn new(ci: &Ci, places: Places, agents: &[AgentFile]) -> Result<Self, CiSetupError> {
+        let mut systems = HashMap::new();
+        for one in &ci.providers {
+            systems.insert(one.name.clone(), system(one)?);
+        }
+        Ok(Self { systems, targets: Arc::new(targets(ci, places, agents)?) })
+    }
+
+    /// Returns the CI system of that name.
+    #[must_use]
+    pub fn get(&self, name: &ProviderName) -> Option<&System> {
+        self.systems.get(name)
+    }
+
+    /// Returns what workspaces may be in them.
+    #[must_use]
+    pub fn targets(&self) -> &Arc<CiTargets> {
+        &self.targets
+    }
+
+    /// Returns how long workspaces may be what they are, by where they run.
+    #[must_use]
+    pub fn limits(&self) -> HashMap<ProviderName, TimeLimits> {
+        self.systems.iter().map(|(name, system)| (name.clone(), system.limits)).collect()
+    }
+}
+
+/// Says what workspaces may be in the CI systems of a configuration.
+///
+/// # Errors
+/// [`CiSetupError::CaFile`].
+pub fn targets(ci: &Ci, places: Places, agents: &[AgentFile]) -> Result<CiTargets, CiSetupError> {
+    let ca_pem = ci.ca_file.clone().map(read_ca).transpose()?;
+    let target = |one: &CiProvider| CiTarget {
+        settings: PipelineSettings {
+            tags: one.tags.clone(),
+            job_timeout: one.job_timeout,
+            inherit_variables: one.inherit_variables.clone(),
+            editor: match &one.editor {
+                CiEditor::None => Editor::None,
+                CiEditor::Installed => Editor::Installed,
+                CiEditor::Archive { url, sha256 } => Editor::Archive { url: url.clone(), sha256: *sha256 },
+            },
+            agents: agents.to_vec(),
+            proof: match &one.system {
+                CiSystem::Gitlab(gitlab) => Proof::IdToken { audience: gitlab.audience.to_string() },
+                CiSystem::Command(_) => Proof::FileVariable,
+            },
+            ca_pem: ca_pem.clone(),
+        },
+        allowed_tags: one.allowed_tags.clone(),
+        quotas: Quotas { cluster: one.quota, user: one.quota_per_user },
+    };
+    let targets: BTreeMap<_, _> = ci.providers.iter().map(|one| (one.name.clone(), target(one))).collect();
+    let Places { zone, public_url, agents_url } = places;
+    Ok(CiTargets { targets, zone, public_url, agents_url: ci.agents_url.clone().unwrap_or(agents_url) })
+}
+
+fn system(one: &CiProvider) -> Result<System, CiSetupError> {
+    let name = &one.name;
+    let (provider, needs_token) = match &one.system {
+        CiSystem::Gitlab(gitlab) => {
+            let settings = GitlabSettings {
+                url: gitlab.url.clone(),
+                project: gitlab.project.to_string(),
+                reference: gitlab.reference.to_string(),
+                token_file: gitlab.token_file.clone(),
+                token_kind: match gitlab.token {
+                    config::GitlabToken::Private => GitlabToken::Access,
+                    config::GitlabToken::Job => GitlabToken::Job,
+                },
+                ca_file: gitlab.ca_file.clone(),
+            };
+            let made = Gitlab::new(settings);
+            (Provider::Gitlab(made.map_err(|error| CiSetupError::Fetch { provider: name.clone(), error })?), false)
+        }
+        CiSystem::Command(command) => {
+            let settings = CommandSettings {
+                program: command.program.clone(),
+                directory: command.dir.clone(),
+                environment: command.environment.clone(),
+                stop_grace: COMMAND_GRACE,
+                supervisor: command.supervisor.clone(),
+            };
+            let made = Command::new(settings);
+            (Provider::Command(made.map_err(|error| CiSetupError::Program { provider: name.clone(), error })?), true)
+        }
+    };
+    Ok(System {
+        provider,
+        job_timeout: one.job_timeout,
+        limits: TimeLimits { active: one.active_max, stopped: one.stopped_max, age: one.age_max },
+        needs_token,
+        slots: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+    })
+}
+
+fn read_ca(path: PathBuf) -> Result<String, CiSetupError> {
+    let wrong = |why: String| CiSetupError::CaFile { path: path.clone(), why };
+    let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.len();
+    if size > CA_BYTES_MAX {
+        return Err(wrong(format!("it is longer than {CA_BYTES_MAX} bytes")));
+    }
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    match text.contains("-----BEGIN CERTIFICATE-----") {
+        true => Ok(text),
+        false => Err(wrong("it has no certificate in PEM".to_owned())),
+    }
+}

@@ -1,0 +1,163 @@
+//! The definition of a CI pipeline whose one job is a workspace (design, section 6.4): GitLab CI YAML made of a devfile.
+//!
+//! One job that stays: the main component's image is the job's, the other components are its services, and its script fetches
+//! and checks the workspace agent, places and clones the project, starts the editor, runs the devfile's commands and ends when
+//! told. What a devfile asks for and CI cannot give is refused here, all of it at once.
+//!
+//! Pure: the same input makes the same bytes. [`generate`] is the only way to a [`Pipeline`]. No byte of a user's field becomes
+//! structure: `yaml` writes what every reader reads alike, and what a script needs of a user is in quoted words.
+
+mod check;
+mod environment;
+mod job;
+mod problem;
+mod script;
+mod yaml;
+
+use std::time::Duration;
+
+pub use self::problem::PipelineProblem;
+use super::devfile::Devfile;
+use crate::model::{WorkspaceName, Zone};
+
+/// The largest definition, in bytes: what CI systems take of one file.
+pub const YAML_BYTES_MAX: usize = 1024 * 1024;
+
+/// What an operator decided about all workspaces of one provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineSettings {
+    /// Which runners take the job, unless the workspace names others; empty for those that take jobs without tags.
+    pub tags: Vec<String>,
+    /// After how long the CI system ends the job. Whole minutes count.
+    pub job_timeout: Duration,
+    /// The CI system's own variables that stay in the environment of what runs in the workspace. All others are taken out.
+    pub inherit_variables: Vec<String>,
+    /// Where the editor comes from.
+    pub editor: Editor,
+    /// The workspace agent's programs, one for each architecture; at least one.
+    pub agents: Vec<AgentFile>,
+    /// How the job proves who it is.
+    pub proof: Proof,
+    /// Certificates to trust besides the system's, in PEM, where the gateway's are not signed by one of those.
+    pub ca_pem: Option<String>,
+}
+
+/// Where the editor of a job comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Editor {
+    /// There is none: the workspace has a terminal only.
+    None,
+    /// `code-server` on the image's `PATH`.
+    Installed,
+    /// A `.tar.gz` with `bin/code-server` in the one folder that it has, as code-server is published.
+    Archive {
+        /// Where it is fetched: `http` or `https`.
+        url: String,
+        /// What it has to be.
+        sha256: [u8; 32],
+    },
+}
+
+/// A program of the workspace agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentFile {
+    /// What it runs on.
+    pub architecture: Architecture,
+    /// Where it is fetched: `http` or `https`.
+    pub url: String,
+    /// What it has to be.
+    pub sha256: [u8; 32],
+}
+
+/// A processor architecture that there are agents for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Architecture {
+    /// `x86_64` in the words of `uname -m`.
+    Amd64,
+    /// `aarch64` in the words of `uname -m`.
+    Arm64,
+}
+
+/// How a job proves to the gateway who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A signed token that the CI system makes for the job (`id_tokens`).
+    IdToken {
+        /// Its audience: the gateway.
+        audience: String,
+    },
+    /// A token of the gateway's, in the file that the variable `WORKSPACE_AGENT_TOKEN_FILE` names. The provider puts it there.
+    FileVariable,
+}
+
+/// What is generated from beside a devfile and the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineFacts<'a> {
+    /// The workspace.
+    pub workspace: &'a WorkspaceName,
+    /// Counts the workspace's pipelines.
+    pub run: u64,
+    /// Names what the job leaves to the next one: one for each workspace, and not to be guessed.
+    pub cache_key: &'a str,
+    /// What the agent dials.
+    pub agents_url: &'a str,
+    /// The gateway's own address for people; hosts of workspaces have the same scheme and port.
+    pub public_url: &'a str,
+    /// The domain under which workspaces live.
+    pub zone: &'a Zone,
+    /// What is cloned; `None` for the project that the pipeline runs in, if there is one.
+    pub project: Option<&'a Project>,
+    /// Which runners take the job; empty for what the settings say.
+    pub tags: &'a [String],
+    /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order: in base64, and
+    /// as files or as they are.
+    pub variables: &'a [VariableName],
+}
+
+/// A project to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Project {
+    /// `https` or `http`, without credentials.
+    pub url: String,
+    /// A branch or a tag; `None` for the default branch.
+    pub reference: Option<String>,
+}
+
+/// A variable of a workspace, without its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableName {
+    /// Name of an environment variable, or of a file.
+    pub name: String,
+    /// The value is in a file of this name in `GW_FILES_DIR`; else it is in the environment.
+    pub is_file: bool,
+}
+
+/// A pipeline's definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// The text, as a `.gitlab-ci.yml` has it.
+    pub yaml: String,
+}
+
+/// Generates the pipeline of one run of a workspace.
+///
+/// # Errors
+/// All that CI cannot give, and all that is wrong with the input.
+pub fn generate(
+    devfile: &Devfile,
+    settings: &PipelineSettings,
+    facts: &PipelineFacts<'_>,
+) -> Result<Pipeline, Vec<PipelineProblem>> {
+    let problems = check::problems(devfile, settings, facts);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let yaml = job::definition(devfile, settings, facts).to_text();
+    if yaml.len() > YAML_BYTES_MAX {
+        return Err(vec![PipelineProblem::new("", "the definition of the pipeline is larger than 1 MiB")]);
+    }
+    Ok(Pipeline { yaml })
+}
+
+#[cfg(test)]
+mod tests;

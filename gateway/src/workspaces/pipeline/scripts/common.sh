@@ -1,0 +1,79 @@
+# Read by the other scripts of the job. Names that begin with gw_ are theirs: no variable of a workspace is called so.
+
+# say TEXT: a line for the log of the job. Others than the owner of the workspace may read it.
+say() { printf 'workspace: %s\n' "$1"; }
+
+# await: waits for the process that was begun last, unless a signal comes first. Whoever stops the job ends it too, so that
+# no signal is too early for the wait.
+await() {
+  gw_child=$!
+  [ -z "$gw_stopping" ] || kill -s TERM "$gw_child" 2>/dev/null
+  wait "$gw_child"
+  gw_ended=$?
+  gw_child=''
+  return "$gw_ended"
+}
+
+# stop WHY
+stop() {
+  gw_stopping=$1
+  [ -z "$gw_child" ] || kill -s TERM "$gw_child" 2>/dev/null
+}
+
+# fresh_log NAME: prints the path of a new log. The one before it is kept.
+fresh_log() {
+  [ ! -e "$gw_logs/$1.log" ] || mv -f "$gw_logs/$1.log" "$gw_logs/$1.log.old"
+  if (: >"$gw_logs/$1.log"); then echo "$gw_logs/$1.log"; else echo /dev/null; fi
+} 2>/dev/null
+
+# get URL FILE [CERTIFICATES]: one try. Both programs verify who answers, and nothing here tells them not to.
+get() {
+  if command -v curl >/dev/null 2>&1; then
+    curl -fsSL --connect-timeout 20 --max-time 900 ${3:+--cacert "$3"} -o "$2" "$1"
+  elif command -v wget >/dev/null 2>&1; then
+    wget -q -T 60 ${3:+--ca-certificate="$3"} -O "$2" "$1"
+  else
+    say 'the image has neither curl nor wget, and nothing else downloads here'
+    return 1
+  fi
+}
+
+# fetch URL FILE SHA256: downloads what is to be exactly that. Nothing is run before it was compared.
+fetch() {
+  gw_try=1
+  until get "$1" "$2" || { [ -s "$gw_job/ca.pem" ] && get "$1" "$2" "$gw_job/ca.pem"; }; do
+    [ "$gw_try" -lt 4 ] || return 1
+    sleep "$((gw_try * 3))"
+    gw_try=$((gw_try + 1))
+  done
+  gw_sum=$(sum_of "$2")
+  [ "$gw_sum" = "$3" ] && return
+  rm -f "$2"
+  say "what came is not what was to come: its SHA-256 is ${gw_sum:-unknown}, and not $3"
+  return 1
+}
+
+sum_of() {
+  if command -v sha256sum >/dev/null 2>&1; then
+    sha256sum <"$1"
+  elif command -v shasum >/dev/null 2>&1; then
+    shasum -a 256 <"$1"
+  else
+    openssl dgst -sha256 -r <"$1"
+  fi | cut -c 1-64
+}
+
+# ours: lists the processes that this job began, as files of /proc. All have its mark; shells that only forked have not.
+ours() {
+  set -- /proc/[0-9]*/environ
+  grep -lsF -- "GW_RUN_MARK=$gw_job" "$@"
+  : # keeps grep from taking the place of this shell, which is in its list
+}
+
+# tell_ours SIGNAL
+tell_ours() {
+  for gw_one in $(ours); do
+    gw_one=${gw_one#/proc/}
+    kill -s "$1" "${gw_one%%/*}" 2>/dev/null
+  done
+}
