@@ -157,5 +157,5 @@ echo 42 >"$PROJECT/answer"
 job passing
 if ends_within 3 passing; then same "a job that passes does not ask for the gateway" 0 "$STATUS"; else fail "a passing job waits"; fi
 same "and says nothing" "the answer is 42" "$(cat "$OUT/passing.log")"
-
 finish
+
