@@ -164,6 +164,7 @@ impl World {
             ports: Arc::new(Ports::default()),
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
+            terminal: None,
         };
         self.agent.spawn(workspace_agent::run(options, CancellationToken::new()));
         folder

@@ -17,6 +17,8 @@ mod admission;
 mod certificates;
 #[path = "sessions/drain.rs"]
 mod drain;
+#[path = "sessions/held_jobs.rs"]
+mod held_jobs;
 #[path = "sessions/hostile.rs"]
 mod hostile;
 #[path = "sessions/issuer.rs"]
