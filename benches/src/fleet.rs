@@ -76,6 +76,7 @@ impl Fleet {
                 ports: ports.clone(),
                 lanes: 1,
                 memory_budget: MEMORY_BUDGET_BYTES,
+                terminal: None,
             };
             let agent = Agent { observer: entering(number, roster.clone()), ..options.agent() };
             let (roster, stop, cut) = (roster.clone(), stop.clone(), cut.clone());

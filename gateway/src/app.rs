@@ -199,7 +199,8 @@ impl App {
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?);
         let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store)), &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
-        let admission = admission(&config, &registry, &budget, &drain);
+        let workspace_url = edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/");
+        let admission = admission(&config, &registry, &budget, &drain, workspace_url);
         let closed = CancellationToken::new();
         let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
@@ -383,13 +384,20 @@ impl App {
     }
 }
 
-fn admission(config: &Config, registry: &Arc<Registry>, budget: &Arc<ReplicaBudget>, drain: &Drain) -> Admission {
+fn admission(
+    config: &Config,
+    registry: &Arc<Registry>,
+    budget: &Arc<ReplicaBudget>,
+    drain: &Drain,
+    workspace_url: String,
+) -> Admission {
     Admission {
         registry: registry.clone(),
         budget: budget.clone(),
         owners: Owners::default(),
         tunnel: config.tunnel.clone(),
         requests_max: config.limits.requests_per_workspace,
+        workspace_url: workspace_url.into(),
         drain: drain.clone(),
     }
 }

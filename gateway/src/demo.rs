@@ -110,6 +110,7 @@ async fn agent(
     Ok(Options {
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
+        terminal: None,
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         transport: Transport::default(),
         token: TokenSource::Value(token.token.reveal().into()),

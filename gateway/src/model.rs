@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use http::Uri;
 use thiserror::Error;
+use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
 pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
-pub use share::{Audience, BadAudience, Share};
+pub use share::{Audience, BadAudience, Share, TerminalForAll};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, UnixSeconds};
 
@@ -112,6 +113,12 @@ impl Port {
     #[must_use]
     pub fn get(self) -> u16 {
         self.0.get()
+    }
+
+    /// Returns whether this is where agents serve terminals: whoever types there is on the machine.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        self.get() == TERMINAL_PORT
     }
 }
 

@@ -39,7 +39,7 @@ use self::seal::Sealer;
 use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
-use crate::model::WorkspaceName;
+use crate::model::{TerminalForAll, WorkspaceName};
 
 pub use ci::{CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
@@ -178,6 +178,9 @@ pub enum StoreError {
         /// The column.
         column: &'static str,
     },
+    /// There must be no such share.
+    #[error(transparent)]
+    Share(#[from] TerminalForAll),
     /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays a CI system that runs one job: it shows what the job would see, and ends when it is told how.
 const PROGRAM: &str = "\
-cp .gitlab-ci-local-variables.yml seen
+cp run/secrets/WORKSPACE_AGENT_TOKEN_FILE seeing && mv seeing seen
 echo 'the job began'
 trap 'echo the job was cancelled; exit 143' TERM
 while [ ! -e end ]; do sleep 0.05; done
@@ -156,15 +156,15 @@ impl World {
     async fn start_agent(&mut self, run: u64) -> PathBuf {
         let folder = self.job(run).await;
         let seen = std::fs::read_to_string(folder.join("seen")).unwrap();
-        let at = seen.find("gwa_").expect("the token of an agent");
-        let token = &seen[at..at + gateway::auth::token::TOKEN_CHARS];
+        let token = gateway::auth::token::Token::parse(seen.trim()).expect("the token of an agent");
         let options = Options {
             gateway: Gateway::parse(&format!("http://{}", self.agents), None).unwrap(),
             transport: Transport::default(),
-            token: TokenSource::Value(token.into()),
+            token: TokenSource::Value(token.reveal().into()),
             ports: Arc::new(Ports::default()),
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
+            terminal: None,
         };
         self.agent.spawn(workspace_agent::run(options, CancellationToken::new()));
         folder
@@ -220,10 +220,7 @@ async fn workspace_in_a_ci_system_lives_the_life_that_its_owner_asks_for() {
     let made: Value = serde_json::from_str(&world.done("create app --executor ci --output json").await).unwrap();
     assert_eq!((made["desired"].as_str(), made["generation"].as_u64()), (Some("Running"), Some(1)));
     let folder = world.job(1).await;
-    assert_eq!(
-        world.until(ActualState::Starting).await.as_deref(),
-        Some("Its job runs, and its agent is about to connect")
-    );
+    assert_eq!(world.read().await.0.actual, ActualState::Starting);
     assert!(std::fs::read_to_string(folder.join(".gitlab-ci.yml")).unwrap().contains("script"));
     world.up(1).await;
     let shown: Value = serde_json::from_str(&world.done("show app --output json").await).unwrap();
@@ -262,12 +259,13 @@ async fn job_that_dies_is_replaced_and_the_reason_says_why() {
     let mut world = World::start().await;
     world.done("create app --executor ci --agent local --tag large").await;
     let folder = world.up(1).await;
+    // With the job goes its agent.
+    world.agent.shutdown().await;
     end(&folder, 7);
     let reason = world.until(ActualState::Failed).await.expect("a reason");
     assert!(reason.contains("exit_status_7") && reason.contains("the job ends"), "{reason}");
     assert_eq!(world.read().await.1.failures, 1);
     // After ten seconds, by itself.
-    world.agent.abort_all();
     world.up(2).await;
     assert_eq!(world.read().await.1.run.unwrap().intent, 1);
 }

@@ -71,6 +71,7 @@ impl World {
             ports: Arc::new(Ports::default()),
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
+            terminal: None,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {

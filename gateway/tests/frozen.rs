@@ -3,6 +3,9 @@
 //! `frozen/vVERSION/NAME.json` is a frozen config as that version made it from `NAME.devfile.yaml`, `NAME.cluster.json` and
 //! `NAME.facts.json` beside it. A set that has been released is never changed: somewhere there are workspaces like it. A version
 //! that generates something else gets a set of its own.
+//!
+//! `v0.1.0-pre.1` is what was made before 0.1.0 was released, with text in which Kubernetes put variables and with the cloud's
+//! metadata address open by default. Nothing makes that any more; it is here as an older version's set, and is not changed.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot read its records has to fail loudly")]
 
@@ -56,7 +59,9 @@ fn names(set: &Path) -> Vec<String> {
 #[test]
 fn recorded_configs_of_every_version_are_accepted_and_sent_byte_for_byte() {
     let sets = inside(&sets());
-    assert!(sets.contains_key("v0.1.0"), "the first set is gone: {sets:?}");
+    for first in ["v0.1.0-pre.1", "v0.1.0"] {
+        assert!(sets.contains_key(first), "a recorded set is gone: {sets:?}");
+    }
     for (version, set) in sets {
         let names = names(&set);
         assert!(names.len() >= 6, "{version} has {names:?}");

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crate::frame::{FrameError, port, text};
 use crate::id::{Generation, SessionId};
 use crate::limit::{
-    CHANNELS_MAX, FEATURES_MAX, LANES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, WINDOW_BYTES_MAX,
-    WINDOW_BYTES_MIN,
+    CHANNELS_MAX, FEATURES_MAX, LANES_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX, PORTS_MAX, URL_BYTES_MAX,
+    WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
 };
 use crate::version::VersionRange;
 use crate::wire;
@@ -131,6 +131,9 @@ pub struct Welcome {
     pub lanes: u32,
     /// Secret to join a lane with; empty while that feature is not agreed on.
     pub join_secret: Bytes,
+    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports.
+    /// Empty for a cluster, and from a gateway that does not say it.
+    pub workspace_url: String,
 }
 
 /// A session goes on over a new link.
@@ -262,6 +265,7 @@ impl Welcome {
             resumed: self.resumed.map(|resumed| wire::Resumed { received: resumed.received }),
             lanes: self.lanes,
             join_secret: self.join_secret.clone(),
+            workspace_url: self.workspace_url.clone(),
         }
     }
 
@@ -293,8 +297,15 @@ impl Welcome {
             resumed: welcome.resumed.map(|resumed| Resumed { received: resumed.received }),
             lanes: welcome.lanes.min(LANES_MAX),
             join_secret: welcome.join_secret,
+            workspace_url: url(welcome.workspace_url, "workspace_url")?,
         })
     }
+}
+
+fn url(text: String, field: &'static str) -> Result<String, FrameError> {
+    // People are shown it, in logs too.
+    let is_plain = text.len() <= URL_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_plain { Ok(text) } else { Err(FrameError::Field { field }) }
 }
 
 fn milliseconds(duration: Duration) -> u32 {

@@ -7,6 +7,7 @@
 //! * [`version`], [`handshake`]: what is agreed before the first channel
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
 //! * [`state`], [`reconcile`]: states of workspaces, and what is said of them with cluster agents
+//! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
 
 pub mod frame;
@@ -18,6 +19,7 @@ pub mod mux;
 pub mod reason;
 pub mod reconcile;
 pub mod state;
+pub mod terminal;
 pub mod version;
 mod wire;
 

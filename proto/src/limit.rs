@@ -102,6 +102,9 @@ pub const PING_INTERVAL_BUSY: Duration = Duration::from_secs(1);
 /// Names and texts in Hello: each at most this long.
 pub const TEXT_BYTES_MAX: usize = 128;
 
+/// Longest address in a handshake message, in bytes: a scheme, the longest host name (RFC 1035, section 2.3.4), a port.
+pub const URL_BYTES_MAX: usize = 512;
+
 /// Lanes of one session.
 pub const LANES_MAX: u32 = 16;
 

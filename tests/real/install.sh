@@ -41,8 +41,11 @@ step_debian() {
   done
   [ ${#missing[@]} = 0 ] && return
   say "debian: ${missing[*]}"
+  # A package manager that is killed half way has to be repaired by hand.
+  trap '' TERM INT
   quiet apt-update as_root apt-get update -qq
   quiet apt-install as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  trap - TERM INT
 }
 
 # The npm packages of package-lock.json, at exactly these versions.
@@ -126,10 +129,6 @@ step_kubernetes() {
   want=$(cat "$REAL"/kubernetes/{main.go,go.mod,go.sum} | sha256sum)
   [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
   command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
-  # Whoever comes second waits for the first.
-  exec 9>"$CACHE/kubernetes.lock"
-  flock 9
-  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
   say "kubernetes $version (compiles for some minutes)"
   rm -rf "$dir"
   mkdir -p "$dir"
@@ -140,17 +139,15 @@ step_kubernetes() {
   printf '%s\n' "$want" >"$dir/.ready"
 }
 
+# Whoever comes second waits for the first, and finds everything done.
+exec 9>"$CACHE/install.lock"
+flock 9
 steps=("$@")
 [ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes)
 for step in "${steps[@]}"; do
   case $step in
-    debian) step_debian ;;
-    node) step_node ;;
-    code-server) step_code_server ;;
-    grpc) step_grpc ;;
-    autobahn) step_autobahn ;;
-    pebble) step_pebble ;;
-    kubernetes) step_kubernetes ;;
+    # Without the lock: a package may start a server, which would hold it.
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes) "step_${step//-/_}" 9>&- ;;
     *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes)" ;;
   esac
 done

@@ -8,12 +8,13 @@
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
-# CARGO_TARGET_DIR, REAL_GATEWAY and REAL_AGENT say which programs, REAL_CHROMIUM which browser.
+# CARGO_TARGET_DIR, REAL_GATEWAY, REAL_AGENT and REAL_AGENT_SLIM say which programs, REAL_CHROMIUM which browser.
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo
-  workspace-scripts ci-schema ci-workspace kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod)
+ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo terminal
+  ci-job ci-schema ci-workspace workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod
+  kubernetes-page)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

@@ -36,7 +36,10 @@ use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
 use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Port;
-use workspace_agent::{Agent, Ended, Gateway, MEMORY_BUDGET_BYTES, Machine, Options, Ports, TokenSource, Transport};
+use workspace_agent::{
+    Agent, Ended, Gateway, MEMORY_BUDGET_BYTES, Machine, Options, Ports, TerminalOptions, Terminals, TokenSource,
+    Transport,
+};
 
 /// The longest that anything in a test may take before it counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -116,6 +119,18 @@ impl TestGateway {
     pub async fn agent_with(&self, workspace: &str, exposed: Vec<Port>) -> TestAgent {
         let token = self.agent_token(workspace).await;
         let agent = self.start_agent(&token, exposed);
+        self.until_connected(workspace).await;
+        agent
+    }
+
+    /// Starts an agent that serves terminals and exposes these ports beside them, and waits until it is connected.
+    pub async fn agent_with_terminals(&self, workspace: &str, exposed: Vec<Port>) -> TestAgent {
+        let token = TokenSource::Value(self.agent_token(workspace).await.into());
+        let mut options = options(self.dialed_at(self.addresses.agents), Transport::default(), token, exposed);
+        let environment = [("PS1", "$ "), ("ENV", "")].map(|(name, value)| (name.into(), value.into())).into();
+        let shell = Some("/bin/sh".into());
+        options.terminal = Some(Terminals::new(TerminalOptions { shell, environment, ..TerminalOptions::default() }));
+        let agent = TestAgent::run(options.agent());
         self.until_connected(workspace).await;
         agent
     }
@@ -229,6 +244,7 @@ fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: 
     Options {
         lanes: 1,
         memory_budget: MEMORY_BUDGET_BYTES,
+        terminal: None,
         gateway,
         transport,
         token,

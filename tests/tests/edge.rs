@@ -45,6 +45,8 @@ mod sign_in;
 mod stream;
 #[path = "edge/support.rs"]
 mod support;
+#[path = "edge/terminal.rs"]
+mod terminal;
 #[path = "edge/tls.rs"]
 mod tls;
 #[path = "edge/upgrade.rs"]

@@ -17,6 +17,8 @@ mod admission;
 mod certificates;
 #[path = "sessions/drain.rs"]
 mod drain;
+#[path = "sessions/held_jobs.rs"]
+mod held_jobs;
 #[path = "sessions/hostile.rs"]
 mod hostile;
 #[path = "sessions/issuer.rs"]
@@ -33,6 +35,8 @@ mod raw_agent;
 mod resume;
 #[path = "sessions/resume_hostile.rs"]
 mod resume_hostile;
+#[path = "sessions/runs.rs"]
+mod runs;
 #[path = "sessions/streams.rs"]
 mod streams;
 #[path = "sessions/target.rs"]

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ci;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod size;
@@ -9,34 +10,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use tunnel_proto::terminal::TERMINAL_PORT;
 
+pub use self::ci::CiArguments;
 #[cfg(feature = "cluster")]
 pub use self::cluster::ClusterArguments;
 pub use self::size::Size;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
 use crate::ports::{PortArgument, Ports};
-use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
+use crate::{MEMORY_BUDGET_BYTES, Options, TerminalOptions, Terminals, TokenSource};
 
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
 #[command(name = "workspace-agent", version, propagate_version = true)]
-pub struct Cli {
+pub struct Cli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: C,
 }
 
 /// What can be given as memory. The least of it is 64 channels with the smallest window.
 const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 
-/// What to do.
+/// What an agent does in a workspace: all that `workspace-agent-slim` can.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum WorkspaceCommand {
     /// Keeps a session open to a gateway and serves this machine's loopback ports through it.
     Run(RunArguments),
+    /// Runs a command of a CI job, and when it fails, keeps the job open for its owner: a terminal, and the job's ports.
+    Ci(CiArguments),
+    /// Says on standard output which signals hit it; a part of `ci`.
+    #[command(name = crate::ci::witness::COMMAND, hide = true)]
+    CiWitness,
+}
+
+/// What `workspace-agent` can.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// In a workspace.
+    #[command(flatten)]
+    Workspace(WorkspaceCommand),
     /// Makes a Kubernetes cluster be what a gateway wants of its workspaces, and reports what it sees.
-    #[cfg(feature = "cluster")]
     Cluster(ClusterArguments),
 }
 
@@ -55,6 +71,9 @@ Examples:
   certificate that something else renews:
     workspace-agent run --gateway https://gateway.example.com --token-file /var/run/secrets/gateway/token
     workspace-agent run --gateway https://gateway.example.com --client-cert tls.crt --client-key tls.key
+
+  Expose nothing but one port, and a terminal in the browser (port 60002, for the workspace's owner):
+    workspace-agent run --gateway https://gateway.example.com --token-file token --port 3000 --terminal
 
   Get out through a proxy (CONNECT; socks5h:// works too) that wants to know who asks:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
@@ -113,6 +132,11 @@ pub struct RunArguments {
           value_parser = |text: &str| Size::parse_within(text, &MEMORY_BUDGET))]
     pub memory_budget: Size,
 
+    /// Serve terminals: whoever owns the workspace gets shells in it, in a browser at port 60002, as the user that runs this agent.
+    /// Those with whom that port is shared can look on. It is the port of the address without a port if no other is.
+    #[arg(long, env = "WORKSPACE_AGENT_TERMINAL")]
+    pub terminal: bool,
+
     /// Port never to expose. Repeatable.
     #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub denied_ports: Vec<u16>,
@@ -134,6 +158,14 @@ impl RunArguments {
             (Some(_) | None, _) => gateway,
         };
         let exposed: Vec<_> = self.ports.into_iter().map(|PortArgument(port)| port).collect();
+        let terminal = self.terminal.then(|| Terminals::new(TerminalOptions::default()));
+        let is_taken =
+            exposed.iter().any(|port| port.number == TERMINAL_PORT) || self.denied_ports.contains(&TERMINAL_PORT);
+        if terminal.is_some() && is_taken {
+            anyhow::bail!(
+                "port {TERMINAL_PORT} is the one of --terminal: it cannot be named by --port or --deny-port as well"
+            );
+        }
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
         let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
         Ok(Options {
@@ -143,6 +175,7 @@ impl RunArguments {
             ports: Arc::new(ports),
             lanes: self.lanes,
             memory_budget: self.memory_budget.0,
+            terminal,
         })
     }
 }
@@ -164,13 +197,15 @@ fn check_file(name: &str, file: Option<&Path>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "cluster")]
+    use clap::CommandFactory;
+
     use super::*;
 
-    fn arguments(cli: Cli) -> RunArguments {
+    fn arguments(cli: Cli<WorkspaceCommand>) -> RunArguments {
         match cli.command {
-            Command::Run(arguments) => arguments,
-            #[cfg(feature = "cluster")]
-            Command::Cluster(_) => panic!("another command"),
+            WorkspaceCommand::Run(arguments) => arguments,
+            WorkspaceCommand::Ci(_) | WorkspaceCommand::CiWitness => panic!("another command"),
         }
     }
 
@@ -210,6 +245,36 @@ mod tests {
         ] {
             let told = parse(url, more).expect_err("half a credential");
             assert!(told.contains(wrong), "{more:?}: {told}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "cluster")]
+    fn slim_program_takes_what_the_whole_one_does_in_a_workspace_and_no_cluster() {
+        let names = |command: clap::Command| {
+            command.get_subcommands().map(|command| command.get_name().to_owned()).collect::<Vec<_>>()
+        };
+        let slim = names(Cli::<WorkspaceCommand>::command());
+        let mut whole = names(Cli::<Command>::command());
+        assert!(!slim.is_empty() && !slim.contains(&"cluster".to_owned()), "{slim:?}");
+        whole.retain(|name| name != "cluster");
+        assert_eq!(slim, whole);
+    }
+
+    #[test]
+    fn terminal_is_off_unless_it_is_asked_for_and_its_port_is_its_own() {
+        assert!(run(&[]).expect("arguments").options().expect("options").terminal.is_none());
+        let told = |more: &[&str]| {
+            let agent = run(&[&["--terminal"], more].concat()).expect("arguments").options().expect("options").agent();
+            let numbers: Vec<_> = agent.ports.exposed.iter().map(|port| port.number).collect();
+            (numbers, agent.ports.default)
+        };
+        assert_eq!(told(&[]), (vec![], Some(TERMINAL_PORT)), "every port stays reachable");
+        assert_eq!(told(&["--port", "80"]), (vec![80, TERMINAL_PORT], Some(80)));
+        assert_eq!(told(&["--default-port", "80"]), (vec![], Some(80)));
+        for more in [["--port", "60002:protocol=h2"], ["--deny-port", "60002"]] {
+            let error = run(&[&["--terminal"][..], &more].concat()).expect("arguments").options().expect_err("taken");
+            assert!(error.to_string().contains("60002"), "{error}");
         }
     }
 

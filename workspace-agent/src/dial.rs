@@ -10,6 +10,7 @@ mod decide;
 mod lane;
 mod link;
 mod network;
+mod socket;
 mod transport;
 
 use std::fmt;
@@ -34,8 +35,10 @@ pub use tunnel_link::proxy::{BadProxy, Proxy};
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
+pub(crate) use self::decide::with_sources;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
+pub use self::socket::Socket;
 pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;

@@ -3,20 +3,26 @@
 //!
 //! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
 
+pub mod ci;
 pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod dial;
 pub mod ports;
+pub mod program;
+pub mod terminal;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use tunnel_proto::limit::{LANES_MAX, SESSION_BUDGET_BYTES};
 use tunnel_proto::mux::ReplicaBudget;
+use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine, Transport};
 pub use self::ports::Ports;
+pub use self::terminal::{TerminalOptions, Terminals};
 
 /// What an agent's sessions may hold in memory where nobody says otherwise, in bytes.
 pub const MEMORY_BUDGET_BYTES: u64 = SESSION_BUDGET_BYTES;
@@ -37,17 +43,32 @@ pub struct Options {
     pub lanes: u32,
     /// What its sessions may hold in memory, together, in bytes.
     pub memory_budget: u64,
+    /// The terminals that it serves, if it does.
+    pub terminal: Option<Terminals>,
 }
 
 impl Options {
     /// Makes an agent of this machine, whose parts can then be replaced.
     #[must_use]
     pub fn agent(self) -> Agent<Machine> {
-        let Self { gateway, transport, token, ports, lanes, memory_budget } = self;
-        let network = Machine { gateway, ports: ports.clone() };
+        let Self { gateway, transport, token, ports, lanes, memory_budget, terminal } = self;
+        let told = if terminal.is_some() { with_terminal(&ports) } else { ports.clone() };
+        let network = Machine { gateway, ports, terminals: terminal };
         let lanes = lanes.clamp(1, LANES_MAX);
-        Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, ports) }
+        Agent { transport, lanes, budget: ReplicaBudget::new(memory_budget), ..Agent::new(network, token, told) }
     }
+}
+
+/// Returns what an agent with terminals says of its ports: they are one more, and the default where no other is.
+fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
+    let mut told = Ports::clone(ports);
+    told.default = told.default.or(Some(TERMINAL_PORT));
+    // None means all of them.
+    if !told.exposed.is_empty() && told.exposed.iter().all(|port| port.number != TERMINAL_PORT) {
+        let (protocol, host) = (AppProtocol::Http1, HostMode::Original);
+        told.exposed.push(Port { number: TERMINAL_PORT, protocol, host });
+    }
+    Arc::new(told)
 }
 
 /// Where the token comes from. Never from the command line's arguments: those are visible to every process.
@@ -76,5 +97,10 @@ impl std::fmt::Debug for TokenSource {
 /// # Errors
 /// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
-    options.agent().run(stop).await
+    let terminals = options.terminal.clone();
+    let ended = options.agent().run(stop).await;
+    if let Some(terminals) = terminals {
+        terminals.close().await;
+    }
+    ended
 }

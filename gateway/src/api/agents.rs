@@ -31,6 +31,8 @@ struct Row {
     connected_seconds: Option<u64>,
     /// The file that configures it is wrong, and an older one is in force.
     configuration_refused: bool,
+    /// By which kind of reason.
+    configuration_refusal: Option<&'static str>,
     created_at: String,
 }
 
@@ -42,6 +44,7 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
         let enabled =
             config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
         let session = api.registry.cluster(&cluster.name);
+        let refusal = api.cluster_configs.refusal(&cluster.name);
         agents.push(Row {
             name: cluster.name.to_string(),
             kind: "cluster",
@@ -49,7 +52,8 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
             connected: session.is_some(),
             version: session.as_ref().map(|session| session.agent_version.clone()),
             connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
-            configuration_refused: api.cluster_configs.refusal(&cluster.name).is_some(),
+            configuration_refused: refusal.is_some(),
+            configuration_refusal: refusal.map(|refusal| refusal.code.as_str()),
             created_at: cluster.created_at.to_string(),
         });
     }

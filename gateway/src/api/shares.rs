@@ -134,7 +134,12 @@ fn read_share(fields: &mut Fields<'_>, now: UnixSeconds) -> Option<Share> {
         let time: UnixSeconds = text(value)?;
         if time > now { Ok(time) } else { Err("is not in the future".to_owned()) }
     });
-    Some(Share { port: port?, audience: audience?, expires_at })
+    let share = Share { port: port?, audience: audience?, expires_at };
+    if let Err(refused) = share.check() {
+        fields.object("audience", refused.to_string());
+        return None;
+    }
+    Some(share)
 }
 
 /// Writes a share as the audit log has it.

@@ -36,4 +36,6 @@
     list(state.blockers);
   });
   events.addEventListener('end', function () { events.close(); });
+  // Whoever pressed a button is on the way to another page: what is told meanwhile must not load this one again.
+  addEventListener('beforeunload', function () { events.close(); });
 })();

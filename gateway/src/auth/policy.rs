@@ -75,6 +75,14 @@ impl RequestShape {
             (Source::Unstated, purpose) => purpose != Purpose::Change,
         }
     }
+
+    /// The same for a port. Whoever changes something at the terminal is on the machine, so an app on another port of the
+    /// workspace, which may be somebody else's code or have a hole, is as foreign there as any other page.
+    #[must_use]
+    pub fn cookie_counts_at(self, port: Port) -> bool {
+        let is_own = self.source == Source::SameOrigin || self.purpose != Purpose::Change || !port.is_terminal();
+        self.cookie_counts() && is_own
+    }
 }
 
 /// Why a request was let through; the audit log says it.
@@ -156,7 +164,7 @@ pub enum Decision {
 pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: RequestShape, now: UnixSeconds) -> Decision {
     let proven = principal.filter(|principal| match principal.via {
         Via::ApiToken => true,
-        Via::Browser => shape.cookie_counts(),
+        Via::Browser => shape.cookie_counts_at(target.port),
     });
     let exposed = target.record.is_some_and(|record| record.ports.is_none_or(|ports| ports.contains(&target.port)));
     let allow = |because| {
@@ -169,7 +177,9 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
     }
     let theirs = || {
         let shares = target.record.map_or(&[][..], |record| record.shares);
-        shares.iter().filter(|share| share.is_live(now) && admits(&share.audience, proven))
+        // A share that there must not be, made by whatever, lets nobody in.
+        let counts = |share: &&Share| share.is_live(now) && share.check().is_ok();
+        shares.iter().filter(counts).filter(|share| admits(&share.audience, proven))
     };
     if let Some(share) = theirs().find(|share| share.port == target.port)
         && exposed
@@ -180,7 +190,7 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
         None if shape.purpose == Purpose::PageVisit => Decision::SignIn,
         None => Decision::Unauthorized,
         // What is public or open to everybody tells nothing of who may know of the workspace, so it does not count here.
-        Some(_) if theirs().any(|share| is_personal(&share.audience)) => Decision::PortNotAllowed,
+        Some(_) if theirs().any(|share| share.audience.is_personal()) => Decision::PortNotAllowed,
         Some(_) => Decision::NotFound,
     }
 }
@@ -202,7 +212,7 @@ pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> O
         return Some(Seen::Owner);
     }
     let personal =
-        |share: &&Share| share.is_live(now) && is_personal(&share.audience) && admits(&share.audience, Some(principal));
+        |share: &&Share| share.is_live(now) && share.audience.is_personal() && admits(&share.audience, Some(principal));
     record.shares.iter().find(personal).map(|_| Seen::Shared)
 }
 
@@ -221,13 +231,6 @@ fn admits(audience: &Audience, principal: Option<&Principal>) -> bool {
         Audience::SignedIn => principal.is_some(),
         Audience::User(user) => principal.is_some_and(|principal| principal.user == *user),
         Audience::Group(group) => principal.is_some_and(|principal| principal.groups.contains(group)),
-    }
-}
-
-fn is_personal(audience: &Audience) -> bool {
-    match audience {
-        Audience::User(_) | Audience::Group(_) => true,
-        Audience::SignedIn | Audience::Public => false,
     }
 }
 

@@ -1,5 +1,8 @@
 //! Speaks with a gateway's API.
 
+mod events;
+mod sse;
+
 use std::fmt;
 use std::path::Path;
 
@@ -10,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
+pub(super) use self::events::Events;
 use crate::auth::token::Token;
 use crate::config::{PublicUrl, Secret};
 use crate::model::{BadEndpoint, Endpoint};
@@ -179,17 +183,26 @@ impl Client {
         tag: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Answer, ClientError> {
-        let to = self.base.join(path).map_err(|_| FetchError::Status { server: self.base.origin(), status: 404 })?;
+        let to = self.at(path)?;
         let mut headers = HeaderMap::new();
         if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(tag).ok()) {
             headers.insert(IF_MATCH, tag);
         }
-        let credentials = self.token.as_ref().map_or(Credentials::Nothing, Credentials::Bearer);
-        let answer = self.fetch.call(method, &to, headers, body, credentials).await?;
+        let answer = self.fetch.call(method, &to, headers, body, self.credentials()).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         Err(refused(&answer))
+    }
+}
+
+impl Client {
+    fn at(&self, path: &str) -> Result<Endpoint, FetchError> {
+        self.base.join(path).map_err(|_| FetchError::Status { server: self.base.origin(), status: 404 })
+    }
+
+    fn credentials(&self) -> Credentials<'_> {
+        self.token.as_ref().map_or(Credentials::Nothing, Credentials::Bearer)
     }
 }
 

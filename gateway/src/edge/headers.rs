@@ -12,13 +12,19 @@ use http::header::{
     EXPECT, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tunnel_proto::terminal::{ACCESS_FIELD, ACCESS_OWNER, ACCESS_SHARED, USER_FIELD};
 
+use crate::auth::policy::{Because, Grant};
 use crate::auth::request::is_gateway_bearer;
 
 /// Carries the code of a failure that the gateway itself answered.
 pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 /// Carries the trace id of a failure.
 pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
+/// Names to a terminal whoever asks.
+pub const GATEWAY_USER: HeaderName = HeaderName::from_static(USER_FIELD);
+/// Tells a terminal what they may.
+pub const GATEWAY_ACCESS: HeaderName = HeaderName::from_static(ACCESS_FIELD);
 
 /// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
 static HOP_BY_HOP: [HeaderName; 8] = [
@@ -102,6 +108,19 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
                 headers.insert(TE, HeaderValue::from_static("trailers"));
             }
         }
+    }
+}
+
+/// Tells an agent's terminals who asks and what they may. Runs after [`to_app`], so that nobody else can have said so.
+pub fn to_terminal(headers: &mut HeaderMap, grant: &Grant) {
+    let access = match grant.because() {
+        Because::Owner => ACCESS_OWNER,
+        Because::Shared(_) => ACCESS_SHARED,
+    };
+    headers.insert(GATEWAY_ACCESS, HeaderValue::from_static(access));
+    // A name is printable ASCII, so it is always a value.
+    if let Some(Ok(user)) = grant.user().map(|user| HeaderValue::from_str(user.as_str())) {
+        headers.insert(GATEWAY_USER, user);
     }
 }
 

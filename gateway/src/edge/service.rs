@@ -392,7 +392,8 @@ impl Edge {
         if self.drain.is_draining() {
             return Err(Failure::Draining);
         }
-        if !session.exposes(port) {
+        // Raw bytes could say of themselves who sent them, which the agent believes there.
+        if !session.exposes(port) || (is_tcp && port.is_terminal()) {
             return Err(Failure::PortNotAllowed);
         }
         let slot = session.requests.clone().try_acquire_owned();

@@ -4,6 +4,9 @@
 //! A file with a mistake changes nothing: what was in force stays in force, and why is told once in the log and as long as
 //! it is so by [`ClusterConfigs::refusals`]. A file that is gone changes nothing either. A cluster without a file has the
 //! defaults, with which no workspaces can be made.
+//!
+//! The namespace mode of a cluster with workspaces is not changed: its agent works in one mode, and would lose those of the other.
+//! Such a file is refused as if it had a mistake, and taken over once the last workspace is over.
 
 mod folder;
 
@@ -17,12 +20,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::folder::{Found, Stamp, gone, scan};
+use self::folder::{Found, Stamp, gone, mode_in_use, scan};
 use crate::model::ClusterName;
 use crate::store::{Cluster, ClusterId, ConfigVersion, Store, StoreError, wall_clock};
 use crate::workspaces::cluster_config::ClusterConfig;
 
-pub use self::folder::{Refusal, check};
+pub use self::folder::{Refusal, RefusalCode, check};
 
 /// How often it is looked whether files changed. A `stat` call for each.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,6 +43,8 @@ pub struct ClusterConfigs {
 #[derive(Debug, Default)]
 struct Seen {
     stamps: HashMap<PathBuf, Stamp>,
+    /// Files that may be taken over without having changed.
+    waiting: HashSet<PathBuf>,
     /// Clusters that have some configuration.
     configured: HashSet<ClusterId>,
 }
@@ -105,18 +110,27 @@ impl ClusterConfigs {
 
     async fn look(&self, store: &Store, seen: &mut Seen) -> Result<(), StoreError> {
         if let Some(dir) = self.dir.clone() {
-            let stamps = seen.stamps.clone();
+            let (stamps, waiting) = (seen.stamps.clone(), seen.waiting.clone());
+            let work = move || {
+                let gone = gone(&stamps);
+                let settled = stamps.into_iter().filter(|(path, _)| !waiting.contains(path)).collect();
+                (scan(&dir, &settled), gone)
+            };
             // A folder may be on a file system that answers slowly.
-            let scanned = tokio::task::spawn_blocking(move || (scan(&dir, &stamps), gone(&stamps))).await;
-            let (found, gone) = scanned.unwrap_or_default();
+            let (found, gone) = tokio::task::spawn_blocking(work).await.unwrap_or_default();
             for path in gone {
                 info!(file = %path.display(), "a cluster's configuration is gone, and what was in force stays");
                 seen.stamps.remove(&path);
+                seen.waiting.remove(&path);
                 self.refusals.write().remove(&path);
             }
             for one in found {
                 let (path, stamp) = (one.path.clone(), one.stamp);
-                self.take_over(store, one).await?;
+                if self.take_over(store, one).await? {
+                    seen.waiting.remove(&path);
+                } else {
+                    seen.waiting.insert(path.clone());
+                }
                 seen.stamps.insert(path, stamp);
             }
         }
@@ -133,24 +147,43 @@ impl ClusterConfigs {
         Ok(())
     }
 
-    async fn take_over(&self, store: &Store, found: Found) -> Result<(), StoreError> {
+    /// Takes a file over or refuses it; returns whether it would be so again while the file is as it is.
+    async fn take_over(&self, store: &Store, found: Found) -> Result<bool, StoreError> {
         let (name, config) = match found.read {
             Ok(read) => read,
             Err(refusal) => {
-                warn!(problems = %refusal, "a cluster's configuration is refused, and what was in force stays");
-                self.refusals.write().insert(found.path, Arc::new(refusal));
-                return Ok(());
+                self.refuse(refusal);
+                return Ok(true);
             }
         };
         let cluster = store.ensure_cluster(&name, wall_clock()).await?;
-        let before = store.cluster_config(cluster.id, None).await?.map(|(version, _)| version);
-        let version = store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await?;
+        let before = store.cluster_config(cluster.id, None).await?;
+        // What a later version wrote cannot be compared: it is left to that version.
+        let fits = |before: &str| {
+            ClusterConfig::from_json(before).is_ok_and(|before| before.shared_namespace == config.shared_namespace)
+        };
+        let put = store.put_fitting_cluster_config(cluster.id, &config.to_json(), fits, wall_clock()).await?;
+        let Some(version) = put else {
+            let before = before.and_then(|(_, text)| ClusterConfig::from_json(&text).ok()).unwrap_or_default();
+            self.refuse(mode_in_use(found.path, &name, &before));
+            return Ok(false);
+        };
         self.refusals.write().remove(&found.path);
-        if before != Some(version) {
+        if before.is_none_or(|(before, _)| before != version) {
             info!(cluster = %name, %version, file = %found.path.display(), "a cluster's configuration is in force");
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Keeps why a file is not in force, and tells it once.
+    fn refuse(&self, refusal: Refusal) {
+        let mut refusals = self.refusals.write();
+        if refusals.get(&refusal.path).is_none_or(|before| **before != refusal) {
+            let code = refusal.code.as_str();
+            warn!(code, problems = %refusal, "a cluster's configuration is refused, and what was in force stays");
+            refusals.insert(refusal.path.clone(), Arc::new(refusal));
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::{BadGroupName, BadUserName, GroupName, Port, UnixSeconds, UserName};
 
@@ -45,7 +46,22 @@ pub enum BadAudience {
     Group(#[from] BadGroupName),
 }
 
+/// The terminal cannot be shared with whoever comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "port {TERMINAL_PORT} is the workspace's terminal: it can be shared with a user or a group, not with everybody"
+)]
+pub struct TerminalForAll;
+
 impl Share {
+    /// Decides whether there may be such a share: people look at a terminal by their name only.
+    ///
+    /// # Errors
+    /// [`TerminalForAll`].
+    pub fn check(&self) -> Result<(), TerminalForAll> {
+        if self.port.is_terminal() && !self.audience.is_personal() { Err(TerminalForAll) } else { Ok(()) }
+    }
+
     /// Returns whether it still counts.
     #[must_use]
     pub fn is_live(&self, now: UnixSeconds) -> bool {
@@ -54,6 +70,15 @@ impl Share {
 }
 
 impl Audience {
+    /// Returns whether it names somebody: a user or a group.
+    #[must_use]
+    pub fn is_personal(&self) -> bool {
+        match self {
+            Self::User(_) | Self::Group(_) => true,
+            Self::SignedIn | Self::Public => false,
+        }
+    }
+
     /// Returns the kind as one word, as stored.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -117,6 +142,19 @@ mod tests {
         }
         assert_eq!("user:".parse::<Audience>(), Err(BadAudience::User(BadUserName)));
         assert_eq!("group:a b".parse::<Audience>(), Err(BadAudience::Group(BadGroupName)));
+    }
+
+    #[test]
+    fn terminal_is_shared_by_name_or_not_at_all() {
+        let check = |port: u16, audience: &str| {
+            let audience = audience.parse().unwrap();
+            Share { port: Port::new(port).unwrap(), audience, expires_at: None }.check()
+        };
+        for audience in ["user:ann", "group:devs", "signed-in", "public"] {
+            assert_eq!(check(60_001, audience), Ok(()));
+            let expected = if audience.contains(':') { Ok(()) } else { Err(TerminalForAll) };
+            assert_eq!(check(60_002, audience), expected, "{audience}");
+        }
     }
 
     #[test]

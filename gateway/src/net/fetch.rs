@@ -4,6 +4,7 @@
 //! be able to send the gateway, and its credentials, elsewhere), and every answer is bounded in time and size. The proxy
 //! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is asked for all but this machine.
 
+mod stream;
 mod trust;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+pub use self::stream::Stream;
 pub use self::trust::{FetchSetupError, Trust};
 use crate::config::Secret;
 use crate::model::Endpoint;
@@ -290,11 +292,7 @@ impl Fetch {
             Expected::Json => request.header(ACCEPT, JSON),
             Expected::EndOfText(_) => request.header(ACCEPT, "text/plain, */*;q=0.1"),
         };
-        let request = match credentials {
-            Credentials::Nothing => request,
-            Credentials::Bearer(token) => request.bearer_auth(token.reveal()),
-            Credentials::Basic(user, password) => request.basic_auth(user, Some(password.reveal())),
-        };
+        let request = authorized(request, credentials);
         let failed = |error: reqwest::Error| failure(&server, error);
         let mut response = request.send().await.map_err(failed)?;
         let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
@@ -315,6 +313,14 @@ impl Fetch {
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         Ok(Answer { server, status, headers, body: body.freeze() })
+    }
+}
+
+fn authorized(request: RequestBuilder, credentials: Credentials<'_>) -> RequestBuilder {
+    match credentials {
+        Credentials::Nothing => request,
+        Credentials::Bearer(token) => request.bearer_auth(token.reveal()),
+        Credentials::Basic(user, password) => request.basic_auth(user, Some(password.reveal())),
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Admission {
     pub tunnel: Tunnel,
     /// Requests in flight of one session.
     pub requests_max: usize,
+    /// Where people reach a workspace, with `{name}` for its name.
+    pub workspace_url: Arc<str>,
     /// Whom the sessions' tasks belong to.
     pub drain: Drain,
 }
@@ -313,6 +315,10 @@ impl Admission {
             resumed: received.map(|received| hello::Resumed { received }),
             lanes: 0,
             join_secret: Bytes::new(),
+            workspace_url: match &session.subject {
+                Subject::Workspace(name) => self.workspace_url.replace("{name}", name.as_str()),
+                Subject::Cluster(_) => String::new(),
+            },
         }
     }
 }

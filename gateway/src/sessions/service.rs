@@ -231,9 +231,8 @@ impl AgentService {
             self.admission.takes_new()?;
             self.turn().await?;
         }
-        if is_new {
-            self.identities.may_run(&identity.subject).await?;
-        }
+        // Also of whoever wants to go on: what was closed a moment ago may still be there.
+        self.identities.may_run(&identity.subject).await?;
         self.identities.spend(&mut identity, hello.instance).await?;
         // Whoever goes on counts in what they have.
         let owner = if is_new { self.identities.owner(&identity.subject).await? } else { None };

@@ -1,6 +1,6 @@
 //! Statements about clusters and their configurations.
 
-use super::database::{About, Row, sql};
+use super::database::{About, Row, Transaction, sql};
 use super::{ClusterId, Store, StoreError, json};
 use crate::model::{ClusterName, UnixSeconds};
 
@@ -91,28 +91,32 @@ impl Store {
         now: UnixSeconds,
     ) -> Result<ConfigVersion, StoreError> {
         let config = json::given(config, "cluster_configs", "config")?;
+        let transaction = self.write(About::Cluster(cluster.0)).await?;
+        put(transaction, cluster, &config, now).await
+    }
+
+    /// Like [`Store::put_cluster_config`], unless the cluster has workspaces that are not over and `fits` does not agree that
+    /// they go on with it after the newest one: then nothing is stored, and `None` returned. None is made meanwhile.
+    ///
+    /// # Errors
+    /// As for that.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it stores everything or nothing.
+    pub async fn put_fitting_cluster_config(
+        &self,
+        cluster: ClusterId,
+        config: &str,
+        fits: impl Fn(&str) -> bool,
+        now: UnixSeconds,
+    ) -> Result<Option<ConfigVersion>, StoreError> {
+        let config = json::given(config, "cluster_configs", "config")?;
         let mut transaction = self.write(About::Cluster(cluster.0)).await?;
-        let newest = sql(NEWEST).bind(cluster.0).fetch_optional(&mut transaction).await?;
-        let newest = newest.as_ref().map(read_config).transpose()?;
-        let version = match newest {
-            Some((version, text)) if text == config => return Ok(version),
-            Some((version, _)) => version.0 + 1,
-            None => 1,
-        };
-        let row = sql("INSERT INTO cluster_configs (cluster_id, version, config, created_at) VALUES ($1, $2, $3, $4) \
-             RETURNING version, config")
-        .bind(cluster.0)
-        .bind(version)
-        .bind(json::value(&config))
-        .bind(now.get())
-        .fetch_one(&mut transaction)
-        .await?;
-        let (version, kept) = read_config(&row)?;
-        if kept != config {
-            return Err(StoreError::Altered { table: "cluster_configs", column: "config" });
+        let newest = newest(&mut transaction, cluster).await?;
+        if newest.is_some_and(|(_, before)| !fits(&before)) && is_occupied(&mut transaction, cluster).await? {
+            return Ok(None);
         }
-        transaction.commit().await?;
-        Ok(version)
+        put(transaction, cluster, &config, now).await.map(Some)
     }
 
     /// Returns a version of a cluster's configuration with its number; `None` asks for the newest.
@@ -133,6 +137,50 @@ impl Store {
         let row = statement.fetch_optional(&self.readers).await?;
         row.as_ref().map(read_config).transpose()
     }
+}
+
+async fn put(
+    mut transaction: Transaction,
+    cluster: ClusterId,
+    config: &str,
+    now: UnixSeconds,
+) -> Result<ConfigVersion, StoreError> {
+    let version = match newest(&mut transaction, cluster).await? {
+        Some((version, text)) if text == config => return Ok(version),
+        Some((version, _)) => version.0 + 1,
+        None => 1,
+    };
+    let row = sql("INSERT INTO cluster_configs (cluster_id, version, config, created_at) VALUES ($1, $2, $3, $4) \
+         RETURNING version, config")
+    .bind(cluster.0)
+    .bind(version)
+    .bind(json::value(config))
+    .bind(now.get())
+    .fetch_one(&mut transaction)
+    .await?;
+    let (version, kept) = read_config(&row)?;
+    if kept != config {
+        return Err(StoreError::Altered { table: "cluster_configs", column: "config" });
+    }
+    transaction.commit().await?;
+    Ok(version)
+}
+
+/// Returns a cluster's newest configuration as the transaction sees it.
+pub(super) async fn newest(
+    transaction: &mut Transaction,
+    cluster: ClusterId,
+) -> Result<Option<(ConfigVersion, String)>, StoreError> {
+    let row = sql(NEWEST).bind(cluster.0).fetch_optional(transaction).await?;
+    row.as_ref().map(read_config).transpose()
+}
+
+/// Returns whether a cluster has workspaces that are not over.
+async fn is_occupied(transaction: &mut Transaction, cluster: ClusterId) -> Result<bool, StoreError> {
+    let statement = sql("SELECT lifecycles.workspace_id FROM lifecycles \
+         JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = lifecycles.workspace_id \
+         WHERE cluster_id = $1 AND NOT (desired = 'Terminated' AND actual = 'Terminated') LIMIT 1");
+    Ok(statement.bind(cluster.0).fetch_optional(transaction).await?.is_some())
 }
 
 const NEWEST: &str = "SELECT version, config FROM cluster_configs WHERE cluster_id = $1 ORDER BY version DESC LIMIT 1";

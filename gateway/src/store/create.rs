@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::clusters::ConfigVersion;
+use super::clusters::{self, ConfigVersion};
 use super::database::{About, Transaction, sql};
 use super::lifecycles::number;
 use super::tokens::{Holder, insert};
@@ -25,7 +25,7 @@ pub struct NewManaged<'a> {
     pub owner: &'a UserName,
     /// The cluster that it runs in.
     pub cluster: ClusterId,
-    /// The version of the cluster's configuration that it keeps.
+    /// The version of the cluster's configuration that it keeps: the newest.
     pub config_version: ConfigVersion,
     /// The namespace of its objects.
     pub namespace: &'a str,
@@ -57,6 +57,9 @@ pub enum CreateError {
     /// Another workspace has the name.
     #[error("there is a workspace of that name")]
     NameTaken,
+    /// The cluster has a newer configuration, which may put workspaces elsewhere.
+    #[error("the cluster has a newer configuration than the workspace was made from")]
+    ConfigChanged,
     /// The cluster or CI system has as many as it may.
     #[error("there are {0} workspaces, as many as there may be")]
     ClusterQuota(u32),
@@ -85,6 +88,10 @@ impl Store {
     pub async fn create_managed(&self, new: &NewManaged<'_>, now: UnixSeconds) -> Result<Managed, CreateError> {
         let frozen = json::given(new.frozen, "kubernetes_frozen", "frozen")?;
         let mut transaction = self.write(About::Cluster(new.cluster.0)).await?;
+        let newest = clusters::newest(&mut transaction, new.cluster).await?;
+        if newest.is_none_or(|(version, _)| version != new.config_version) {
+            return Err(CreateError::ConfigChanged);
+        }
         make_room(&mut transaction, new.name, new.owner).await?;
         check_quotas(&mut transaction, new).await?;
         let workspace = insert_workspace(&mut transaction, new.name, new.owner, Executor::Kubernetes, now).await?;

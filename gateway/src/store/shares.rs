@@ -26,7 +26,7 @@ impl Store {
     /// this occasion. Returns whether there is such a workspace.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; then nothing is changed.
+    /// [`StoreError::Share`] or [`StoreError::Database`]; then nothing is changed.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
@@ -37,6 +37,7 @@ impl Store {
         by: &UserName,
         now: UnixSeconds,
     ) -> Result<bool, StoreError> {
+        share.check()?;
         let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(id) = workspace_id(&mut transaction, workspace).await? else { return Ok(false) };
         sql("DELETE FROM shares WHERE workspace_id = $1 AND expires_at <= $2")
@@ -53,7 +54,7 @@ impl Store {
     /// stays as it is, and when, stays too.
     ///
     /// # Errors
-    /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
+    /// [`StoreError::Share`], [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
@@ -64,6 +65,7 @@ impl Store {
         expected: impl FnOnce(&[Share]) -> bool + Send,
         now: UnixSeconds,
     ) -> Result<Replaced, StoreError> {
+        shares.iter().try_for_each(Share::check)?;
         let mut transaction = self.write(About::Workspace(workspace.as_str())).await?;
         let Some(id) = find_own(&mut transaction, workspace, owner).await? else {
             return Ok(Replaced::NoSuchWorkspace);

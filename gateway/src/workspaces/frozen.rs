@@ -6,6 +6,7 @@
 //! [`FrozenConfig::from_json`] for what is stored.
 
 mod canonical;
+mod expansion;
 mod generate;
 mod names;
 mod problem;

@@ -11,7 +11,6 @@ mod check;
 mod environment;
 mod job;
 mod problem;
-mod references;
 mod script;
 mod yaml;
 

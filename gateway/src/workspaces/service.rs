@@ -19,7 +19,7 @@ use super::frozen::{Facts, freeze};
 use crate::auth::token::{Token, TokenKind};
 use crate::config::Config;
 use crate::model::{ClusterName, DesiredState, Lifecycle, Scheme, UnixSeconds, UserName, WorkspaceName, Zone};
-use crate::store::{Managed, NewManaged, Quotas, Store, Variable};
+use crate::store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 
 pub use ci::NewOnCi;
 pub use error::WorkspaceError;
@@ -31,6 +31,9 @@ const NAMESPACE_BYTES_MAX: usize = 63;
 /// How often a change of intent is tried again when something else was written meanwhile. Reports of a cluster come a few
 /// times a second for one workspace at most.
 const TRIES: usize = 16;
+
+/// How often a workspace is prepared anew because its cluster got another configuration meanwhile. Operators change files by hand.
+const CONFIGS_MAX: usize = 4;
 
 /// Where things are, as workspaces have to know it.
 #[derive(Clone, Debug)]
@@ -96,6 +99,8 @@ struct Prepared {
     devfile: String,
     frozen: String,
     namespace: String,
+    config_version: ConfigVersion,
+    quotas: Quotas,
 }
 
 impl Workspaces {
@@ -144,35 +149,51 @@ impl Workspaces {
             return Err(WorkspaceError::Variables(wrong));
         }
         let cluster = self.store.cluster(&cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let agent_token = Token::generate(TokenKind::Agent)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let prepared = self.prepare(&name, &cluster, devfile.clone()).await?;
+            let new = NewManaged {
+                name: &name,
+                owner,
+                cluster: cluster.id,
+                config_version: prepared.config_version,
+                namespace: &prepared.namespace,
+                devfile: &prepared.devfile,
+                frozen: &prepared.frozen,
+                variables: &variables,
+                agent_token: &agent_token,
+                quotas: prepared.quotas,
+            };
+            match self.store.create_managed(&new, now).await {
+                Ok(managed) => {
+                    self.say(&managed);
+                    return Ok(managed);
+                }
+                Err(CreateError::ConfigChanged) if tries < CONFIGS_MAX => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes a workspace's objects as its cluster is configured now.
+    async fn prepare(
+        &self,
+        name: &WorkspaceName,
+        cluster: &Cluster,
+        devfile: Option<Bytes>,
+    ) -> Result<Prepared, WorkspaceError> {
         let (config_version, config) =
             self.store.cluster_config(cluster.id, None).await?.ok_or(WorkspaceError::NoSuchCluster)?;
         let config = ClusterConfig::from_json(&config).map_err(|_| WorkspaceError::ClusterUnreadable)?;
         if !config.enabled {
             return Err(WorkspaceError::ClusterDisabled);
         }
-        let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
-        let prepared = {
-            let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
-            // A large devfile takes long enough to keep others on this thread waiting.
-            let work = move || prepare(&addresses, &name, &cluster, &config, devfile.as_deref());
-            tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)??
-        };
-        let agent_token = Token::generate(TokenKind::Agent)?;
-        let new = NewManaged {
-            name: &name,
-            owner,
-            cluster: cluster.id,
-            config_version,
-            namespace: &prepared.namespace,
-            devfile: &prepared.devfile,
-            frozen: &prepared.frozen,
-            variables: &variables,
-            agent_token: &agent_token,
-            quotas,
-        };
-        let managed = self.store.create_managed(&new, now).await?;
-        self.say(&managed);
-        Ok(managed)
+        let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
+        // A large devfile takes long enough to keep others on this thread waiting.
+        let work = move || prepare(&addresses, &name, &cluster, (config_version, &config), devfile.as_deref());
+        tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
     /// Changes what a workspace is to be.
@@ -253,7 +274,7 @@ fn prepare(
     addresses: &Addresses,
     name: &WorkspaceName,
     cluster: &ClusterName,
-    config: &ClusterConfig,
+    (config_version, config): (ConfigVersion, &ClusterConfig),
     given: Option<&[u8]>,
 ) -> Result<Prepared, WorkspaceError> {
     let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
@@ -269,7 +290,9 @@ fn prepare(
     };
     let frozen = freeze(&devfile, config, &facts)
         .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
-    Ok(Prepared { devfile: String::from_utf8_lossy(text).into_owned(), frozen: frozen.to_json(), namespace })
+    let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
+    let devfile = String::from_utf8_lossy(text).into_owned();
+    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, quotas })
 }
 
 /// Returns the namespace that a workspace's objects go to.

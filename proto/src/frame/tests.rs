@@ -47,6 +47,7 @@ fn welcome() -> Welcome {
         resumed: Some(Resumed { received: 0 }),
         lanes: 4,
         join_secret: Bytes::from_static(b"join"),
+        workspace_url: "https://demo.example.com/".into(),
     }
 }
 

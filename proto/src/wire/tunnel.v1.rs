@@ -143,6 +143,10 @@ pub struct Welcome {
     /// Shown to join a lane.
     #[prost(bytes = "bytes", tag = "13")]
     pub join_secret: ::prost::bytes::Bytes,
+    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports. Empty
+    /// for a cluster, and from a gateway that does not say it.
+    #[prost(string, tag = "14")]
+    pub workspace_url: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resumed {

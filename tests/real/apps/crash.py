@@ -20,6 +20,7 @@ arguments.add_argument("--kills", type=int, default=200)
 arguments.add_argument("--seed", type=int, default=int(time.time()))
 arguments.add_argument("--slots", type=int, default=6)
 arguments.add_argument("--lease-seconds", type=float, default=20)
+arguments.add_argument("--take-overs", type=float, default=0.1, help="share of the agent's kills after which its lease runs out")
 arguments.add_argument("--cluster", required=True)
 arguments.add_argument("--namespace", help="shared mode: where all of them are")
 arguments.add_argument("--logs", required=True)
@@ -29,6 +30,7 @@ options = arguments.parse_args()
 roll = random.Random(options.seed)
 note(f"seed {options.seed}")
 gateway, cluster = Gateway(), Cluster()
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{os.environ['REAL_AGENT_HOME']}/leases"
 
 KINDS = {
     "Deployment": "/apis/apps/v1/deployments",
@@ -60,6 +62,8 @@ programs = {"gateway": Process("gateway", options.gateway), "agent": Process("ag
 acknowledged = {}  # what each workspace is to be, as the gateway said yes to
 serial = 0
 ended_by_itself = []
+take_overs = []  # how long each took, in seconds
+not_taken_over = []
 
 
 def ask(action):
@@ -109,12 +113,37 @@ def kill(which):
     ended = program.kill()
     if ended is not None:
         ended_by_itself.append(f"{which} had ended with {ended}")
-    if which == "agent":
-        # Its lease would have to run out each time; that takes over works is the matter of another suite.
-        for lease in cluster.call("GET", "/apis/coordination.k8s.io/v1/leases")["items"]:
-            if lease["metadata"]["namespace"] == os.environ["REAL_AGENT_HOME"]:
-                cluster.call("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{lease['metadata']['namespace']}/leases/{lease['metadata']['name']}")
+    if which == "gateway":
+        program.start()
+    elif not take_overs and not not_taken_over or roll.random() < options.take_overs:
+        take_over(program)
+    else:
+        # Its lease would have to run out each time, which takes as long as a hundred kills: it does for some of them.
+        for path in leases():
+            cluster.call("DELETE", path)
+        program.start()
+
+
+def leases():
+    """The agent's leases by path, with who holds them."""
+    found = cluster.call("GET", f"{LEASES}?limit=10")["items"]
+    return {f"{LEASES}/{lease['metadata']['name']}": lease["spec"].get("holderIdentity") for lease in found}
+
+
+def take_over(program):
+    """The next agent has to wait until the dead one's lease has run out, as the one that stands by does; intents come meanwhile."""
+    before, began = leases(), time.monotonic()
     program.start()
+    for _ in range(2):
+        change()
+    taken = until(options.lease_seconds * 3, lambda: any(holder and holder != before.get(path) for path, holder in leases().items()))
+    took = time.monotonic() - began
+    if not taken:
+        not_taken_over.append(f"{before} became {leases()} in {took:.0f} s")
+    elif not before:
+        not_taken_over.append("it was killed before it led")
+    else:
+        take_overs.append(took)
 
 
 def wrong():
@@ -180,6 +209,11 @@ while sum(kills.values()) < options.kills and not stuck:
     print(f"{sum(kills.values())} kills, {len(acknowledged)} workspaces, at rest after {took:.1f} s")
 total = sum(kills.values())
 check(f"{total} kills ({kills['gateway']} of the gateway, {kills['agent']} of the agent) while {len(acknowledged)} workspaces lived: all converges", not stuck, "; ".join(stuck[:5]))
+check(f"{len(take_overs)} of the agent's kills ended with a lease that ran out, and another agent took over", take_overs, "; ".join(not_taken_over[:3]))
+note(f"until another agent led: {spread(take_overs)}")
+# One that is killed before it ever led leaves no lease to wait for.
+stuck_leases = [why for why in not_taken_over if "before it led" not in why]
+check("no lease stayed with the dead", not stuck_leases, "; ".join(stuck_leases[:3]))
 check("no program ended by itself", not ended_by_itself, "; ".join(ended_by_itself[:3]))
 note(f"at rest after a series of kills: {spread(settling)}")
 for name, state in list(acknowledged.items()):

@@ -8,8 +8,10 @@ The variables of `env` are NAME=VALUE; references to others ($(NAME)) are put in
 
 import json
 import pathlib
-import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "lib"))
+import expansion
 
 
 def main():
@@ -20,7 +22,7 @@ def main():
     else:
         name, what = rest
         for word in words(objects, name, what):
-            sys.stdout.buffer.write(word.encode() + b"\0")
+            sys.stdout.buffer.write(word.encode(errors="surrogateescape") + b"\0")
 
 
 def one(objects, kind, ending=""):
@@ -41,9 +43,7 @@ def lay(objects, folder):
 def words(objects, name, what):
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     container = next(entry for entry in pod["initContainers"] + pod["containers"] if entry["name"] == name)
-    variables = {}
-    for variable in container.get("env", []):
-        variables[variable["name"]] = expand(variable["value"], variables)
+    variables = expansion.environment(container, {})
     if what == "workspace":
         return [one(objects, "Deployment")["metadata"]["name"]]
     if what == "hook":
@@ -51,16 +51,7 @@ def words(objects, name, what):
         return container["lifecycle"]["postStart"]["exec"]["command"]
     if what == "env":
         return [f"{key}={value}" for key, value in variables.items()]
-    return [expand(word, variables) for word in container.get("command", []) + container.get("args", [])]
-
-
-def expand(text, variables):
-    def value(match):
-        if match.group(0) == "$$":
-            return "$"
-        return variables.get(match.group(1), match.group(0))
-
-    return re.sub(r"\$\$|\$\(([^)]*)\)", value, text)
+    return expansion.command(container, variables)
 
 
 main()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+import expansion
 from workspaces import Cluster
 
 arguments = argparse.ArgumentParser()
@@ -70,8 +71,7 @@ def environment(container):
     for source in container.get("envFrom", []):
         kind = "secrets" if "secretRef" in source else "configmaps"
         found.update({key: value.decode() for key, value in files_of(kind, source["secretRef" if kind == "secrets" else "configMapRef"]["name"]).items()})
-    found.update({one["name"]: one["value"] for one in container.get("env", []) if "value" in one})
-    return found
+    return expansion.environment(container, found)
 
 
 def root(container):
@@ -115,12 +115,13 @@ def user(container):
 def start(container):
     """Starts a container: its command becomes the first process of its own processes."""
     home, lines = root(container)
-    command = [*container.get("command", []), *container.get("args", [])]
+    variables = environment(container)
+    command = expansion.command(container, variables)
     folder = container.get("workingDir", "/")
     script = "set -e; mount --make-rprivate /; " + "; ".join(lines) + f'; exec chroot --userspec={user(container)} --groups={group} "{home}" /usr/bin/env -C "{folder}" -- "$@"'
     log = open(options.work / f"{container['name']}.log", "ab")
     return subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", *command],
-                            env=environment(container), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                            env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def first_process(child):

@@ -1,6 +1,7 @@
-"""Many workspaces on one cluster agent: makes them, has the agent begin anew, and says what that costs.
+r"""Many workspaces on one cluster agent: makes them, has the agent begin anew, and says what that costs.
 
-    scale.py --count 2000 --cluster NAME --step make|round|end --gateway-pid PID --agent-pid PID --admin PORT
+    scale.py --count 2000 --cluster NAME --step make|round|end --gateway-pid PID --agent-pid PID --admin PORT \
+        --agent-log FILE --versions FILE
 """
 
 import argparse
@@ -20,7 +21,9 @@ arguments.add_argument("--step", choices=["make", "round", "end"], required=True
 arguments.add_argument("--gateway-pid", type=int)
 arguments.add_argument("--agent-pid", type=int)
 arguments.add_argument("--admin", type=int)
-arguments.add_argument("--limit", type=float, default=900)
+arguments.add_argument("--agent-log", required=True)
+arguments.add_argument("--versions", required=True, help="file for what make left, which round compares with")
+arguments.add_argument("--limit", type=float, default=1700)
 options = arguments.parse_args()
 gateway, cluster = Gateway(), Cluster()
 names = [f"many-{number:04}" for number in range(options.count)]
@@ -83,32 +86,48 @@ def make():
     check("all of them run", done, f"{count('Running')} do")
     note(f"{options.count} workspaces made and running after {time.monotonic() - began:.1f} s")
     tell_memory("with all of them running")
+    with open(options.versions, "w", encoding="utf-8") as file:
+        json.dump(versions(), file)
+
+
+KINDS = ("/apis/apps/v1/deployments", "/api/v1/services", "/api/v1/persistentvolumeclaims", "/api/v1/serviceaccounts",
+         "/api/v1/secrets", "/api/v1/configmaps", "/apis/networking.k8s.io/v1/networkpolicies")
+
+
+def versions():
+    """What is of the gateway in the cluster, each with its resource version. A Deployment's status changes its version at any
+    time, so of these it is the generation, which counts changes of what is wanted."""
+    found = {}
+    for kind in KINDS:
+        for item in cluster.list(kind):
+            metadata = item["metadata"]
+            if "many-" in metadata["name"]:
+                found[metadata["uid"]] = metadata.get("generation") or metadata["resourceVersion"]
+    return found
+
+
+def applied():
+    """How many workspaces the agent has applied since it was started last."""
+    with open(options.agent_log, encoding="utf-8") as lines:
+        text = lines.read()
+    return text[text.rfind("reconciling workspaces"):].count("applied workspace=")
 
 
 def rounds():
     """The agent was started anew: its full round applies everything again, and finds nothing to do."""
-    before = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in cluster.list("/apis/apps/v1/deployments")}
-    began = time.monotonic()
-    last = {"at": began, "bytes": 0}
-
-    # At rest: the session has carried next to nothing for two seconds.
-    def at_rest():
-        row = session()
-        if not row:
-            return False
-        total = row["bytes_sent"] + row["bytes_received"]
-        if total - last["bytes"] > 20_000:
-            last.update(at=time.monotonic(), bytes=total)
-        return last["bytes"] > 500 * options.count and time.monotonic() - last["at"] > 3
-
-    check("the full round comes to its end", until(options.limit, at_rest, 0.2), f"{last['bytes']} bytes until now")
+    began = time.monotonic() - (session() or {}).get("up_seconds", 0)
+    done = until(options.limit, lambda: applied() >= options.count, 0.2)
+    check("the full round comes to its end", done, f"{applied()} applied")
+    took = time.monotonic() - began
     row = session() or {}
-    note(f"full round of {options.count} workspaces: {last['at'] - began:.1f} s, "
+    note(f"full round of {options.count} workspaces: {took:.1f} s, "
          f"{row.get('bytes_sent', 0) / 1e6:.2f} MB down ({row.get('bytes_sent', 0) / options.count:.0f} bytes each), "
          f"{row.get('bytes_received', 0) / 1e6:.2f} MB up ({row.get('bytes_received', 0) / options.count:.0f} bytes each)")
-    after = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in cluster.list("/apis/apps/v1/deployments")}
+    with open(options.versions, encoding="utf-8") as file:
+        before = json.load(file)
+    after = versions()
     changed = sum(1 for uid, version in before.items() if after.get(uid) != version)
-    check("it changed no Deployment", not changed, f"{changed} of {len(before)}")
+    check(f"it changed none of {len(before)} objects", before and not changed, f"{changed} changed")
     tell_memory("behind the full round")
 
 

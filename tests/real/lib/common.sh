@@ -11,6 +11,7 @@
 #   DIRECT=1        run the same checks against the app itself, without gateway and agent (to check the suite)
 #   REAL_GATEWAY    the gateway program   (default: target/release/gateway)
 #   REAL_AGENT      the agent program     (default: target/release/workspace-agent)
+#   REAL_AGENT_SLIM the one for images of workspaces (default: workspace-agent-slim beside REAL_AGENT)
 
 set -uo pipefail
 
@@ -30,6 +31,7 @@ DIRECT=${DIRECT:-}
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 REAL_GATEWAY=${REAL_GATEWAY:-$TARGET/release/gateway}
 REAL_AGENT=${REAL_AGENT:-$TARGET/release/workspace-agent}
+REAL_AGENT_SLIM=${REAL_AGENT_SLIM:-$REAL_AGENT-slim}
 PYTHON=$CACHE/venv/bin/python
 WORKSPACE=${WORKSPACE:-w-$SUITE}
 
@@ -135,10 +137,23 @@ ends_within() {
 
 signal() { kill -s "$1" "${PIDS[$2]}"; }
 
+# grouped PID : waits until a process that was just spawned has a group of its own, or has ended. Until then it is a copy of this shell
+# with this shell's traps: a signal to the group would reach nobody, so that the wait for its end never ended; one to the copy would
+# have it clean up here.
+grouped() {
+  local tries=250
+  until kill -0 -- "-$1" 2>/dev/null || ! kill -0 "$1" 2>/dev/null; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || return 0
+    sleep 0.02
+  done
+}
+
 # stop NAME : ends it for good, with the whole process group, whatever state it is in.
 stop() {
   local pid=${PIDS[$1]:-}
   [ -n "$pid" ] || return 0
+  grouped "$pid"
   kill -s CONT -- "-$pid" 2>/dev/null
   kill -s TERM -- "-$pid" 2>/dev/null
   local tries=60
@@ -146,7 +161,7 @@ stop() {
     tries=$((tries - 1))
     sleep 0.05
   done
-  kill -s KILL -- "-$pid" 2>/dev/null
+  kill -s KILL -- "-$pid" 2>/dev/null || kill -s KILL "$pid" 2>/dev/null
   wait "$pid" 2>/dev/null
   unset "PIDS[$1]"
   return 0

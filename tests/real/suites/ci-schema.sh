@@ -17,7 +17,7 @@ for definition in "$ROOT"/gateway/tests/pipelines/*.yml; do
   git -C "$OUT/$name" init -q
   git -C "$OUT/$name" -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m one
   git -C "$OUT/$name" remote add origin https://gitlab.example.com/group/project.git
-  helper "list-$name" 60 env HOME="$OUT" node "$LOCAL" --cwd "$OUT/$name" --list-csv
+  helper "list-$name" 60 env -C "$OUT/$name" HOME="$OUT" node "$LOCAL" --list-csv
   check "gitlab-ci-local finds one job in $name" grep -q '^workspace;' "$OUT/list-$name.log"
 done
 # What a person reads in the log is a script of a shell.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Kill -9 of the gateway or the cluster agent at many random moments while workspaces are made, changed and terminated on a real
-# Kubernetes cluster. Not one of the suites that run by default: it takes about a quarter of an hour.
+# Kubernetes cluster. After some kills of the agent the next one waits until the lease has run out, after the others the lease is
+# taken away to save that time. Not one of the suites that run by default: it takes about twenty minutes.
 #
 #   MODE=shared KILLS=200 SEED=7 tests/real/suites/kubernetes-crash.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"

@@ -3,6 +3,7 @@
 # gateway and agent need for it, and what a WebSocket through the same gateway feels. Not one of the suites that run by default.
 #
 #   COUNT=500 MODE=unique tests/real/suites/kubernetes-scale.sh
+#   KEEP=1 tests/real/suites/kubernetes-scale.sh                    without their terminations
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/kubernetes.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/workspaces.sh"
@@ -25,7 +26,8 @@ cluster_agent agent "$MODE"
 step() {
   websocket_latency "echo-$1"
   workspaces_helper "$1" 1800 scale.py --step "$1" --count "$COUNT" --cluster "$MODE" --admin "$ADMIN" \
-    --gateway-pid "${PIDS[gateway]}" --agent-pid "${PIDS[agent]}"
+    --gateway-pid "${PIDS[gateway]}" --agent-pid "${PIDS[agent]}" \
+    --agent-log "$OUT/agent.log" --versions "$OUT/versions.json"
   : >"$OUT/echo-$1.stop"
   collect "echo-$1" 20
   grep '^note ' "$OUT/echo-$1.log" | sed "s/^note/note  $SUITE: $1,/"
@@ -40,5 +42,5 @@ signal TERM agent
 ends_within 20 agent || fail "SIGTERM does not end the agent: $(tail -n 1 "$OUT/agent.log")"
 cluster_agent agent "$MODE"
 step round
-step end
+[ -n "${KEEP:-}" ] || step end
 finish

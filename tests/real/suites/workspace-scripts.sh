@@ -28,7 +28,7 @@ user_token
 
 # What the tools image has.
 mkdir -p "$OUT/image/bin"
-cp "$REAL_AGENT" "$OUT/image/bin/workspace-agent"
+cp "$REAL_AGENT_SLIM" "$OUT/image/bin/workspace-agent"
 printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$(type -P node)" "$ENTRY" >"$OUT/image/bin/code-server"
 chmod +x "$OUT/image/bin/code-server"
 
@@ -140,7 +140,7 @@ cd "$POD/projects" || give_up "no projects"
 check "the last command that can begin does" until_ok 20 test -e forever
 same "commands run in the project's folder" /projects "$(cat where)"
 same "or in theirs, whatever its name" "/projects/it's \$(here)" "$(cat "it's \$(here)/where")"
-same "variables arrive as they are" "it's \"\$HOME\" \`id\`; é" "$(cat greeting)"
+same "variables arrive as they are" "it's \"\$HOME\" \`id\`; é \$(HOME) \$\$ \$é" "$(cat greeting)"
 same "a line with everything that means something to a shell arrives as it is" "it's|a \"b\" \$(id) \`id\` \${HOME} \\|42
   kept: \$HOME	'tab'" "$(cat hostile)"
 check "one whose folder is missing does not run elsewhere" test ! -e must-not-be

@@ -176,6 +176,43 @@ async fn progress_on_a_terminal_is_one_line_that_changes() {
     assert_eq!(err.matches('\n').count(), 1, "only the last one stays: {err:?}");
 }
 
+/// Returns the states that a command told programs of.
+fn told(out: &str) -> Vec<String> {
+    let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    lines.map(|line| line["actual"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn states_are_told_as_they_come_and_not_only_those_that_a_look_finds() {
+    let world = world().await;
+    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
+    let (exit, _, err) = desk.run("create app --agent one --wait", None).await;
+    assert_eq!(exit, Exit::Success, "{err}");
+    // Each state lasts a tenth of what is between two looks.
+    let (exit, out, err) = desk.run("stop app --output json", None).await;
+    assert_eq!(exit, Exit::Success, "{err}");
+    assert_eq!(told(&out), ["Running", "Stopping", "Stopped", "Stopped"], "{out}");
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_heard_it_is_looked() {
+    let world = world().await;
+    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
+    let (exit, _, err) = desk.run("create app --agent one --wait", None).await;
+    assert_eq!(exit, Exit::Success, "{err}");
+    // As many as one user may listen with.
+    let mut listeners = Vec::new();
+    loop {
+        let listener = super::workspace_events::Listener::start(&world, "app", &world.dev(), "").await;
+        if listener.status() != 200 {
+            break;
+        }
+        listeners.push(listener);
+    }
+    let (exit, out, err) = desk.run("stop app --output json", None).await;
+    assert_eq!((exit, told(&out).last().map(String::as_str)), (Exit::Success, Some("Stopped")), "{out} {err}");
+}
+
 #[tokio::test]
 async fn failure_and_time_end_the_waiting_with_1_and_the_reason() {
     let world = world().await;

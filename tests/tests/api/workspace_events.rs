@@ -14,7 +14,7 @@ use super::support::{As, World, code};
 use super::workspaces::{make, world};
 
 /// Somebody who listens.
-struct Listener {
+pub(super) struct Listener {
     raw: Raw,
     head: Message,
     unread: String,
@@ -29,7 +29,7 @@ struct Told {
 }
 
 impl Listener {
-    async fn start(world: &World, name: &str, who: &As, more: &str) -> Self {
+    pub(super) async fn start(world: &World, name: &str, who: &As, more: &str) -> Self {
         let who = match who {
             As::Token(token) => format!("authorization: Bearer {token}\r\n"),
             As::Cookie(cookie, site) => format!("cookie: {cookie}\r\n{site}"),
@@ -40,6 +40,10 @@ impl Listener {
         raw.send(format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{who}{more}\r\n")).await;
         let head = raw.head().await.expect("an answer");
         Self { raw, head, unread: String::new() }
+    }
+
+    pub(super) fn status(&self) -> u16 {
+        self.head.status()
     }
 
     /// Reads one chunk of the body; false at its end.

@@ -216,7 +216,12 @@ async fn hostile_bodies_are_refused_by_name_and_make_nothing() {
         ("{}".to_owned(), 422, "/name"),
         ("[".repeat(60_000), 400, "malformed_json"),
         (with(json!({"name": "8080-app"})), 422, "/name"),
-        (with(json!({"executor": "ci"})), 422, "/executor"),
+        (with(json!({"executor": "external"})), 422, "/executor"),
+        (with(json!({"executor": "ci"})), 409, "executor_disabled"),
+        (with(json!({"executor": "ci", "project": {"ref": "main"}})), 422, "/project"),
+        (with(json!({"executor": "ci", "tags": "large"})), 422, "/tags"),
+        (with(json!({"executor": "ci", "agent": "Not A Name"})), 422, "/agent"),
+        (with(json!({"tags": []})), 422, "unknown member"),
         (with(json!({"agent": "absent"})), 422, "/agent"),
         (with(json!({"agent": "closed"})), 422, "/agent"),
         (with(json!({"agent": "../x"})), 422, "/agent"),
@@ -298,6 +303,6 @@ async fn clusters_are_listed_for_everybody_who_is_signed_in() {
     assert_eq!(rows, [(&json!("closed"), &json!(false)), (&json!("one"), &json!(true))]);
     let first = &list["agents"][0];
     assert_eq!((&first["connected"], &first["version"]), (&json!(false), &json!(null)));
-    assert_eq!(first["configuration_refused"], json!(false));
+    assert_eq!((&first["configuration_refused"], &first["configuration_refusal"]), (&json!(false), &json!(null)));
     assert_eq!(world.call("GET", "/agents", &As::Nobody, "").await.status(), 401);
 }

@@ -75,6 +75,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> turmoil::Result {
             lanes_max: 1,
         },
         requests_max: 1_000,
+        workspace_url: "".into(),
         drain: drain.clone(),
     };
     let (sender, mut jobs) = mpsc::channel(1_024);

@@ -9,7 +9,7 @@ use std::process::Command;
 const IGNORED: [&str; 6] = ["target", "node_modules", ".git", ".cache", "cache", "out"];
 
 /// Files that are not text.
-const BINARY: [&str; 6] = ["binpb", "png", "ico", "woff2", "pem", "der"];
+const BINARY: [&str; 7] = ["binpb", "gz", "png", "ico", "woff2", "pem", "der"];
 
 /// Texts that other programs write, or that other people wrote. Corpora of fuzz targets are left out too.
 const FOREIGN: [&str; 3] = ["Cargo.lock", "package-lock.json", "LICENSE"];

@@ -19,7 +19,7 @@ use tunnel_proto::reconcile::{Blocker, FailureKind};
 use crate::api::Api;
 use crate::config::{Group, Scope};
 use crate::inventory::{self, BadInventory};
-use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, has_dependents};
+use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, has_dependents, is_rewritten};
 use crate::order::sort_to_delete;
 use crate::prune::{self, Context, Verdict};
 use crate::resources::Resources;
@@ -200,7 +200,7 @@ impl Pass<'_> {
     async fn apply_object(&self, object: &Object, inventory: &str) -> Result<Value, Stopped> {
         let key = &object.key;
         let path = self.find(object).await?.path(&key.namespace, &key.name);
-        let live = self.api.metadata(&path).await.map_err(|error| Stopped::by(key, &error))?;
+        let (live, whole) = self.live(key, &path).await.map_err(|error| Stopped::by(key, &error))?;
         if let Some(live) = &live {
             if !self.is_ours(live, inventory) {
                 let message = format!("{key} is there already and is not of this workspace: it is left as it is");
@@ -217,9 +217,21 @@ impl Pass<'_> {
                 return Err(Stopped::Problem(Problem { kind, message, is_temporary: false }));
             }
         }
+        if let Some(whole) = whole.filter(|whole| object.is_said_by(whole)) {
+            return Ok(whole);
+        }
         // An object that was made by somebody else in this moment is a conflict and is not taken.
         let applied = self.api.apply(&path, &object.value, live.is_some()).await;
         applied.map_err(|error| Stopped::by(key, &error))
+    }
+
+    /// Reads what an object's metadata says; and the object, where it is not to be applied if it is as it was sent.
+    async fn live(&self, key: &ObjectKey, path: &str) -> Result<(Option<Live>, Option<Value>), ApiError> {
+        if !is_rewritten(key) {
+            return Ok((self.api.metadata(path).await?, None));
+        }
+        let whole = self.api.get(path).await?;
+        Ok((whole.as_ref().map(Live::read), whole))
     }
 
     fn is_ours(&self, live: &Live, inventory: &str) -> bool {

@@ -80,6 +80,12 @@ impl Object {
         self.of("annotations", name)
     }
 
+    /// Returns whether a live object says all that this one says, and so would not be changed by applying it: what it says beside is
+    /// not ours. Amounts that mean the same and are spelled in two ways are not found to be the same.
+    pub(crate) fn is_said_by(&self, live: &Value) -> bool {
+        says(live, &self.value)
+    }
+
     fn of(&self, map: &str, name: &str) -> Option<&str> {
         self.value.get("metadata")?.get(map)?.get(name)?.as_str()
     }
@@ -195,6 +201,26 @@ pub(crate) fn has_dependents(key: &ObjectKey) -> bool {
     )
 }
 
+/// Returns whether the API server writes an object of a kind anew when it is applied without a change. The phase of a claim is
+/// not in what is stored when it is made: it is put in when that is read, and so differs from what is stored. No field of a
+/// claim that was sent once is left out later.
+pub(crate) fn is_rewritten(key: &ObjectKey) -> bool {
+    (key.group.as_str(), key.kind.as_str()) == ("", "PersistentVolumeClaim")
+}
+
+/// Returns whether everything in `wanted` is in `live` too; lists have to be as long.
+fn says(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| says(live, wanted)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| says(live, wanted))
+        }
+        (live, wanted) => live == wanted,
+    }
+}
+
 /// Makes a key of a kind without looking at an object.
 #[cfg(test)]
 pub(crate) fn key(namespace: &str, name: &str, group: &str, kind: &str) -> ObjectKey {
@@ -220,6 +246,33 @@ mod tests {
         for bad in [json!(null), json!({}), json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": 7}})] {
             assert_eq!(Object::read(bad), None);
         }
+    }
+
+    #[test]
+    fn live_object_says_what_was_sent_whatever_it_says_beside() {
+        let sent = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a", "labels": {"x": "y"}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}});
+        let object = Object::read(sent.clone()).expect("an object");
+        assert!(is_rewritten(&object.key));
+        let mut live = sent.clone();
+        live["metadata"]["uid"] = json!("u");
+        live["metadata"]["labels"]["of"] = json!("somebody else");
+        live["spec"]["volumeMode"] = json!("Filesystem");
+        live["status"] = json!({"phase": "Pending"});
+        assert!(object.is_said_by(&live));
+        for (place, other) in [
+            ("/spec/resources/requests/storage", json!("51200Mi")),
+            ("/spec/accessModes", json!(["ReadWriteOnce", "ReadOnlyMany"])),
+            ("/spec/accessModes/0", json!("ReadOnlyMany")),
+            ("/metadata/labels/x", json!(null)),
+            ("/spec", json!([])),
+        ] {
+            let mut live = live.clone();
+            *live.pointer_mut(place).expect("a place") = other;
+            assert!(!object.is_said_by(&live), "{place}");
+        }
+        let missing = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}, "spec": sent["spec"]});
+        assert!(!object.is_said_by(&missing));
     }
 
     #[test]

@@ -111,10 +111,10 @@ mod tests {
     fn options(more: &[&str]) -> Result<ClusterOptions, String> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         let fixed = ["workspace-agent", "cluster", "--gateway", "http://localhost:8081", "--token-file", file];
-        let cli = Cli::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+        let cli = Cli::<Command>::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
         match cli.command {
             Command::Cluster(arguments) => arguments.options().map_err(|error| format!("{error:#}")),
-            Command::Run(_) => panic!("another command"),
+            Command::Workspace(_) => panic!("another command"),
         }
     }
 

@@ -140,7 +140,7 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
 }
 
 /// Joins an error with its sources: the innermost one is usually what a person needs.
-pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

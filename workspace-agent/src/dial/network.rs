@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::connect::{Connected, Gateway, Offer};
 use super::decide::DialFailure;
+use super::socket::Socket;
+use crate::Terminals;
 use crate::ports::{self, Ports};
 
 /// How an agent reaches its gateway, and the ports of its own machine.
@@ -50,10 +52,12 @@ pub struct Machine {
     pub gateway: Gateway,
     /// Which ports may be reached.
     pub ports: Arc<Ports>,
+    /// The terminals behind [`TERMINAL_PORT`], if there are any.
+    pub terminals: Option<Terminals>,
 }
 
 impl Network for Machine {
-    type Socket = TcpStream;
+    type Socket = Socket;
 
     async fn dial(&self, offer: Offer) -> Result<Connected, DialFailure> {
         self.gateway.connect(offer).await
@@ -67,12 +71,21 @@ impl Network for Machine {
         self.gateway.origin()
     }
 
-    async fn port(&self, port: u16) -> Result<TcpStream, Reason> {
-        ports::connect(&self.ports, port).await
+    async fn port(&self, port: u16) -> Result<Socket, Reason> {
+        match &self.terminals {
+            // Whatever ports are named: it is none of the machine's.
+            Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
+                terminals.open().map(Socket::Terminal)
+            }
+            Some(_) | None => ports::connect(&self.ports, port).await.map(Socket::Tcp),
+        }
     }
 
-    fn reset(socket: TcpStream) {
-        // A socket that is gone needs no reset.
-        socket.set_zero_linger().ok();
+    fn reset(socket: Socket) {
+        match socket {
+            // A socket that is gone needs no reset.
+            Socket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
+            Socket::Terminal(io) => drop(io),
+        }
     }
 }

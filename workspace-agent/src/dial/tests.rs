@@ -37,6 +37,7 @@ fn welcome() -> Welcome {
         resumed: None,
         lanes: 0,
         join_secret: bytes::Bytes::new(),
+        workspace_url: String::new(),
     }
 }
 
@@ -76,6 +77,7 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
         let options = crate::Options {
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
+            terminal: None,
             gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
             transport: Transport::default(),
             token: TokenSource::Value("a-token".into()),

@@ -88,6 +88,35 @@ fn cookie_counts_only_where_no_foreign_page_can_be_behind_the_request() {
 }
 
 #[test]
+fn cookie_counts_for_a_change_at_the_terminal_only_from_its_own_page() {
+    let (terminal, app) = (Port::new(60_002).unwrap(), Port::new(60_003).unwrap());
+    for source in SOURCES {
+        for purpose in PURPOSES {
+            let shape = RequestShape { purpose, source };
+            assert_eq!(shape.cookie_counts_at(app), shape.cookie_counts());
+            let expected = shape.cookie_counts() && (purpose != Purpose::Change || source == Source::SameOrigin);
+            assert_eq!(shape.cookie_counts_at(terminal), expected, "{shape:?}");
+            let record = Some((user("ann"), None, Vec::new()));
+            let answer = ask(Some(&by("ann", Via::Browser)), &record, terminal, shape);
+            assert_eq!(matches!(answer, Decision::Allow(_)), expected, "{shape:?}");
+        }
+    }
+}
+
+#[test]
+fn terminal_is_open_to_nobody_who_is_not_named() {
+    let terminal = Port::new(60_002).unwrap();
+    let shape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
+    let share = |audience: &str| Share { port: terminal, audience: audience.parse().unwrap(), expires_at: None };
+    let bob = by("bob", Via::ApiToken);
+    let all = Some((user("ann"), None, vec![share("public"), share("signed-in")]));
+    assert_eq!(ask(None, &all, terminal, shape), Decision::Unauthorized);
+    assert_eq!(ask(Some(&bob), &all, terminal, shape), Decision::NotFound);
+    let named = Some((user("ann"), None, vec![share("user:bob")]));
+    assert!(matches!(ask(Some(&bob), &named, terminal, shape), Decision::Allow(_)));
+}
+
+#[test]
 fn owner_reaches_the_exposed_port_and_no_other() {
     let principal = by("ann", Via::ApiToken);
     let shape = RequestShape { purpose: Purpose::Change, source: Source::Unstated };

@@ -56,7 +56,7 @@ pub struct CreateArgs {
     #[arg(long, value_enum, default_value_t = On::Kubernetes)]
     pub executor: On,
     /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
-    #[arg(long, value_name = "NAME", required_if_eq("executor", "kubernetes"))]
+    #[arg(long, value_name = "NAME", required_unless_present = "executor")]
     pub agent: Option<ClusterName>,
     /// What is cloned, with --executor ci [default: the project that the pipeline runs in].
     #[arg(long, value_name = "URL")]

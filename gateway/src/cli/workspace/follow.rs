@@ -1,5 +1,7 @@
 //! Waits until what somebody asked for has come true, and shows how far it is: on a terminal in one line that changes, elsewhere
 //! in a line for each change, and for programs as JSON, one object to a line.
+//!
+//! A gateway tells what happens as it happens. Where that cannot be heard, or no longer, it is asked again and again.
 
 use std::time::Duration;
 
@@ -8,13 +10,16 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::wish::{Look, Verdict, Wish};
-use crate::cli::client::{Client, ClientError, shown};
+use crate::cli::client::{Client, ClientError, Events, shown};
 use crate::cli::{Console, Exit, Output};
 use crate::model::WorkspaceName;
 use crate::store::{Store, StoreError};
 
-/// How often it is looked.
+/// How often it is looked where nobody tells, and how long a terminal shows the same seconds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long until it is tried again to be told.
+const LISTEN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where it is looked.
 #[derive(Clone, Copy)]
@@ -62,6 +67,73 @@ impl Lookout<'_> {
     }
 }
 
+/// What came of waiting for news.
+enum News {
+    /// This is how it is now; `None` for a workspace that is gone.
+    Seen(Option<Look>),
+    /// Nothing was told.
+    Nothing,
+}
+
+/// Gets news from wherever they are to be had.
+struct Watch<'a> {
+    lookout: Lookout<'a>,
+    workspace: &'a WorkspaceName,
+    /// What a gateway tells, while it does.
+    events: Option<Events>,
+    listen_at: Instant,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct End {
+    why: String,
+}
+
+impl Watch<'_> {
+    /// Waits for news, but not longer than until the next look would be due.
+    async fn next(&mut self) -> Result<News, LookError> {
+        self.listen().await;
+        let Some(events) = &mut self.events else {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            return self.lookout.look(self.workspace).await.map(News::Seen);
+        };
+        match tokio::time::timeout(LOOK_INTERVAL, events.next()).await {
+            Err(_elapsed) => Ok(News::Nothing),
+            Ok(Some(event)) if event.kind == "state" => match serde_json::from_str(&event.data) {
+                Ok(look) => Ok(News::Seen(Some(look))),
+                // Another version's: what it means can be asked for.
+                Err(_) => self.deaf(),
+            },
+            Ok(Some(event)) if event.kind == "end" => {
+                let End { why } = serde_json::from_str(&event.data).unwrap_or_default();
+                // What was terminated was told as a state before.
+                Ok(if why == "forgotten" { News::Seen(None) } else { News::Nothing })
+            }
+            Ok(Some(_)) => Ok(News::Nothing),
+            Ok(None) => self.deaf(),
+        }
+    }
+
+    /// Begins to listen where that can be and is not done yet.
+    async fn listen(&mut self) {
+        let Lookout::Gateway(client) = self.lookout else { return };
+        if self.events.is_some() || Instant::now() < self.listen_at {
+            return;
+        }
+        self.listen_at = Instant::now() + LISTEN_INTERVAL;
+        // Why not, the next look tells, if it cannot be looked either.
+        self.events = client.events(self.workspace).await.ok();
+    }
+
+    /// Gives up listening for a while.
+    fn deaf(&mut self) -> Result<News, LookError> {
+        self.events = None;
+        self.listen_at = Instant::now() + LISTEN_INTERVAL;
+        Ok(News::Nothing)
+    }
+}
+
 impl LookError {
     fn is_passing(&self) -> bool {
         match self {
@@ -74,6 +146,7 @@ impl LookError {
 /// Waits, and says how it ended.
 pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: &mut Console) -> Exit {
     let began = Instant::now();
+    let mut watch = Watch { lookout, workspace: waiting.workspace, events: None, listen_at: began };
     let mut teller = Teller { waiting, began, told: None };
     let mut seen = Some(teller.waiting.asked.clone());
     loop {
@@ -88,9 +161,9 @@ pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: 
             }
             Verdict::Waiting => {}
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
-        match lookout.look(teller.waiting.workspace).await {
-            Ok(look) => seen = look,
+        match watch.next().await {
+            Ok(News::Seen(look)) => seen = look,
+            Ok(News::Nothing) => {}
             // A gateway that restarts, a network that is gone for a moment.
             Err(error) if error.is_passing() && began.elapsed() < teller.waiting.timeout => {}
             Err(error) => {

@@ -146,7 +146,7 @@ pub(super) struct View<'a> {
     pub(super) ci: &'a CiState,
     /// What was heard of the last one, after [`Heard::look`].
     pub(super) heard: &'a Heard,
-    /// An agent of the workspace has a session.
+    /// An agent of the workspace is connected.
     pub(super) is_up: bool,
     /// After how long the CI system ends a job.
     pub(super) job_timeout: Duration,

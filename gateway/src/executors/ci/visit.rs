@@ -67,10 +67,10 @@ struct Found {
 }
 
 impl Driver {
-    /// Returns whether an agent of a workspace has a session.
+    /// Returns whether an agent of a workspace has a session with a link: of a job that died, the session is kept for a while.
     pub(super) fn is_up(&self, name: &Option<WorkspaceName>) -> bool {
         let session = name.as_ref().and_then(|name| self.registry.current(name));
-        session.is_some_and(|session| !session.tunnel.is_ended())
+        session.is_some_and(|session| !session.tunnel.is_ended() && !session.tunnel.is_detached())
     }
 
     /// Looks at a workspace.

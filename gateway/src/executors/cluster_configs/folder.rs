@@ -32,9 +32,31 @@ pub(super) struct Found {
     pub(super) read: Result<(ClusterName, ClusterConfig), Refusal>,
 }
 
+/// What kind of reason there is for a file not to be in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCode {
+    /// It has mistakes, or is none that can be read.
+    BadFile,
+    /// It puts workspaces into other namespaces than those that the cluster's workspaces are in.
+    NamespaceModeInUse,
+}
+
+impl RefusalCode {
+    /// Returns its name, which stays.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadFile => "bad_file",
+            Self::NamespaceModeInUse => "namespace_mode_in_use",
+        }
+    }
+}
+
 /// Why a file is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// What kind of reason.
+    pub code: RefusalCode,
     /// The file.
     pub path: PathBuf,
     /// The name of its folder, which is the cluster's if it can be.
@@ -99,8 +121,12 @@ fn read(path: &Path, name: &str) -> Result<(ClusterName, ClusterConfig), Refusal
     let cluster: ClusterName =
         name.parse().map_err(|bad| refuse(format!("the folder's name {name:?} is no name: {bad}")))?;
     let bytes = read_bounded(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
-    let config =
-        parse(&bytes).map_err(|problems| Refusal { path: path.to_owned(), cluster: name.to_owned(), problems })?;
+    let config = parse(&bytes).map_err(|problems| Refusal {
+        code: RefusalCode::BadFile,
+        path: path.to_owned(),
+        cluster: name.to_owned(),
+        problems,
+    })?;
     Ok((cluster, config))
 }
 
@@ -113,5 +139,21 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn refusal(path: PathBuf, cluster: String, message: String) -> Refusal {
-    Refusal { path, cluster, problems: vec![Problem { path: String::new(), line: None, column: None, message }] }
+    let problems = vec![Problem { path: String::new(), line: None, column: None, message }];
+    Refusal { code: RefusalCode::BadFile, path, cluster, problems }
+}
+
+/// Refuses a file with which the workspaces of its cluster could neither be kept nor ended: the cluster's agent answers for other
+/// namespaces then.
+pub(super) fn mode_in_use(path: PathBuf, cluster: &ClusterName, before: &ClusterConfig) -> Refusal {
+    let place = match &before.shared_namespace {
+        Some(namespace) => format!("in the namespace {namespace}"),
+        None => "each in a namespace of its own".to_owned(),
+    };
+    let message = format!(
+        "cannot be changed while the cluster has workspaces: they are {place}, and would neither be kept running nor be \
+         terminated. Terminate them first, or configure another cluster"
+    );
+    let problems = vec![Problem { path: "workspaces.shared_namespace".to_owned(), line: None, column: None, message }];
+    Refusal { code: RefusalCode::NamespaceModeInUse, path, cluster: cluster.to_string(), problems }
 }

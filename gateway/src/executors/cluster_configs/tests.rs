@@ -3,7 +3,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::*;
-use crate::executors::testing::config;
+use crate::executors::testing::{config, workspace};
+use crate::model::{ActualState, DesiredState, Lifecycle};
 
 const GOOD: &str =
     "workspaces:\n  enabled: true\n  tools_image: registry.test/tools:1\n  max_active_hours_before_stop: 12\n";
@@ -131,4 +132,79 @@ async fn folder_whose_name_is_no_clusters_and_a_folder_that_is_not_there_are_tol
     assert!(told[0].to_string().contains("NOT_A_NAME"), "{}", told[0]);
     let missing = check(Path::new("/no/such/folder"));
     assert!(missing[0].to_string().starts_with("/no/such/folder: the folder cannot be read"), "{}", missing[0]);
+}
+
+impl Stage {
+    async fn shared_namespace(&self) -> Option<String> {
+        self.version("prod").await.unwrap().1.shared_namespace
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        self.configs.refusal(&"prod".parse().unwrap()).map(|refusal| refusal.code.as_str())
+    }
+
+    /// Writes what a workspace is to be and is.
+    async fn bring(&self, id: crate::store::WorkspaceId, desired: DesiredState, actual: ActualState) {
+        let found = self.store.managed_by_id(id).await.unwrap().unwrap().lifecycle;
+        let revision = found.revision;
+        assert!(self.store.swap_lifecycle(id, revision, &Lifecycle { desired, actual, ..found }).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn namespace_mode_is_not_switched_while_workspaces_live_and_is_once_they_are_over() {
+    let mut stage = Stage::new().await;
+    let shared = |name: &str| format!("{GOOD}  shared_namespace: {name}\n");
+    let made = workspace(&stage.store, "prod", "one", wall_clock()).await;
+    let told = stage.told();
+    stage.write("prod", &shared("dev"));
+    stage.look().await;
+    assert_eq!((stage.code(), stage.shared_namespace().await), (Some("namespace_mode_in_use"), None));
+    let refusal = stage.configs.refusals().remove(0);
+    assert!(refusal.to_string().contains("workspaces.shared_namespace: cannot be changed"), "{refusal}");
+    assert!(refusal.to_string().contains("each in a namespace of its own"), "{refusal}");
+    assert_eq!(stage.told(), told, "the agent is told nothing");
+    // Nothing new: it is the same refusal, and is not told again.
+    stage.look().await;
+    assert!(Arc::ptr_eq(&refusal, &stage.configs.refusals()[0]));
+    // Whatever else changes is taken over.
+    stage.write("prod", &GOOD.replace("12", "13"));
+    stage.look().await;
+    assert_eq!((stage.code(), stage.version("prod").await.unwrap().1.max_active_hours), (None, 13));
+    stage.write("prod", &shared("dev"));
+    stage.look().await;
+    stage.bring(made.workspace.id, DesiredState::Terminated, ActualState::Terminating).await;
+    stage.look().await;
+    assert_eq!(stage.code(), Some("namespace_mode_in_use"), "something is left of it");
+    stage.bring(made.workspace.id, DesiredState::Terminated, ActualState::Terminated).await;
+    stage.look().await;
+    assert_eq!(
+        (stage.code(), stage.shared_namespace().await.as_deref()),
+        (None, Some("dev")),
+        "without another change"
+    );
+}
+
+#[tokio::test]
+async fn shared_namespace_in_use_is_neither_changed_nor_unset_and_a_file_that_waits_can_be_taken_back() {
+    let mut stage = Stage::new().await;
+    workspace(&stage.store, "prod", "one", wall_clock()).await;
+    let cluster = stage.store.cluster(&"prod".parse().unwrap()).await.unwrap().unwrap();
+    let shared = ClusterConfig { shared_namespace: Some("dev".to_owned()), ..config() };
+    stage.store.put_cluster_config(cluster.id, &shared.to_json(), wall_clock()).await.unwrap();
+    for text in [GOOD.to_owned(), format!("{GOOD}  shared_namespace: other\n")] {
+        stage.write("prod", &text);
+        stage.look().await;
+        assert_eq!(
+            (stage.code(), stage.shared_namespace().await.as_deref()),
+            (Some("namespace_mode_in_use"), Some("dev"))
+        );
+        assert!(stage.configs.refusals()[0].to_string().contains("in the namespace dev"));
+    }
+    fs::remove_file(stage.path("prod")).unwrap();
+    stage.look().await;
+    assert_eq!((stage.code(), stage.shared_namespace().await.as_deref()), (None, Some("dev")));
+    stage.write("prod", &format!("{GOOD}  shared_namespace: dev\n"));
+    stage.look().await;
+    assert_eq!((stage.code(), stage.version("prod").await.unwrap().1.max_active_hours), (None, 12));
 }

@@ -215,7 +215,7 @@ impl<'a> Conversation<'a> {
             }
             FromCluster::FullRequest => self.plan.full_requested(now())?,
             FromCluster::Report(report) => {
-                if self.plan.reported(report.number)? {
+                if self.plan.reported(report.number, now())? {
                     self.store(&report).await?;
                     self.plan.stored(report.number);
                 }

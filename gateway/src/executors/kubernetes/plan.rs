@@ -27,8 +27,12 @@ pub(super) const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// How often it is looked which workspaces are not settled.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is not acknowledged for so long is said again.
+/// What is not acknowledged for so long is said again, once the agent has been silent for as long: one that is at work will
+/// come to it.
 pub(super) const REPEAT_AFTER: Duration = Duration::from_secs(10);
+
+/// What is not acknowledged for so long is said again, however busy the agent is.
+pub(super) const REPEAT_AT_LATEST: Duration = Duration::from_secs(60);
 
 /// Workspaces that one look says again, those that have waited longest first. When a whole cluster does not answer for its
 /// workspaces, the rest waits for the next looks.
@@ -147,6 +151,8 @@ pub(super) struct Plan {
     /// When the last round began.
     full_since: Option<Instant>,
     look_at: Instant,
+    /// When the last report came.
+    heard_at: Option<Instant>,
     /// Number of the last report that is stored.
     stored: u64,
     is_noting: bool,
@@ -167,6 +173,7 @@ impl Plan {
             full_at: now,
             full_since: None,
             look_at: now + LOOK_INTERVAL,
+            heard_at: None,
             stored: 0,
             is_noting: false,
         }
@@ -255,8 +262,9 @@ impl Plan {
     ///
     /// # Errors
     /// [`OutOfTurn`].
-    pub(super) fn reported(&mut self, number: u64) -> Result<bool, OutOfTurn> {
+    pub(super) fn reported(&mut self, number: u64, now: Instant) -> Result<bool, OutOfTurn> {
         self.talks()?;
+        self.heard_at = Some(now);
         if number == 0 {
             return Err(OutOfTurn::Unnumbered);
         }
@@ -322,7 +330,9 @@ impl Plan {
     /// Those that are not settled: the ones about which nothing was said for a while are told again.
     pub(super) fn unsettled(&mut self, workspaces: &[WorkspaceId], now: Instant) {
         let since = |workspace: &WorkspaceId| self.told.get(workspace).map(|told| told.at);
-        let is_old = |workspace: &&WorkspaceId| since(workspace).is_none_or(|at| now >= at + REPEAT_AFTER);
+        let is_busy = self.heard_at.is_some_and(|at| now < at + REPEAT_AFTER);
+        let patience = if is_busy { REPEAT_AT_LATEST } else { REPEAT_AFTER };
+        let is_old = |workspace: &&WorkspaceId| since(workspace).is_none_or(|at| now >= at + patience);
         let mut waiting: Vec<WorkspaceId> = workspaces.iter().filter(is_old).copied().collect();
         // What was never said is the oldest of all.
         waiting.sort_by_key(since);

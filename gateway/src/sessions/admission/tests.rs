@@ -17,6 +17,7 @@ fn admission(started_ms: u64) -> Admission {
         owners: Owners::default(),
         tunnel: Tunnel { lanes_max: 4, ..config.tunnel },
         requests_max: 10,
+        workspace_url: "https://{name}.example.com/".into(),
         drain: Drain::default(),
     }
 }
@@ -79,6 +80,20 @@ async fn session_that_nobody_came_to_serve_gives_its_place_back() {
     assert_eq!(admission.registry.len(), 1);
     drop(resumed);
     assert!(admission.registry.is_empty() && session.tunnel.is_ended());
+}
+
+#[tokio::test]
+async fn agent_of_a_workspace_is_told_where_people_reach_it_and_a_cluster_agent_nothing() {
+    let admission = admission(1);
+    let told = admission.admit(candidate(hello(1, 1))).expect("in").welcome.workspace_url;
+    assert_eq!(told, "https://one.example.com/");
+    let hello = Hello {
+        role: Role::Cluster,
+        features: version::features(Role::Cluster).iter().map(|name| (*name).to_owned()).collect(),
+        ..hello(1, 1)
+    };
+    let cluster = Candidate { subject: Subject::Cluster("one".parse().expect("a name")), ..candidate(hello) };
+    assert_eq!(admission.admit(cluster).expect("in").welcome.workspace_url, "");
 }
 
 /// What becomes of two agents with one token, of which `older` has lost its link before `newer` came, when the gateway

@@ -97,6 +97,43 @@ async fn configurations_have_versions_and_an_equal_one_is_no_new_one() {
 }
 
 #[tokio::test]
+async fn configuration_that_does_not_fit_is_stored_only_for_a_cluster_without_workspaces() {
+    each(async |store| {
+        let ground = Ground::new(store, "west").await;
+        let cluster = ground.cluster.id;
+        let put = async |config: &str, fits: bool| {
+            let version = store.put_fitting_cluster_config(cluster, config, |_| fits, at(2)).await.unwrap();
+            version.map(ConfigVersion::get)
+        };
+        assert_eq!(put("[1]", false).await, Some(2), "nobody is there");
+        let ground = Ground { version: ConfigVersion::new(2), ..ground };
+        let made = ground.make(store, "app", "ann").await.unwrap();
+        assert_eq!(put("[2]", false).await, None);
+        let newest = store.cluster_config(cluster, None).await.unwrap();
+        assert_eq!(newest, Some((ConfigVersion::new(2), "[1]".to_owned())));
+        assert_eq!(put("[2]", true).await, Some(3));
+        assert_eq!(put("[2]", true).await, Some(3), "the same is no new one");
+        bring(store, made.workspace.id, DesiredState::Terminated, ActualState::Terminating).await;
+        assert_eq!(put("[3]", false).await, None, "something is left of it");
+        end(store, made.workspace.id).await;
+        assert_eq!(put("[3]", false).await, Some(4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn workspace_made_from_an_older_configuration_is_refused() {
+    each(async |store| {
+        let ground = Ground::new(store, "west").await;
+        store.put_cluster_config(ground.cluster.id, "[1]", at(2)).await.unwrap();
+        let late = ground.make(store, "app", "ann").await;
+        assert!(matches!(late, Err(CreateError::ConfigChanged)), "{late:?}");
+        assert_eq!(store.workspaces().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn workspace_is_made_whole_and_reads_back_the_same() {
     each(async |store| {
         let ground = Ground::new(store, "west").await;

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspaces::document::{At, Problems, show};
 
-/// Private networks (RFC 1918): a workspace reaches them only if the configuration says so.
-const PRIVATE: [&str; 3] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
+/// What a workspace reaches only if the configuration says so: private networks (RFC 1918), and the link-local address where clouds
+/// tell whoever asks from one of their machines what that machine is and may. The rest of its network stays: name servers on the
+/// node are there. No IPv6 address is reached by default, so that the one for the same (`fd00:ec2::254`) needs no exception.
+const CLOSED: [&str; 4] = ["10.0.0.0/8", "169.254.169.254/32", "172.16.0.0/12", "192.168.0.0/16"];
 
 /// Where containers may connect to, and who may connect to them but the tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct Egress {
 
 impl Default for NetworkPolicy {
     fn default() -> Self {
-        let except = PRIVATE.map(str::to_owned).to_vec();
+        let except = CLOSED.map(str::to_owned).to_vec();
         Self { enabled: true, egress: vec![Egress { allow: "0.0.0.0/0".to_owned(), except }] }
     }
 }

@@ -81,7 +81,21 @@ fn small_file_gets_the_defaults() {
     assert_eq!(config.time_limits(), limits);
     assert_eq!((config.quota, config.quota_per_user), (None, None));
     assert_eq!(config.network_policy.egress[0].allow, "0.0.0.0/0");
-    assert_eq!(config.network_policy.egress[0].except, ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]);
+    let closed = ["10.0.0.0/8", "169.254.169.254/32", "172.16.0.0/12", "192.168.0.0/16"];
+    assert_eq!(config.network_policy.egress[0].except, closed);
+    assert_eq!(config.network_policy.egress.len(), 1, "nothing of IPv6");
+}
+
+#[test]
+fn egress_of_ones_own_is_taken_as_it_is() {
+    let egress = |lines: &str| parse(format!("{SMALL}{lines}").as_bytes()).unwrap().network_policy.egress;
+    let open = egress("  network_policy: {egress: [{allow: 0.0.0.0/0}, {allow: '::/0'}]}\n");
+    assert!(open.iter().all(|rule| rule.except.is_empty()), "nothing is closed that the file does not close");
+    assert_eq!(egress("  network_policy: {enabled: true}\n"), NetworkPolicy::default().egress);
+    // A version that is stored says it whole, so that a workspace keeps the policy that it was made with.
+    let stored =
+        "{\"network_policy\":{\"egress\":[{\"allow\":\"0.0.0.0/0\",\"except\":[\"10.0.0.0/8\"]}],\"enabled\":true}}";
+    assert_eq!(ClusterConfig::from_json(stored).unwrap().network_policy.egress[0].except, ["10.0.0.0/8"]);
 }
 
 #[test]
@@ -309,7 +323,7 @@ fn json_is_the_same_bytes_for_the_same_meaning() {
         "{\"allow_privilege_escalation\":false,\"annotations\":{},\"default_resources\":null,\"enabled\":true,\"gateway_url\":null,\
          \"image_pull_secrets\":[],\"labels\":{},\"max_active_hours\":36,\"max_resources\":null,\"max_stopped_hours\":744,\
          \"namespace_prefix\":\"ws-\",\"network_policy\":{\"egress\":[{\"allow\":\"0.0.0.0/0\",\"except\":[\"10.0.0.0/8\",\
-         \"172.16.0.0/12\",\"192.168.0.0/16\"]}],\"enabled\":true},\"quota\":null,\"quota_per_user\":null,\"runtime_class\":null,\
+         \"169.254.169.254/32\",\"172.16.0.0/12\",\"192.168.0.0/16\"]}],\"enabled\":true},\"quota\":null,\"quota_per_user\":null,\"runtime_class\":null,\
          \"shared_namespace\":null,\"tools_image\":\"registry.example.com/tools:1\",\"user_namespaces\":false}"
     );
 }

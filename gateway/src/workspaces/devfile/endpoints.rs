@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tunnel_proto::terminal::TERMINAL_PORT;
+
 use super::{EDITOR_PORT, Endpoint, Exposure, names};
 use crate::workspaces::document::{At, Fields, Problems, show};
 
 /// Ports that something of ours listens on, and what.
-const RESERVED: [(u16, &str); 1] = [(EDITOR_PORT, "the editor")];
+const RESERVED: [(u16, &str); 2] = [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal")];
 
 const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
 

@@ -117,7 +117,11 @@ fn nobody_gets_in_and_out_goes_what_is_configured() {
     assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
     assert_eq!(spec.get("ingress"), None);
     assert_eq!(spec["podSelector"]["matchLabels"], json!({WORKSPACE_LABEL: "mine"}));
-    assert_eq!(spec["egress"][1]["to"][0]["ipBlock"]["except"][0], "10.0.0.0/8");
+    let blocks = &spec["egress"][1]["to"];
+    assert_eq!(blocks[0]["ipBlock"]["except"][0], "10.0.0.0/8");
+    assert_eq!(blocks[0]["ipBlock"]["except"][1], "169.254.169.254/32", "a cloud's metadata");
+    assert_eq!((&blocks[0]["ipBlock"]["cidr"], blocks.as_array().map(Vec::len)), (&json!("0.0.0.0/0"), Some(1)));
+    assert_eq!(spec["egress"].as_array().map(Vec::len), Some(2));
     let mut open = config();
     open.network_policy.enabled = false;
     let devfile = devfile_of(vec![main(json!({"image": "a"}))], json!({}));
@@ -214,12 +218,15 @@ fn services_run_first_or_beside_the_devfiles_own_command() {
     let own = json!({
         "name": "main",
         "attributes": {"gateway/inject-editor": true, "overrideCommand": false},
-        "container": {"image": "a", "command": ["own"], "args": ["$1"]},
+        "container": {"image": "a", "command": ["own"], "args": ["$1", "$(HOME) $$"]},
     });
     let waiting = json!({"name": "idle", "attributes": {"overrideCommand": true}, "container": {"image": "b"}});
     let frozen = froze(&devfile_of(vec![own, waiting], json!({})), &config());
     let containers = &pod_of(&frozen)["containers"];
-    assert_eq!((&containers[0]["command"], &containers[0]["args"]), (&json!(["own"]), &json!(["$1"])));
+    assert_eq!(
+        (&containers[0]["command"], &containers[0]["args"]),
+        (&json!(["own"]), &json!(["$$1", "$$(HOME) $$$$"]))
+    );
     let started = script(&frozen, "start-main.sh").expect("a script");
     assert!(started.contains("\n/bin/sh /workspace-gateway/scripts/services.sh &\n"), "{started}");
     assert!(containers[0]["lifecycle"]["postStart"]["exec"]["command"].is_array());
@@ -332,7 +339,8 @@ fn variables_of_the_devfile_come_after_ours_and_labels_of_the_cluster_are_on_all
         assert_eq!(named.len(), 1, "{name}");
         named[0]["value"].clone()
     };
-    assert_eq!((value("VSCODE_PROXY_URI"), value("A")), (json!("mine"), json!("$(B) \"'")));
+    // What Kubernetes makes of it is what the devfile says.
+    assert_eq!((value("VSCODE_PROXY_URI"), value("A")), (json!("mine"), json!("$$(B) \"'")));
     assert_eq!(value("GW_URL_TEMPLATE"), "https://{port}-mine.workspaces.example.net:8443");
     assert_eq!(value("GW_LOGS_DIR"), "/projects/workspace-logs/main");
     for object in frozen.objects() {

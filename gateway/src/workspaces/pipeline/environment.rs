@@ -1,9 +1,8 @@
 //! What everything in a workspace finds in its environment, as a script that a shell reads before it becomes that.
 //!
-//! The workspace's variables come first, then ours, then the devfile's, which can refer to those before them. Values of secrets
-//! are read from their files here, so that they are in no text that anybody sees and in no argument.
+//! The workspace's variables come first, then ours, then the devfile's, byte for byte. Values of secrets are read from their files
+//! here, so that they are in no text that anybody sees and in no argument.
 
-use super::references::{self, Known};
 use super::{PipelineFacts, VariableName};
 use crate::workspaces::devfile::Component;
 use crate::workspaces::shell;
@@ -39,23 +38,10 @@ pub(super) fn script(main: &Component, facts: &PipelineFacts<'_>) -> String {
     for (name, value) in [("GW_WORKSPACE", facts.workspace.as_str()), ("GW_URL_TEMPLATE", &template), (PROXY, &proxy)] {
         text.push_str(&format!("{name}={}\nexport {name}\n", shell::word(value)));
     }
-    let mut known = own();
     for (name, value) in &main.env {
-        text.push_str(&format!("{name}={}\nexport {name}\n", references::word(value, &known)));
-        known.insert(name);
+        text.push_str(&format!("{name}={}\nexport {name}\n", shell::word(value)));
     }
     text
-}
-
-/// Returns what the arguments of a component can refer to.
-pub(super) fn known(component: &Component) -> Known<'_> {
-    let mut known = own();
-    known.extend(component.env.iter().map(|(name, _)| name.as_str()));
-    known
-}
-
-fn own() -> Known<'static> {
-    OWN.iter().map(|(name, _)| *name).chain(["GW_WORKSPACE", "GW_URL_TEMPLATE", PROXY]).collect()
 }
 
 /// Numbers the workspace's variables as the CI system has them.

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment, references};
+use tunnel_proto::terminal::TERMINAL_PORT;
+
+use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment};
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, EDITOR_PORT, Exposure, PROJECTS_PATH};
 use crate::workspaces::shell;
 use crate::workspaces::syntax::is_web_url;
@@ -18,9 +20,6 @@ const FIXED: [(&str, &str); 5] = [
     ("project.sh", include_str!("scripts/project.sh")),
     ("services.sh", include_str!("scripts/services.sh")),
 ];
-
-/// The port of the terminal, which the agent serves itself.
-const TERMINAL_PORT: u16 = 60002;
 
 /// `id_tokens` of a job. Each is good for one process of the agent, so that so many can follow each other.
 pub(super) const ID_TOKENS: usize = 5;
@@ -172,8 +171,7 @@ fn main_process(main: &Component) -> Option<String> {
     if main.override_command || main.command.is_empty() {
         return None;
     }
-    let known = environment::known(main);
-    let words = main.command.iter().chain(&main.args).map(|word| references::word(word, &known));
+    let words = main.command.iter().chain(&main.args).map(|word| shell::word(word));
     Some(format!("exec {}\n", words.collect::<Vec<_>>().join(" ")))
 }
 
@@ -182,15 +180,16 @@ fn agent(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipeline
         "exec \"$gw_job/workspace-agent\" run --gateway {} --token-file \"$gw_job/token-$gw_token\" --terminal",
         shell::word(facts.agents_url)
     );
-    let (default, own) = match settings.editor {
-        Editor::None => (TERMINAL_PORT, [TERMINAL_PORT].as_slice()),
-        Editor::Installed | Editor::Archive { .. } => (EDITOR_PORT, [EDITOR_PORT, TERMINAL_PORT].as_slice()),
+    let default = match settings.editor {
+        Editor::None => TERMINAL_PORT,
+        Editor::Installed | Editor::Archive { .. } => EDITOR_PORT,
     };
     text.push_str(&format!(" --default-port {default}"));
-    // Named, all of them: on some runners the loopback interface has much that is no business of a workspace.
+    // Named, all of them but the terminal's, which is the agent's own: with none named all would be reachable, and on some runners
+    // the loopback interface has much that is no business of a workspace.
     let endpoints = main.map(|main| main.endpoints.as_slice()).unwrap_or_default();
     let reachable = endpoints.iter().filter(|one| one.exposure != Exposure::None && one.protocol != "udp");
-    let ports: BTreeSet<u16> = reachable.map(|one| one.target_port).chain(own.iter().copied()).collect();
+    let ports: BTreeSet<u16> = reachable.map(|one| one.target_port).chain([EDITOR_PORT]).collect();
     for port in ports {
         text.push_str(&format!(" --port {port}"));
     }

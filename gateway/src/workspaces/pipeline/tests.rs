@@ -235,10 +235,10 @@ fn ports_that_are_for_the_gateway_are_named_and_no_others() {
     ]);
     let devfile = devfile_of(json!({"endpoints": endpoints}), Vec::new(), json!({}));
     let script = script_of(&generated(&devfile, &settings(), &Site::default()));
-    assert!(script.contains("--terminal --default-port 60001 --port 3000 --port 4000 --port 60001 --port 60002\n"));
+    assert!(script.contains("--terminal --default-port 60001 --port 3000 --port 4000 --port 60001\n"));
     let none = PipelineSettings { editor: Editor::None, ..settings() };
     let script = script_of(&generated(&devfile, &none, &Site::default()));
-    assert!(script.contains("--terminal --default-port 60002 --port 3000 --port 4000 --port 60002\n"));
+    assert!(script.contains("--terminal --default-port 60002 --port 3000 --port 4000 --port 60001\n"));
 }
 
 #[test]

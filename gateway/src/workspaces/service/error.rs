@@ -91,6 +91,8 @@ impl From<CreateError> for WorkspaceError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::NameTaken => Self::NameTaken,
+            // It was made anew as often as it is worth.
+            CreateError::ConfigChanged => Self::Busy,
             CreateError::ClusterQuota(quota) => Self::ClusterQuota(quota),
             CreateError::UserQuota(quota) => Self::UserQuota(quota),
             CreateError::Store(error) => Self::Store(error),

@@ -114,7 +114,7 @@ async fn intent_that_races_with_a_report_is_not_lost() {
     let (id, revision) = (found.workspace.id, found.lifecycle.revision);
     assert!(service.store.swap_report(id, revision, &running, &observed).await.unwrap());
     let stopped = service.change(found, DesiredState::Stopped, |_| true, LATER).await.unwrap();
-    let life = stopped.lifecycle;
+    let life = stopped.lifecycle.clone();
     assert_eq!((life.desired, life.actual, life.generation), (DesiredState::Stopped, ActualState::Running, 2));
     assert_eq!(stopped.kubernetes().unwrap().applied_generation, 1, "what was observed is kept");
 }

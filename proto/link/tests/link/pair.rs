@@ -291,5 +291,6 @@ pub(crate) fn welcome() -> Welcome {
         resumed: None,
         lanes: 0,
         join_secret: bytes::Bytes::new(),
+        workspace_url: String::new(),
     }
 }

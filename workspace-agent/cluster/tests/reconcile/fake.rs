@@ -1,7 +1,7 @@
 //! A Kubernetes API server in memory, as much of it as a cluster agent asks: objects with versions, uids and finalizers,
 //! preconditions, server-side apply as far as who owns fields is not looked at, lists and watches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -38,6 +38,8 @@ struct State {
     watches: Vec<(Place, BTreeMap<String, String>, mpsc::Sender<Bytes>)>,
     /// Namespaces stay until [`Fake::finish_namespace`].
     namespaces_linger: bool,
+    /// Claims that are stored as they were made: applied for the first time after that, they are written anew as they are.
+    claims_as_made: BTreeSet<Place>,
 }
 
 /// The server.
@@ -213,7 +215,12 @@ impl State {
 
     fn apply(&mut self, place: Place, body: &[u8], is_forced: bool) -> Outcome {
         let mut value: Value = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
-        let Some(live) = self.objects.get(&place).cloned() else { return self.insert(place, value) };
+        let Some(live) = self.objects.get(&place).cloned() else {
+            if place.plural == "persistentvolumeclaims" {
+                self.claims_as_made.insert(place.clone());
+            }
+            return self.insert(place, value);
+        };
         if !is_forced {
             return Err((409, "Apply failed with 1 conflict: conflict with \"kubectl\"".into()));
         }
@@ -228,7 +235,8 @@ impl State {
         if !live["status"].is_null() {
             value["status"] = live["status"].clone();
         }
-        if value == live { Ok(live) } else { Ok(self.store(place, value, "MODIFIED")) }
+        let is_stored_so = !self.claims_as_made.remove(&place);
+        if value == live && is_stored_so { Ok(live) } else { Ok(self.store(place, value, "MODIFIED")) }
     }
 
     fn delete(&mut self, place: &Place, body: &[u8]) -> Outcome {

@@ -39,7 +39,7 @@ fn terms_come_first_and_nothing_else_before_the_agent_began() {
     let mut plan = Plan::new(now);
     plan.changed(id(1), now);
     assert_eq!([plan.next(now), plan.next(now), plan.next(now)], [Step::Terms, Step::Wait, Step::Wait]);
-    assert_eq!(plan.reported(1), Err(OutOfTurn::BeforeBegin));
+    assert_eq!(plan.reported(1, now), Err(OutOfTurn::BeforeBegin));
     assert_eq!(plan.full_requested(now), Err(OutOfTurn::BeforeBegin));
     plan.begun().expect("in turn");
     assert_eq!(plan.begun(), Err(OutOfTurn::BeginTwice));
@@ -128,6 +128,22 @@ fn what_is_not_acknowledged_is_said_again_and_the_oldest_first() {
 }
 
 #[test]
+fn agent_that_is_at_work_is_not_told_again_before_a_minute_has_passed() {
+    let now = start();
+    let mut plan = talking(now);
+    plan.told(id(1), alive(1, true), Why::Changed, now);
+    let mut last = now;
+    while last < now + REPEAT_AT_LATEST - seconds(1) {
+        assert_eq!(plan.reported(1, last), Ok(true));
+        plan.unsettled(&[id(1)], last);
+        assert!(plan.repeats.is_empty(), "after {:?}", last - now);
+        last += seconds(5);
+    }
+    plan.unsettled(&[id(1)], now + REPEAT_AT_LATEST);
+    assert_eq!(plan.repeats, [id(1)]);
+}
+
+#[test]
 fn full_round_is_repeated_hourly_and_on_demand_but_not_all_the_time() {
     let now = start();
     let mut plan = talking(now);
@@ -159,14 +175,14 @@ fn other_terms_are_said_before_the_round_that_follows_them() {
 fn report_that_was_stored_before_is_acknowledged_again_and_not_stored_again() {
     let now = start();
     let mut plan = talking(now);
-    assert_eq!(plan.reported(1), Ok(true));
+    assert_eq!(plan.reported(1, now), Ok(true));
     plan.stored(1);
-    assert_eq!(plan.reported(2), Ok(true));
+    assert_eq!(plan.reported(2, now), Ok(true));
     plan.stored(2);
     assert_eq!([plan.next(now), plan.next(now)], [Step::Noted(2), Step::Wait]);
-    assert_eq!(plan.reported(1), Ok(false));
+    assert_eq!(plan.reported(1, now), Ok(false));
     assert_eq!(plan.next(now), Step::Noted(2));
-    assert_eq!(plan.reported(0), Err(OutOfTurn::Unnumbered));
+    assert_eq!(plan.reported(0, now), Err(OutOfTurn::Unnumbered));
 }
 
 #[test]
@@ -317,11 +333,11 @@ impl World {
     fn report(&mut self, workspace: u64, is_old: bool) {
         let Some(generation) = self.agent.get(&workspace).copied().filter(|_| self.has_begun) else { return };
         if is_old && self.reports > 0 {
-            assert_eq!(self.plan.reported(self.reports), Ok(false));
+            assert_eq!(self.plan.reported(self.reports, self.now), Ok(false));
             return;
         }
         self.reports += 1;
-        assert_eq!(self.plan.reported(self.reports), Ok(true));
+        assert_eq!(self.plan.reported(self.reports, self.now), Ok(true));
         if let Some(row) = self.rows.get_mut(&workspace) {
             row.applied = row.applied.max(generation);
             if row.is_ending && generation == row.generation && !row.is_over {
@@ -398,7 +414,8 @@ impl World {
     /// Lets everything come to rest, with an agent that does what it is told.
     fn settle(&mut self) {
         self.is_deaf = false;
-        for _ in 0..12 {
+        // An agent that speaks all the time is told again after a minute only.
+        for _ in 0..24 {
             while self.step() {}
             for workspace in self.agent.keys().copied().collect::<Vec<_>>() {
                 self.report(workspace, false);

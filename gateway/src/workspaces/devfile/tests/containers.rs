@@ -97,6 +97,10 @@ fn endpoints_have_ports_of_their_own() {
         "    endpoints: [{name: a, targetPort: 60001}]\n",
         &[&format!("{at}.targetPort: 60001 is the port of the editor")],
     );
+    check_with(
+        "    endpoints: [{name: a, targetPort: 60002}]\n",
+        &[&format!("{at}.targetPort: 60002 is the port of the terminal")],
+    );
     check_with("    endpoints: [{name: a}]\n", &[&format!("{at}.targetPort: is missing")]);
     check_with("    endpoints: [{targetPort: 1}]\n", &[&format!("{at}.name: is missing")]);
     check_with("    endpoints: [{name: gw_x, targetPort: 1}]\n", &[&format!("{at}.name: {RESERVED}")]);

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Plan, resources};
 use crate::workspaces::devfile::{Component, Exposure, PROJECTS_PATH};
+use crate::workspaces::frozen::expansion::literal;
 use crate::workspaces::frozen::names::{FILES_DIR, LOGS_DIR, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR};
 use crate::workspaces::frozen::role::Role;
 use crate::workspaces::frozen::scripts;
@@ -101,6 +102,7 @@ fn tools_injector(plan: &Plan<'_>) -> Value {
 fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
     // What only waits would keep the others from starting.
     let only_stays = component.override_command && place == Place::Beside;
+    let literals = |words: &[String]| words.iter().map(|word| literal(word)).collect::<Vec<_>>();
     let command = if only_stays { scripts::first_process(component) } else { component.command.clone() };
     let args = if only_stays { &[][..] } else { &component.args };
     let hook = match place {
@@ -111,19 +113,20 @@ fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
         "name": component.name,
         "image": component.image,
         "imagePullPolicy": "Always",
-        "command": command,
-        "args": args,
+        "command": literals(&command),
+        "args": literals(args),
         "env": environment(plan, component),
         "envFrom": [{"secretRef": {"name": plan.names.env()}}],
         "ports": ports(component),
         "resources": resources::of(plan, component).to_json(),
         "volumeMounts": mounts(component, place),
+        // Kubernetes puts nothing into a hook's command.
         "lifecycle": hook.map(|command| json!({"postStart": {"exec": {"command": command}}})),
         "securityContext": container_security(plan),
     })
 }
 
-/// Ours, then the devfile's, which can refer to those before them as `$(NAME)`, and has none of our names.
+/// Ours, then the devfile's, which has none of our names and whose values are what it says.
 fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
     let own = |name: &str, value: String| (name.to_owned(), value);
     let mut environment = vec![
@@ -139,7 +142,7 @@ fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
         environment.push(own("VSCODE_PROXY_URI", plan.url_template.replace("{port}", "{{port}}")));
     }
     environment.extend(component.env.iter().cloned());
-    environment.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+    environment.into_iter().map(|(name, value)| json!({"name": name, "value": literal(&value)})).collect()
 }
 
 /// What other pods could reach. It documents more than it opens: the network policy is what lets somebody in.

@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn devfiles_lines_and_arguments_arrive_as_they_are(devfile in any_devfile(), config in any_config()) {
+    fn devfiles_lines_and_words_arrive_as_they_are(devfile in any_devfile(), config in any_config()) {
         let site = Site::new("mine");
         let devfile = read(&devfile);
         let frozen = freeze(&devfile, &config, &site.facts()).expect("frozen");
@@ -176,12 +176,14 @@ proptest! {
         let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().expect("containers");
         for (component, container) in devfile.components.iter().zip(containers) {
             prop_assert_eq!(container["name"].as_str(), Some(component.name.as_str()));
+            // Where Kubernetes puts variables in, which is not everywhere: see `frozen::expansion`.
+            let written = |text: &String| text.replace('$', "$$");
             let args: Vec<_> = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            prop_assert_eq!(args, component.args.iter().map(String::as_str).collect::<Vec<_>>());
+            prop_assert_eq!(args, component.args.iter().map(written).collect::<Vec<_>>());
             let variables = container["env"].as_array().expect("variables");
             let own = variables.len() - component.env.len();
             for ((name, value), variable) in component.env.iter().zip(&variables[own..]) {
-                prop_assert_eq!(variable, &json!({"name": name, "value": value}));
+                prop_assert_eq!(variable, &json!({"name": name, "value": written(value)}));
             }
         }
     }

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::workspaces::pipeline::references::{Known, word};
 
 /// What a job's script made of itself, in a folder that goes with it.
 pub(super) struct Unpacked {
@@ -43,7 +42,7 @@ impl Unpacked {
 }
 
 #[test]
-fn commands_are_files_byte_for_byte_and_variables_refer_to_those_before_them() {
+fn commands_are_files_byte_for_byte_and_variables_are_literal() {
     let line = "echo 'it'\\''s' \"$HOME\" `id`\n\techo $((1 + 1)) # {{.x}}\r\n";
     let env = json!([
         {"name": "A", "value": "$(PROJECTS_ROOT)/a b"},
@@ -68,8 +67,8 @@ fn commands_are_files_byte_for_byte_and_variables_refer_to_those_before_them() {
              gw_folder_1() { cd -- \"${PROJECTS_ROOT}\"'/it'\\''s'; }\nrun_command 'one' 1\n"
         );
         let environment = unpacked.environment(&words);
-        assert_eq!(environment["A"], "/p/a b");
-        assert_eq!(environment["B"], "/p/a b:$(A):$(C):$HOME:`id`");
+        assert_eq!(environment["A"], "$(PROJECTS_ROOT)/a b");
+        assert_eq!(environment["B"], "$(A):$$(A):$(C):$HOME:`id`");
         assert_eq!(environment["C"], "line\nline\n");
         assert_eq!(environment["PROJECT_SOURCE"], "/p/s");
         assert_eq!(environment["GW_URL_TEMPLATE"], "https://{port}-shop.workspaces.example.net");
@@ -91,7 +90,7 @@ fn own_command_of_the_main_container_gets_its_words_as_they_are() {
         let unpacked = unpack(&script, &words);
         let ran =
             shell(&words, unpacked.folder.path()).arg(unpacked.job.join("main.sh")).env("A", "x y").output().unwrap();
-        assert_eq!(String::from_utf8(ran.stdout).unwrap(), "[a b][][it's][x y][`id` $HOME][*]", "{words:?}");
+        assert_eq!(String::from_utf8(ran.stdout).unwrap(), "[a b][][it's][$(A)][`id` $HOME][*]", "{words:?}");
         assert!(unpacked.read("settings.sh").contains("supervise main"));
     }
 }
@@ -109,9 +108,4 @@ fn folder_of_a_project_is_named_by_its_url() {
     ] {
         assert_eq!(script::project_folder(url), name, "{url}");
     }
-}
-
-#[test]
-fn word_of_nothing_is_a_word() {
-    assert_eq!(word("", &Known::new()), "''");
 }

@@ -5,7 +5,7 @@ mod host;
 
 use std::fs;
 
-use self::host::{Host, NOTES, run};
+use self::host::{Host, NOTES};
 use super::*;
 
 fn devfile_with(line: &str, env: Value) -> Devfile {
@@ -30,7 +30,7 @@ fn job_ends_well_when_the_workspace_is_not_to_run_and_its_agent_had_what_it_need
     job.env("GW_VAR_1", host.path("value-1")).env("GW_VAR_2", "YSBrZXk=");
     job.env("AWS_SECRET_ACCESS_KEY", "of the project").env("CI_JOB_TOKEN", "token of the job");
     job.env("CI_PROJECT_URL", "kept").env("JAVA_HOME", "/jdk").env("CI", "true");
-    let (status, log) = run(&mut job);
+    let (status, log) = host.run(&mut job);
     assert_eq!(status, Some(0), "{log}");
     let environment = host.noted("environment");
     for (name, value) in [
@@ -62,11 +62,11 @@ fn files_of_the_last_run_are_found_and_those_of_another_workspace_are_not() {
     fs::create_dir_all(host.path("workspace-other123/projects")).unwrap();
     fs::write(host.path("workspace-other123/.workspace-gateway"), "").unwrap();
     fs::create_dir_all(host.path("workspace-ofproject")).unwrap();
-    let (_, log) = run(&mut host.job(&devfile, host.settings(), &Site::default()));
+    let (_, log) = host.run(&mut host.job(&devfile, host.settings(), &Site::default()));
     assert!(log.contains("no files of a run before"), "{log}");
     assert!(!host.path("workspace-other123").exists() && host.path("workspace-ofproject").exists());
     fs::write(host.path("workspace-89abcdef/projects/mine"), "kept").unwrap();
-    let (_, log) = run(&mut host.job(&devfile, host.settings(), &Site::default()));
+    let (_, log) = host.run(&mut host.job(&devfile, host.settings(), &Site::default()));
     assert!(log.contains("files of the last run are there"), "{log}");
     assert_eq!(fs::read_to_string(host.path("workspace-89abcdef/projects/mine")).unwrap(), "kept");
 }
@@ -76,7 +76,7 @@ fn agent_that_is_another_program_than_the_definition_says_is_never_run() {
     let host = Host::new(&format!("{NOTES}exit 3\n"));
     let mut settings = host.settings();
     settings.agents.iter_mut().for_each(|agent| agent.sha256 = [1; 32]);
-    let (status, log) = run(&mut host.job(&devfile_with("true", json!([])), settings, &Site::default()));
+    let (status, log) = host.run(&mut host.job(&devfile_with("true", json!([])), settings, &Site::default()));
     assert_eq!(status, Some(1), "{log}");
     assert!(log.contains("what came is not what was to come"), "{log}");
     assert!(!host.path("notes/arguments").exists());
@@ -86,7 +86,7 @@ fn agent_that_is_another_program_than_the_definition_says_is_never_run() {
 fn agent_that_is_killed_comes_back_with_the_next_token() {
     let host =
         Host::new(&format!("{NOTES}[ \"$(cat \"$notes/token\")\" != 'id token 1' ] || kill -s KILL \"$$\"\nexit 3\n"));
-    let (status, log) = run(&mut host.job(&devfile_with("true", json!([])), host.settings(), &Site::default()));
+    let (status, log) = host.run(&mut host.job(&devfile_with("true", json!([])), host.settings(), &Site::default()));
     assert_eq!(status, Some(0), "{log}");
     assert!(log.contains("the agent ended with status 137; it starts again in 1 s"), "{log}");
     assert_eq!(host.noted("token"), "id token 2");
@@ -95,7 +95,7 @@ fn agent_that_is_killed_comes_back_with_the_next_token() {
 #[test]
 fn agent_that_does_not_take_its_arguments_ends_the_job_as_failed() {
     let host = Host::new("exit 64\n");
-    let (status, log) = run(&mut host.job(&devfile_with("true", json!([])), host.settings(), &Site::default()));
+    let (status, log) = host.run(&mut host.job(&devfile_with("true", json!([])), host.settings(), &Site::default()));
     assert_eq!(status, Some(1), "{log}");
     assert!(log.contains("does not take its arguments (status 64)"), "{log}");
 }
@@ -107,7 +107,8 @@ fn job_that_is_told_to_end_ends_all_that_it_began_and_keeps_the_files() {
     // A program of a person's that went into the background, and one that does not want to end.
     let begun = host.path("begun");
     let line = format!("sleep 1001 &\necho $! >daemon; trap '' TERM; echo yes >'{}'\nsleep 1002", begun.display());
-    let mut job = host.job(&devfile_with(&line, json!([])), host.settings(), &Site::default()).spawn().unwrap();
+    let mut job =
+        host.job_of(&["sh"], &devfile_with(&line, json!([])), host.settings(), &Site::default()).spawn().unwrap();
     assert_eq!(fs::read_to_string(&begun).unwrap(), "yes\n");
     let daemon = fs::read_to_string(host.path("workspace-89abcdef/projects/daemon")).unwrap();
     assert!(Path::new("/proc").join(daemon.trim()).exists());
@@ -128,15 +129,15 @@ fn project_is_cloned_with_the_jobs_token_for_its_own_server_alone() {
     let site =
         Site { project: Some(Project { url: host.url("private/group/shop.git"), reference: None }), ..Site::default() };
     let mut job = host.job(&devfile, host.settings(), &site);
-    let (_, log) = run(job.env("CI_JOB_TOKEN", "job-token").env("CI_SERVER_URL", "https://gitlab.example.com"));
+    let (_, log) = host.run(job.env("CI_JOB_TOKEN", "job-token").env("CI_SERVER_URL", "https://gitlab.example.com"));
     assert!(log.contains("shop could not be cloned"), "{log}");
     assert!(host.seen().iter().all(|head| !head.contains("uthorization")), "{:?}", host.seen());
     let mut job = host.job(&devfile, host.settings(), &site);
-    let (status, log) = run(job.env("CI_JOB_TOKEN", "job-token").env("CI_SERVER_URL", host.url("")));
+    let (status, log) = host.run(job.env("CI_JOB_TOKEN", "job-token").env("CI_SERVER_URL", host.url("")));
     assert!(status == Some(0) && log.contains("shop is cloned"), "{log}");
     assert_eq!(fs::read_to_string(host.path("workspace-89abcdef/projects/shop/README")).unwrap(), "hello\n");
     let config = fs::read_to_string(host.path("workspace-89abcdef/projects/shop/.git/config")).unwrap();
     assert!(!config.contains("token") && !log.contains("job-token"), "{config}");
     let mut job = host.job(&devfile, host.settings(), &site);
-    assert!(run(&mut job).1.contains("shop is as it was left"));
+    assert!(host.run(&mut job).1.contains("shop is as it was left"));
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -23,13 +23,6 @@ pub(super) struct Host {
     address: SocketAddr,
     agent: Vec<u8>,
     seen: Arc<Mutex<Vec<String>>>,
-}
-
-/// Runs a job to its end; returns its status and its log.
-pub(super) fn run(job: &mut Command) -> (Option<i32>, String) {
-    let output = job.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
 impl Host {
@@ -52,6 +45,13 @@ impl Host {
             }
         });
         Self { folder, address, agent, seen }
+    }
+
+    /// Runs a job to its end; returns its status and its log. What it leaves behind does not hold this up.
+    pub(super) fn run(&self, job: &mut Command) -> (Option<i32>, String) {
+        let log = fs::File::create(self.path("log")).unwrap();
+        let status = job.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+        (status.code(), String::from_utf8_lossy(&fs::read(self.path("log")).unwrap()).into_owned())
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -94,15 +94,17 @@ impl Host {
 
     /// Makes the job of a workspace, as a runner has it: in the folder of a project, with the variables of CI.
     pub(super) fn job(&self, devfile: &Devfile, settings: PipelineSettings, site: &Site) -> Command {
+        // A test that waits for what does not come has to end too.
+        self.job_of(&["timeout", "-k", "5", "100", "sh"], devfile, settings, site)
+    }
+
+    /// Makes a job with its shell.
+    pub(super) fn job_of(&self, words: &[&str], devfile: &Devfile, settings: PipelineSettings, site: &Site) -> Command {
         let script = self.path("script");
         fs::write(&script, script_of(&generated(devfile, &settings, site))).unwrap();
-        // A test that waits for what does not come has to end too.
-        let mut job = Command::new("timeout");
-        job.args(["-k", "5", "100", "sh"])
-            .arg(&script)
-            .current_dir(self.folder.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap());
+        let mut job = Command::new(words[0]);
+        job.args(&words[1..]).arg(&script).current_dir(self.folder.path());
+        job.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         job.env("TMPDIR", self.path("tmp")).env("HOME", self.path("home")).env("CI_PROJECT_DIR", self.folder.path());
         for number in 1..=5 {
             job.env(format!("GW_ID_TOKEN_{number}"), format!("id token {number}"));

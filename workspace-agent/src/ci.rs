@@ -1,0 +1,173 @@
+//! A command of a CI job, run as if nobody were around it; when it fails, the job is held open for its owner.
+//!
+//! The gateway has no say in how a job ends, but for the one choice that a person makes through it. It is dialed when it is
+//! needed, after the command, so that a job that passes costs nobody anything; earlier only if the token would end before.
+
+mod attach;
+mod command;
+mod decide;
+mod end;
+mod expiry;
+mod held;
+mod length;
+mod signals;
+pub mod witness;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+pub use self::command::CommandLine;
+pub use self::decide::On;
+pub use self::end::End;
+pub use self::length::Length;
+
+use self::attach::Attachment;
+use self::command::Ran;
+use self::held::{Chosen, HeldJob};
+use self::signals::{Signals, asks_to_end};
+use self::witness::Witness;
+use crate::terminal::job::Choice;
+use crate::{Options, TerminalOptions, Terminals, TokenSource};
+
+/// How long the gateway may take to hear that the job ends.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the answer to whoever chose may take to get out.
+const LAST_WORD: Duration = Duration::from_millis(300);
+
+/// What a wrapped command needs.
+#[derive(Clone, Debug)]
+pub struct CiOptions {
+    /// What is run.
+    pub command: CommandLine,
+    /// When the job is held.
+    pub on: On,
+    /// For how long at most.
+    pub hold: Length,
+    /// How long the gateway may take to make a held job reachable, before the job ends as if there were none.
+    pub patience: Length,
+    /// The agent that makes it reachable.
+    pub agent: Options,
+    /// This program, of which a second process tells signals to the whole group from those to this process alone; without
+    /// it, all are handed on.
+    pub witness: Option<PathBuf>,
+}
+
+/// Writes a line into the job's log, for people.
+pub fn say(text: &str) {
+    // Nothing can be done about a closed standard error.
+    drop(writeln!(io::stderr().lock(), "workspace-agent: {text}"));
+}
+
+/// Runs a command, and holds the job when that is due; returns how the job ends.
+///
+/// # Errors
+/// The system's, and then the command was not started.
+pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
+    let CiOptions { command, on, hold, patience, agent, witness } = options;
+    let mut signals = Signals::take()?;
+    let job = Arc::new(HeldJob::new(command.shown()));
+    let dial_at = decide::dial_after(expiry_of(&agent.token), wall_clock()).map(|after| Instant::now() + after);
+    let terminals = Terminals::new(TerminalOptions {
+        without: command.hidden_variable.clone().into_iter().collect(),
+        job: Some(job.clone()),
+        ..TerminalOptions::default()
+    });
+    let mut attachment = Attachment::planned(Options { terminal: Some(terminals), ..agent });
+    let witness = witness.as_deref().and_then(Witness::start);
+    let ran = command.run(&mut signals, witness, &mut attachment, dial_at, &say).await;
+    if !decide::holds(on, ran.end, ran.asked_to_end) {
+        attachment.end(GOODBYE_TIMEOUT).await;
+        return Ok(ran.end);
+    }
+    let mut held = Held { job, attachment, signals, hold };
+    let chosen = held.wait(ran, patience, &say).await;
+    if chosen.is_some() {
+        tokio::time::sleep(LAST_WORD).await;
+    }
+    held.attachment.end(GOODBYE_TIMEOUT).await;
+    match chosen {
+        Some(Chosen { choice: Choice::Continue, .. }) => Ok(End::PASSED),
+        Some(Chosen { choice: Choice::Fail, .. }) | None => Ok(ran.end),
+    }
+}
+
+/// A job whose command has ended.
+struct Held {
+    job: Arc<HeldJob>,
+    attachment: Attachment,
+    signals: Signals,
+    hold: Length,
+}
+
+impl Held {
+    /// Makes the job reachable and waits for a choice; `None` if nobody made one.
+    async fn wait(&mut self, ran: Ran, patience: Length, say: impl Fn(&str)) -> Option<Chosen> {
+        let deadline = Instant::now() + patience.0;
+        let link = tokio::select! {
+            link = self.attachment.up_by(deadline) => link,
+            () = asked_to_end(&mut self.signals) => return None,
+        };
+        let link = match link {
+            Ok(link) => link,
+            Err(why) => {
+                say(&format!("this job is not held open: {why}"));
+                return None;
+            }
+        };
+        self.job.hold(ran.end, wall_clock() + self.hold.0.as_secs());
+        let hold = self.hold;
+        say(&format!(
+            "the command ended with status {}; the job waits {hold} at most for somebody to look at it, and to press \
+             Continue or Fail now:",
+            ran.end.in_shell()
+        ));
+        say(&link);
+        let why = tokio::select! {
+            _chosen = self.job.choice() => String::new(),
+            () = tokio::time::sleep(hold.0) => format!("nobody chose within {hold}"),
+            why = self.attachment.over() => format!("nobody can reach the job any more: {why}"),
+            () = asked_to_end(&mut self.signals) => "the job was asked to end".to_owned(),
+        };
+        // Somebody may have chosen at the last moment, and was told that it counts.
+        let chosen = self.job.end();
+        say(&chosen.as_ref().map_or(why, told));
+        chosen
+    }
+}
+
+/// Says what was chosen.
+fn told(chosen: &Chosen) -> String {
+    let by = chosen.who.as_ref().map(|who| format!(" by {who}")).unwrap_or_default();
+    match chosen.choice {
+        Choice::Continue => format!("continued{by}: the step counts as passed"),
+        Choice::Fail => format!("failed{by}"),
+    }
+}
+
+/// Waits until somebody wants the job to end.
+async fn asked_to_end(signals: &mut Signals) {
+    while !asks_to_end(signals.next().await) {}
+}
+
+/// Returns when the credential ends by itself. One that cannot be read is complained about by whoever needs it.
+fn expiry_of(token: &TokenSource) -> Option<u64> {
+    match token {
+        TokenSource::Value(token) => expiry::expires_at(token),
+        // What is no file may be there to be read once.
+        TokenSource::File(path) if path.is_file() => expiry::expires_at(&std::fs::read_to_string(path).ok()?),
+        TokenSource::File(_) => None,
+        TokenSource::None => None,
+    }
+}
+
+/// Reads the system's clock. Units: seconds since the Unix epoch.
+fn wall_clock() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the border where wall-clock time enters")]
+    let now = std::time::SystemTime::now();
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,151 @@
+//! The agent beside a command: dials when it is told to, and says how far it got.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tunnel_proto::hello::Welcome;
+use tunnel_proto::terminal::TERMINAL_PORT;
+
+use crate::dial::with_sources;
+use crate::{AgentEvent, Options, Terminals};
+
+/// How far an agent is.
+#[derive(Clone, Debug)]
+enum Progress {
+    /// Not there.
+    Absent {
+        /// Why, if that is known.
+        why: Option<Arc<str>>,
+        /// When it dials again, if it waits.
+        again_at: Option<Instant>,
+    },
+    /// A session is up; its job is reached here.
+    Up(Arc<str>),
+    /// Only a person can help.
+    Over(Arc<str>),
+}
+
+/// Nothing is known.
+const ABSENT: Progress = Progress::Absent { why: None, again_at: None };
+
+/// An agent, or the plan to have one.
+pub(super) struct Attachment {
+    options: Option<Options>,
+    terminals: Option<Terminals>,
+    progress: watch::Sender<Progress>,
+    stop: CancellationToken,
+    task: JoinSet<()>,
+}
+
+impl Attachment {
+    pub(super) fn planned(options: Options) -> Self {
+        Self {
+            terminals: options.terminal.clone(),
+            options: Some(options),
+            progress: watch::Sender::new(ABSENT),
+            stop: CancellationToken::new(),
+            task: JoinSet::new(),
+        }
+    }
+
+    /// Returns whether nobody has dialed yet.
+    pub(super) fn is_planned(&self) -> bool {
+        self.options.is_some()
+    }
+
+    /// Dials, unless that was done before.
+    pub(super) fn begin(&mut self) {
+        let Some(options) = self.options.take() else { return };
+        let mut agent = options.agent();
+        let (progress, told) = (self.progress.clone(), self.progress.clone());
+        agent.observer = Box::new(move |event| {
+            if let Some(now) = progress_of(&event, Instant::now()) {
+                told.send_replace(now);
+            }
+        });
+        let stop = self.stop.clone();
+        self.task.spawn(async move {
+            // Asked to stop, it ends without an error, and nobody listens any more.
+            if let Err(ended) = agent.run(stop).await {
+                progress.send_replace(Progress::Over(with_sources(&ended).into()));
+            }
+        });
+    }
+
+    /// Waits until the job can be reached, and returns where.
+    ///
+    /// # Errors
+    /// Why it cannot be: somebody has to act, or the time is up.
+    ///
+    /// Cancel safety: safe.
+    pub(super) async fn up_by(&mut self, deadline: Instant) -> Result<Arc<str>, Arc<str>> {
+        self.begin();
+        let mut progress = self.progress.subscribe();
+        let settled = progress.wait_for(|progress| match progress {
+            // A gateway that wants to be asked later than that is not waited for.
+            Progress::Absent { again_at, .. } => again_at.is_some_and(|again_at| again_at > deadline),
+            Progress::Up(_) | Progress::Over(_) => true,
+        });
+        drop(tokio::time::timeout_at(deadline, settled).await);
+        let now = self.progress.borrow().clone();
+        match now {
+            Progress::Up(link) => Ok(link),
+            Progress::Over(why) | Progress::Absent { why: Some(why), .. } => Err(why),
+            Progress::Absent { why: None, .. } => Err("the gateway did not answer in time".into()),
+        }
+    }
+
+    /// Waits until nobody will ever reach the job again, and returns why.
+    ///
+    /// Cancel safety: safe.
+    pub(super) async fn over(&self) -> Arc<str> {
+        let mut progress = self.progress.subscribe();
+        loop {
+            if let Progress::Over(why) = &*progress.borrow_and_update() {
+                return why.clone();
+            }
+            if progress.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Ends the terminals and says goodbye, and waits no longer than this for either.
+    pub(super) async fn end(mut self, within: Duration) {
+        let parting = async {
+            if let Some(terminals) = &self.terminals {
+                // First, so that their pages hear it from them.
+                drop(tokio::time::timeout(within / 2, terminals.close()).await);
+            }
+            self.stop.cancel();
+            self.task.join_next().await
+        };
+        // What is left then is cut with the set.
+        drop(tokio::time::timeout(within, parting).await);
+    }
+}
+
+/// Returns what an event says about how far an agent is.
+fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<Progress> {
+    match event {
+        AgentEvent::Connected { welcome, .. } => Some(Progress::Up(place(welcome).into())),
+        AgentEvent::Redialing { after, cause } => {
+            Some(Progress::Absent { why: Some((*cause).into()), again_at: Some(now + *after) })
+        }
+        AgentEvent::SessionEnded { .. } => Some(ABSENT),
+        AgentEvent::Dialing => None,
+    }
+}
+
+/// Returns where people reach a job's terminal.
+fn place(welcome: &Welcome) -> String {
+    match welcome.workspace_url.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{TERMINAL_PORT}-{rest}"),
+        // A gateway that is older than this program.
+        None => format!("port {TERMINAL_PORT} of the workspace {}", welcome.workspace),
+    }
+}

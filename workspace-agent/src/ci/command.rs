@@ -1,0 +1,215 @@
+//! The command of a job, as it would run without anybody around it: same files, same process group, same terminal; signals
+//! that only this process got are handed on.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio::time::Instant;
+
+use super::attach::Attachment;
+use super::end::End;
+use super::signals::{Handing, Signals, asks_to_end};
+use super::witness::Witness;
+
+/// Longest command that people are shown, in characters.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// What a shell says of a command that is not there, and of one that cannot be run (POSIX, "Exit Status for Commands").
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// A command and its arguments.
+#[derive(Clone, Debug)]
+pub struct CommandLine {
+    /// Looked for in `PATH`, as a shell does.
+    pub program: OsString,
+    /// What it is given.
+    pub arguments: Vec<OsString>,
+    /// A variable of this process that is not the command's: it holds the agent's token.
+    pub hidden_variable: Option<OsString>,
+}
+
+/// How a command went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    pub(super) end: End,
+    /// Somebody wanted the job to end meanwhile.
+    pub(super) asked_to_end: bool,
+}
+
+impl CommandLine {
+    fn command(&self) -> Command {
+        // Standard input, output and error are inherited, and so is every other file that was meant to be.
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if let Some(name) = &self.hidden_variable {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Turns this process into the command. Comes back only if that cannot be done, and says why.
+    #[must_use]
+    pub fn become_it(&self, say: impl FnOnce(&str)) -> End {
+        let error = self.command().exec();
+        self.not_started(&error, say)
+    }
+
+    fn not_started(&self, error: &io::Error, say: impl FnOnce(&str)) -> End {
+        say(&format!("{}: {error}", self.program.display()));
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        End::Status(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
+    }
+
+    /// Returns the command as one line for people.
+    pub(super) fn shown(&self) -> String {
+        let words = std::iter::once(&self.program).chain(&self.arguments).map(|word| shown_word(word));
+        let line = words.collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(SHOWN_CHARS_MAX) {
+            Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
+            None => line,
+        }
+    }
+
+    /// Runs it to its end. Dials at a time of its own if that comes first.
+    pub(super) async fn run(
+        &self,
+        signals: &mut Signals,
+        witness: Option<Witness>,
+        attachment: &mut Attachment,
+        dial_at: Option<Instant>,
+        say: impl Fn(&str),
+    ) -> Ran {
+        let child = match tokio::process::Command::from(self.command()).spawn() {
+            Ok(child) => child,
+            Err(error) => return Ran { end: self.not_started(&error, say), asked_to_end: false },
+        };
+        let mut running = Running { child, witness, handing: Handing::default(), asked_to_end: false };
+        let end = running.until_end(signals, attachment, dial_at, say).await;
+        if let Some(witness) = running.witness {
+            witness.end().await;
+        }
+        Ran { end, asked_to_end: running.asked_to_end }
+    }
+}
+
+struct Running {
+    child: Child,
+    witness: Option<Witness>,
+    handing: Handing,
+    asked_to_end: bool,
+}
+
+impl Running {
+    async fn until_end(
+        &mut self,
+        signals: &mut Signals,
+        attachment: &mut Attachment,
+        dial_at: Option<Instant>,
+        say: impl Fn(&str),
+    ) -> End {
+        loop {
+            tokio::select! {
+                status = self.child.wait() => match status {
+                    Ok(status) => return End::of(status),
+                    Err(error) => {
+                        say(&format!("how the command ended cannot be found out: {error}"));
+                        return End::Status(u8::MAX);
+                    }
+                },
+                number = signals.next() => {
+                    self.asked_to_end |= asks_to_end(number);
+                    self.handing.came(number, Instant::now());
+                    if self.witness.is_none() {
+                        self.handing.unwitnessed(Instant::now());
+                    }
+                }
+                hit = hit(self.witness.as_mut()) => match hit {
+                    Some(number) => self.handing.witnessed(number, Instant::now()),
+                    None => {
+                        self.witness = None;
+                        self.handing.unwitnessed(Instant::now());
+                    }
+                },
+                () = at(self.handing.next_due()) => {}
+                () = at(dial_at), if attachment.is_planned() => attachment.begin(),
+            }
+            while let Some(number) = self.handing.due(Instant::now()) {
+                self.hand_on(number);
+            }
+        }
+    }
+
+    fn hand_on(&self, number: i32) {
+        // It has not been waited for, so the number is still its own.
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let (Some(id), Some(signal)) = (id, Signal::from_named_raw(number)) {
+            // It has ended and is about to be waited for.
+            kill_process(id, signal).unwrap_or_default();
+        }
+    }
+}
+
+async fn hit(witness: Option<&mut Witness>) -> Option<i32> {
+    match witness {
+        Some(witness) => witness.hit().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a time; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes a word as one would type it, fit for one line.
+fn shown_word(word: &OsStr) -> String {
+    let text: String = word
+        .to_string_lossy()
+        .chars()
+        .map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character })
+        .collect();
+    let is_plain = |character: char| character.is_alphanumeric() || "-_./=:,+@%".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &[&str]) -> CommandLine {
+        let (program, arguments) = words.split_first().expect("a program");
+        CommandLine {
+            program: program.into(),
+            arguments: arguments.iter().map(Into::into).collect(),
+            hidden_variable: None,
+        }
+    }
+
+    #[test]
+    fn command_is_shown_as_one_line_that_says_which_words_there_are() {
+        assert_eq!(line(&["make", "-j2", "test"]).shown(), "make -j2 test");
+        assert_eq!(line(&["sh", "-c", "echo it's\n<b>", ""]).shown(), "sh -c 'echo it'\\''s\u{fffd}<b>' ''");
+        let long = line(&["x", &"ä".repeat(500)]).shown();
+        assert_eq!((long.chars().count(), long.ends_with("ä…")), (SHOWN_CHARS_MAX + 1, true));
+    }
+
+    #[test]
+    fn command_that_cannot_be_started_has_the_status_that_a_shell_gives_it() {
+        for (program, status) in
+            [("/no/such/program", NOT_FOUND), ("/etc/passwd", NOT_EXECUTABLE), ("/", NOT_EXECUTABLE)]
+        {
+            let line = line(&[program]);
+            let mut said = String::new();
+            assert_eq!(line.become_it(|text| said = text.to_owned()), End::Status(status));
+            assert!(said.starts_with(&format!("{program}: ")), "{said}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The signals that reach a job, and to whom they went.
+//!
+//! Whoever ends a job sends a signal either to this process alone, and then the command has to be handed it, or to the whole
+//! process group (a terminal's Ctrl-C, a runner that cancels), and then the command has it already: a second one makes many
+//! programs give up cleaning up. No program can see which of the two it was. A second process of the group can: see
+//! [`witness`](super::witness).
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// How long the witness may take to say that it was hit too.
+pub(super) const WITNESS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What is handed on. Those that stop and continue are the group's, and those that nobody can catch end this process.
+fn handed_on() -> [SignalKind; 7] {
+    [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+        SignalKind::alarm(),
+    ]
+}
+
+/// Returns whether somebody who sends this wants the job to end.
+pub(super) fn asks_to_end(number: i32) -> bool {
+    let asks = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()];
+    asks.iter().any(|kind| kind.as_raw_value() == number)
+}
+
+/// The signals that this process takes instead of ending.
+pub(super) struct Signals {
+    taken: Vec<(i32, Signal)>,
+    /// Whoever ignores these cannot find out how a child ended.
+    _children: Signal,
+}
+
+impl Signals {
+    /// Takes them from here on. Those that are ignored stay so: the command inherits that, as it would from a shell.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn take() -> io::Result<Self> {
+        let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
+        let kinds = handed_on().into_iter().filter(|kind| !has(ignored, kind.as_raw_value()));
+        let taken = kinds.map(|kind| Ok((kind.as_raw_value(), signal(kind)?)));
+        Ok(Self { taken: taken.collect::<io::Result<_>>()?, _children: signal(SignalKind::child())? })
+    }
+
+    /// Waits for one.
+    ///
+    /// Cancel safety: safe; none is lost, but several of one kind may be told as one, as the system itself does.
+    pub(super) async fn next(&mut self) -> i32 {
+        poll_fn(|context| {
+            for (number, signal) in &mut self.taken {
+                if signal.poll_recv(context).is_ready() {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Reads which signals a process ignores (proc(5), "SigIgn"): one bit each, from signal 1.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn has(mask: u64, number: i32) -> bool {
+    u32::try_from(number - 1).is_ok_and(|bit| mask.checked_shr(bit).is_some_and(|rest| rest & 1 == 1))
+}
+
+/// Which signals are to be handed on, and when: pure.
+#[derive(Debug, Default)]
+pub(super) struct Handing {
+    /// Came, and the witness has not said anything yet.
+    waiting: Vec<(i32, Instant)>,
+    /// The witness was hit, not long ago.
+    witnessed: Vec<(i32, Instant)>,
+}
+
+impl Handing {
+    /// A signal came.
+    pub(super) fn came(&mut self, number: i32, now: Instant) {
+        self.witnessed.retain(|(_, at)| now < *at + WITNESS_PATIENCE);
+        if let Some(at) = self.witnessed.iter().position(|(seen, _)| *seen == number) {
+            // The whole group was hit.
+            self.witnessed.swap_remove(at);
+        } else if !self.waiting.iter().any(|(waits, _)| *waits == number) {
+            self.waiting.push((number, now + WITNESS_PATIENCE));
+        }
+    }
+
+    /// The witness was hit.
+    pub(super) fn witnessed(&mut self, number: i32, now: Instant) {
+        if let Some(at) = self.waiting.iter().position(|(waits, _)| *waits == number) {
+            self.waiting.swap_remove(at);
+        } else if self.witnessed.len() < handed_on().len() {
+            self.witnessed.push((number, now));
+        }
+    }
+
+    /// There is no witness any more: what waited for it is handed on.
+    pub(super) fn unwitnessed(&mut self, now: Instant) {
+        for (_, due) in &mut self.waiting {
+            *due = now;
+        }
+    }
+
+    /// Returns a signal that is to be handed on by now.
+    pub(super) fn due(&mut self, now: Instant) -> Option<i32> {
+        let at = self.waiting.iter().position(|(_, due)| *due <= now)?;
+        Some(self.waiting.swap_remove(at).0)
+    }
+
+    /// Returns when the next one may be due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.waiting.iter().map(|(_, due)| *due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: i32 = 15;
+    const INT: i32 = 2;
+
+    fn at(milliseconds: u64) -> Instant {
+        thread_local!(static START: Instant = Instant::now());
+        START.with(|start| *start + Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_what_the_system_says() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001003\nSigCgt:\tffffffffffffffff\n";
+        let mask = ignored(status);
+        for number in 0..70 {
+            assert_eq!(has(mask, number), [1, 2, 13].contains(&number), "{number}");
+        }
+        for status in ["", "SigIgn:", "SigIgn:\tmany", "SigIgn:\t1000000000000000000000"] {
+            assert_eq!(ignored(status), 0, "{status}");
+        }
+        assert!(has(1 << 63, 64));
+    }
+
+    #[test]
+    fn signal_to_this_process_alone_is_handed_on() {
+        let mut handing = Handing::default();
+        handing.came(TERM, at(0));
+        assert_eq!((handing.due(at(99)), handing.next_due()), (None, Some(at(100))));
+        assert_eq!(handing.due(at(100)), Some(TERM));
+        assert_eq!((handing.due(at(1_000)), handing.next_due()), (None, None), "once");
+    }
+
+    #[test]
+    fn signal_to_the_whole_group_is_not_handed_on_whoever_is_hit_first() {
+        for witness_first in [true, false] {
+            let mut handing = Handing::default();
+            if witness_first {
+                handing.witnessed(INT, at(0));
+                handing.came(INT, at(50));
+            } else {
+                handing.came(INT, at(0));
+                handing.witnessed(INT, at(50));
+            }
+            assert_eq!(handing.due(at(1_000)), None);
+            // The next one is judged anew, and so is another one.
+            handing.came(INT, at(2_000));
+            handing.came(TERM, at(2_000));
+            handing.witnessed(TERM, at(2_001));
+            assert_eq!((handing.due(at(2_100)), handing.due(at(2_100))), (Some(INT), None));
+        }
+    }
+
+    #[test]
+    fn witness_of_long_ago_keeps_no_signal_back_and_a_dead_one_keeps_none_waiting() {
+        let mut handing = Handing::default();
+        handing.witnessed(TERM, at(0));
+        handing.came(TERM, at(100));
+        assert_eq!(handing.due(at(100)), None);
+        handing.unwitnessed(at(110));
+        assert_eq!(handing.due(at(110)), Some(TERM));
+        for _ in 0..1_000 {
+            handing.witnessed(TERM, at(200));
+        }
+        assert!(handing.witnessed.len() <= handed_on().len());
+    }
+
+    #[test]
+    fn those_who_end_a_job_are_told_from_those_who_talk_to_it() {
+        let ends: Vec<i32> =
+            handed_on().iter().map(|kind| kind.as_raw_value()).filter(|kind| asks_to_end(*kind)).collect();
+        assert_eq!(ends, [1, 2, 3, 15]);
+    }
+}

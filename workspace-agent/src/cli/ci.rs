@@ -1,0 +1,194 @@
+//! Arguments of `ci`.
+
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::gateway;
+use crate::ci::{CiOptions, CommandLine, Length, On};
+use crate::dial::Transport;
+use crate::ports::Ports;
+use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
+
+/// How long a job can be held.
+const HOLD: RangeInclusive<Length> = Length::seconds(1)..=Length::seconds(24 * 3600);
+
+/// How long a gateway can be waited for.
+const PATIENCE: RangeInclusive<Length> = Length::seconds(1)..=Length::seconds(300);
+
+/// Arguments of `ci`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  Keep a job open for its owner when its tests fail (GitLab CI; WORKSPACE_GATEWAY_TOKEN is one of the job's id_tokens):
+    workspace-agent ci --gateway https://agents.example.com -- make test
+
+  For two hours, whatever comes out, with a token from a file:
+    workspace-agent ci --gateway https://agents.example.com --token-file token --on always --hold 2h -- ./build.sh
+
+COMMAND runs as if this program were not there: with its files, its terminal and its process group; signals reach it, and
+how it ends is how this program ends. When the job is held, one link is printed on standard error. It leads the job's owner,
+and those they share it with, to a terminal in the job, and to its ports. There, Continue ends the job as passed, and
+Fail now as COMMAND did, which is also what happens when nobody chooses.
+
+Whatever is wrong with the gateway, the token or the way between, changes nothing: a line says so, and the job ends as
+COMMAND did, at most --patience later if it failed. Without a token, COMMAND is run and nothing else.
+
+Exit status: COMMAND's own (126 cannot be run, 127 not found), 0 after Continue, 2 wrong usage. A COMMAND that a signal ended
+ends this program with that signal. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
+pub struct CiArguments {
+    /// URL of the gateway's listener for agents.
+    #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
+    pub gateway: String,
+
+    /// For how long the job is held at most: 90s, 30m, 2h. The CI system's own time limit ends it too.
+    #[arg(long, value_name = "TIME", default_value_t = Length::seconds(30 * 60), env = "WORKSPACE_AGENT_CI_HOLD",
+          value_parser = |text: &str| Length::parse_within(text, &HOLD))]
+    pub hold: Length,
+
+    /// When the job is held.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, env = "WORKSPACE_AGENT_CI_ON")]
+    pub on: On,
+
+    /// File that holds the job's id_token, or a token of the gateway for one workspace.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Variable that holds it, if there is no file. COMMAND does not get that variable.
+    #[arg(long, value_name = "NAME", default_value = "WORKSPACE_GATEWAY_TOKEN")]
+    pub token_env: OsString,
+
+    /// How long the gateway may take to make a job reachable that is to be held.
+    #[arg(long, value_name = "TIME", default_value_t = Length::seconds(10), env = "WORKSPACE_AGENT_CI_PATIENCE",
+          value_parser = |text: &str| Length::parse_within(text, &PATIENCE))]
+    pub patience: Length,
+
+    /// PEM file of certificates to trust besides the system's.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// How to reach the gateway: auto takes HTTP/2, and a WebSocket where HTTP/2 cannot pass.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
+    pub transport: Transport,
+
+    /// Port never to expose. Repeatable.
+    #[arg(long = "deny-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub denied_ports: Vec<u16>,
+
+    /// The command to run, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+impl CiArguments {
+    /// Splits off the command, which is run whatever becomes of the rest: `None` if it is to be run and nothing else.
+    ///
+    /// # Errors
+    /// Beside the command, why the job cannot be held.
+    pub fn options(self) -> (CommandLine, anyhow::Result<Option<CiOptions>>) {
+        let mut words = self.command.clone().into_iter();
+        let command = CommandLine {
+            program: words.next().unwrap_or_default(),
+            arguments: words.collect(),
+            hidden_variable: Some(self.token_env.clone()),
+        };
+        let options = match self.on {
+            On::Never => Ok(None),
+            On::Failure | On::Always => self.held(command.clone()).map(Some),
+        };
+        (command, options)
+    }
+
+    fn held(self, command: CommandLine) -> anyhow::Result<CiOptions> {
+        let token = match self.token_file {
+            Some(file) => TokenSource::File(file),
+            None => match std::env::var(&self.token_env) {
+                Ok(token) if !token.trim().is_empty() => TokenSource::Value(token.trim().into()),
+                Ok(_) | Err(_) => bail!("there is no token: neither --token-file nor ${}", self.token_env.display()),
+            },
+        };
+        let ports = Ports { denied: self.denied_ports.into_iter().collect(), ..Ports::default() };
+        let agent = Options {
+            gateway: gateway(&self.gateway, self.ca_file.as_deref())?,
+            transport: self.transport,
+            token,
+            ports: Arc::new(ports),
+            lanes: 1,
+            memory_budget: MEMORY_BUDGET_BYTES,
+            // There is one as soon as there is a job.
+            terminal: None,
+        };
+        let (on, hold, patience) = (self.on, self.hold, self.patience);
+        Ok(CiOptions { command, on, hold, patience, agent, witness: std::env::current_exe().ok() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{Cli, WorkspaceCommand};
+    use super::*;
+
+    /// Any file will do: it is read when the agent dials.
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
+    fn arguments(more: &[&str]) -> Result<CiArguments, String> {
+        let fixed = ["workspace-agent", "ci", "--gateway", "http://localhost:8081"];
+        let cli =
+            Cli::<WorkspaceCommand>::try_parse_from(fixed.iter().chain(more)).map_err(|error| error.to_string())?;
+        match cli.command {
+            WorkspaceCommand::Ci(arguments) => Ok(arguments),
+            WorkspaceCommand::Run(_) | WorkspaceCommand::CiWitness => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn everything_after_two_dashes_is_the_commands() {
+        let (command, options) = arguments(&["--token-file", FILE, "--", "make", "--hold", "2h", "--", "test"])
+            .expect("arguments")
+            .options();
+        assert_eq!((command.program.to_str(), command.arguments.len()), (Some("make"), 4));
+        let options = options.expect("good").expect("held");
+        assert_eq!((options.on, options.hold.to_string().as_str()), (On::Failure, "30m"));
+        assert!(options.agent.ports.exposed.is_empty(), "every loopback port of the job");
+        assert_eq!(command.hidden_variable.as_deref(), Some("WORKSPACE_GATEWAY_TOKEN".as_ref()));
+        for missing in [&["--token-file", FILE][..], &["--token-file", FILE, "--"], &["make", "test"]] {
+            assert!(arguments(missing).is_err(), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn command_is_there_whatever_is_wrong_with_the_rest() {
+        for (more, wrong) in [
+            (&["--token-env", "NO_SUCH_VARIABLE_HERE"][..], "$NO_SUCH_VARIABLE_HERE"),
+            (&["--token-file", FILE, "--gateway", ""], "--gateway"),
+            (&["--token-file", FILE, "--gateway", "https://localhost", "--ca-file", "/no/such/file"], "/no/such/file"),
+        ] {
+            // The last --gateway counts; clap would refuse a second one.
+            let fixed = ["workspace-agent", "ci", "--gateway", "http://localhost:8081"];
+            let fixed = if more.contains(&"--gateway") { &fixed[..2] } else { &fixed[..] };
+            let words = fixed.iter().chain(more).chain(&["--", "make"]);
+            let cli = Cli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
+            let WorkspaceCommand::Ci(arguments) = cli.command else { panic!("another command") };
+            let (command, options) = arguments.options();
+            assert_eq!(command.program, "make");
+            let told = format!("{:#}", options.expect_err("it cannot be held"));
+            assert!(told.contains(wrong), "{told}");
+        }
+        let (_, options) = arguments(&["--on", "never", "--", "make"]).expect("arguments").options();
+        assert!(options.expect("no token is needed").is_none());
+    }
+
+    #[test]
+    fn times_are_bounded() {
+        for more in [["--hold", "25h"], ["--hold", "0s"], ["--patience", "10m"]] {
+            let told = arguments(&[&more[..], &["--", "make"]].concat()).expect_err("too long or too short");
+            assert!(told.contains(more[0]) && told.contains("must be from"), "{told}");
+        }
+    }
+}

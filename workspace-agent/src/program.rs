@@ -1,0 +1,150 @@
+//! What this package's two programs share. One is everything; the other leaves `cluster` out, and with it a Kubernetes client
+//! that makes up more than half of a program which every workspace has to hold.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::Ended;
+use crate::ci;
+use crate::cli::{CiArguments, Cli, WorkspaceCommand};
+
+/// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
+const BAD_CONFIGURATION: u8 = 64;
+
+/// Exit status of an agent whose workspace is not to run: whoever supervises it need not start it again.
+const WORKSPACE_STOPPED: u8 = 3;
+
+/// Runs `workspace-agent-slim`: parses, runs, maps the result to an exit status.
+#[must_use]
+pub fn slim() -> ExitCode {
+    workspace(Cli::parse().command)
+}
+
+/// Runs `workspace-agent`: parses, runs, maps the result to an exit status.
+#[cfg(feature = "cluster")]
+#[must_use]
+pub fn whole() -> ExitCode {
+    match Cli::parse().command {
+        crate::cli::Command::Workspace(command) => workspace(command),
+        crate::cli::Command::Cluster(arguments) => {
+            log("info");
+            match arguments.options() {
+                // Two: what a large cluster sends is read beside the session, which has to answer in time.
+                Ok(options) => {
+                    let mut two = Builder::new_multi_thread();
+                    two.worker_threads(2);
+                    finish(two, |stop| crate::cluster::run(options, stop))
+                }
+                Err(error) => fail(&error, BAD_CONFIGURATION),
+            }
+        }
+    }
+}
+
+/// Begins the log, at this level if nobody says otherwise.
+fn log(level: &str) {
+    let filter = EnvFilter::try_from_env("WORKSPACE_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+fn workspace(command: WorkspaceCommand) -> ExitCode {
+    match command {
+        WorkspaceCommand::Run(arguments) => {
+            log("info");
+            match arguments.options() {
+                // One thread: an agent moves bytes for one workspace and has to stay small.
+                Ok(options) => finish(Builder::new_current_thread(), |stop| crate::run(options, stop)),
+                Err(error) => fail(&error, BAD_CONFIGURATION),
+            }
+        }
+        WorkspaceCommand::Ci(arguments) => {
+            // What is on standard error is the command's.
+            log("off");
+            wrap(arguments)
+        }
+        WorkspaceCommand::CiWitness => {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let ended = runtime.and_then(|runtime| runtime.block_on(ci::witness::be()));
+            ended.unwrap_or(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Runs the command of a CI job. Whatever is wrong with anything else, the command is run.
+fn wrap(arguments: CiArguments) -> ExitCode {
+    let (command, options) = arguments.options();
+    let alone = |why: Option<String>| {
+        if let Some(why) = why {
+            ci::say(&format!("this job will not be held open: {why}"));
+        }
+        command.become_it(ci::say)
+    };
+    let end = match options.map_err(|error| format!("{error:#}")) {
+        Err(why) => alone(Some(why)),
+        Ok(None) => alone(None),
+        Ok(Some(options)) => match Builder::new_current_thread().enable_all().build() {
+            Err(error) => alone(Some(error.to_string())),
+            Ok(runtime) => {
+                let ended = runtime.block_on(ci::run(options, ci::say));
+                // Whatever still waits, for a name to be resolved for example, is not waited for.
+                runtime.shutdown_background();
+                ended.unwrap_or_else(|error| alone(Some(error.to_string())))
+            }
+        },
+    };
+    end.finish()
+}
+
+/// Runs an agent until it ends or a signal asks it to.
+fn finish<F, E>(mut runtime: Builder, agent: impl FnOnce(CancellationToken) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into(), 1),
+    };
+    match runtime.block_on(until_signal(agent)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, status_of(&error)),
+    }
+}
+
+/// Returns the exit status that tells why an agent ended.
+fn status_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<Ended>() {
+        Some(Ended::WorkspaceStopped { .. }) => WORKSPACE_STOPPED,
+        Some(Ended::Refused { .. } | Ended::Displaced | Ended::Revoked { .. } | Ended::Token { .. }) | None => 1,
+    }
+}
+
+async fn until_signal<F, E>(agent: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = Result<(), E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut agent = std::pin::pin!(agent(stop.clone()));
+    tokio::select! {
+        result = &mut agent => return Ok(result?),
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    Ok(agent.await?)
+}
+
+fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
+    // Nothing can be done about a closed standard error.
+    drop(writeln!(std::io::stderr().lock(), "workspace-agent: {error:#}"));
+    ExitCode::from(status)
+}

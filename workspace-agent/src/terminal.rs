@@ -1,0 +1,232 @@
+//! Terminals of this machine, for people behind the gateway: a page, and shells that outlive its connections.
+//!
+//! They are served as HTTP/1.1 to channels of one port, inside this process: a loopback socket would be open to every user of the
+//! machine. Who asks, and whether they may type, is what the gateway says in fields that no client of it can set; without its word
+//! nobody may.
+
+mod http;
+pub mod job;
+mod live;
+pub mod message;
+mod page;
+pub mod ring;
+mod shell;
+pub mod state;
+mod viewer;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{DuplexStream, duplex};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info};
+use tunnel_proto::reason::Reason;
+
+use self::job::Job;
+use self::live::Live;
+use self::message::Size;
+
+/// Most terminals at a time.
+pub const TERMINALS_MAX: usize = 16;
+
+/// Channels that are served at a time: those of every page, and some for questions.
+const CHANNELS_MAX: usize = 256;
+
+/// Bytes between a channel and the page's server, each way: a few messages.
+const PIPE_BYTES: usize = 64 * 1024;
+
+/// How long a terminal that has ended can still be read by pages whose connection broke at that moment.
+const ENDED_KEPT: Duration = Duration::from_secs(60);
+
+/// How long the end of all terminals may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How terminals are made.
+#[derive(Clone, Debug, Default)]
+pub struct TerminalOptions {
+    /// The shell; `None` for the one of the environment, or one that is there.
+    pub shell: Option<PathBuf>,
+    /// Where it starts; `None` for where this process is.
+    pub directory: Option<PathBuf>,
+    /// Variables that it has beside those of this process.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Names of variables of this process that it has not: secrets of the agent.
+    pub without: Vec<OsString>,
+    /// The job that this machine runs, if it does.
+    pub job: Option<Arc<dyn Job>>,
+}
+
+/// The terminals of this machine. Clones are the same terminals; dropping the last one ends them.
+#[derive(Clone, Debug)]
+pub struct Terminals {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: TerminalOptions,
+    /// Tells the terminals of this process from those of one before it.
+    instance: String,
+    live: Mutex<BTreeMap<String, Arc<Live>>>,
+    made: Mutex<u64>,
+    channels: AtomicUsize,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A terminal could not be made.
+#[derive(Debug, thiserror::Error)]
+enum NotMade {
+    #[error("there are {TERMINALS_MAX} terminals already")]
+    TooMany,
+    #[error("the shell does not start")]
+    Shell(#[source] io::Error),
+}
+
+impl Terminals {
+    /// Makes the place for terminals; there are none before somebody asks for one.
+    #[must_use]
+    pub fn new(options: TerminalOptions) -> Self {
+        let instance = random_name();
+        let inner = Inner {
+            options,
+            instance,
+            live: Mutex::default(),
+            made: Mutex::default(),
+            channels: AtomicUsize::new(0),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Opens a channel's other end, and serves it.
+    ///
+    /// # Errors
+    /// [`Reason::Overloaded`] when there are too many, [`Reason::PortClosed`] when they were closed.
+    pub fn open(&self) -> Result<DuplexStream, Reason> {
+        if self.inner.stop.is_cancelled() {
+            return Err(Reason::PortClosed);
+        }
+        let place = Place::take(self).ok_or(Reason::Overloaded)?;
+        let (near, far) = duplex(PIPE_BYTES);
+        let stop = self.inner.stop.clone();
+        drop(self.inner.tasks.spawn(async move {
+            let place = place;
+            // A page of a terminal that is closed is told so by itself, and gets the time for that.
+            let late = async {
+                stop.cancelled().await;
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
+            };
+            tokio::select! {
+                () = place.0.serve(far) => {}
+                () = late => {}
+            }
+        }));
+        Ok(near)
+    }
+
+    /// Serves one channel: requests in HTTP/1.1, and perhaps a terminal at the end.
+    ///
+    /// Cancel safety: dropping it cuts the connection. Terminals go on.
+    pub async fn serve(&self, io: DuplexStream) {
+        if let Err(error) = http::serve(self, io).await {
+            debug!(%error, "a channel to the terminals broke");
+        }
+    }
+
+    /// Ends all terminals and waits for them, for a bounded time.
+    pub async fn close(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
+            debug!("terminals were left behind");
+        }
+    }
+
+    /// Starts a terminal and returns its id.
+    fn make(&self, size: Size) -> Result<String, NotMade> {
+        let inner = &self.inner;
+        // Held while the shell starts, which waits for nobody: two that are made at once are counted.
+        let mut live = inner.live.lock();
+        if live.len() >= TERMINALS_MAX {
+            let ended = live.iter().find(|(_, terminal)| terminal.look(|state| state.is_ended()));
+            let ended = ended.map(|(id, _)| id.clone()).ok_or(NotMade::TooMany)?;
+            live.remove(&ended);
+        }
+        let number = {
+            let mut made = inner.made.lock();
+            *made += 1;
+            *made
+        };
+        let close = inner.stop.child_token();
+        let (terminal, running) = live::start(&inner.options, number, size, close).map_err(NotMade::Shell)?;
+        let id = random_name();
+        live.insert(id.clone(), terminal);
+        drop(live);
+        info!(number, "a terminal was opened");
+        let (weak, name, stop) = (Arc::downgrade(inner), id.clone(), inner.stop.clone());
+        drop(inner.tasks.spawn(async move {
+            running.run().await;
+            stop.run_until_cancelled(tokio::time::sleep(ENDED_KEPT)).await;
+            if let Some(inner) = weak.upgrade() {
+                inner.live.lock().remove(&name);
+            }
+        }));
+        Ok(id)
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Live>> {
+        self.inner.live.lock().get(id).cloned()
+    }
+
+    /// Returns the terminals in the order in which they were made.
+    fn list(&self) -> Vec<(String, Arc<Live>)> {
+        let live = self.inner.live.lock();
+        let mut list: Vec<_> = live.iter().map(|(id, terminal)| (id.clone(), terminal.clone())).collect();
+        list.sort_by_key(|(_, terminal)| terminal.number);
+        list
+    }
+
+    fn job(&self) -> Option<&Arc<dyn Job>> {
+        self.inner.options.job.as_ref()
+    }
+}
+
+/// One of [`CHANNELS_MAX`].
+struct Place(Terminals);
+
+impl Place {
+    fn take(terminals: &Terminals) -> Option<Self> {
+        let channels = &terminals.inner.channels;
+        let place = Self(terminals.clone());
+        (channels.fetch_add(1, Ordering::Relaxed) < CHANNELS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.inner.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes a name that nobody can guess.
+fn random_name() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! A terminal that runs: the machine of [`state`](super::state), a shell, and one task that joins them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
+use pty_process::{OwnedReadPty, OwnedWritePty, Pty};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Child;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::message::Size;
+use super::shell;
+use super::state::{Patience, RING_BYTES_MAX, Terminal};
+
+/// What is read of a shell's output at once, in bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Messages with what people typed that may wait for the shell. Full: whoever types waits, and so does their connection.
+const INPUTS_MAX: usize = 16;
+
+/// How long the last words of a shell are waited for when it has ended: what it left running may keep its terminal open.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// How long programs have to end when their terminal is closed, before they are killed.
+const HANG_UP: Duration = Duration::from_secs(1);
+
+/// A terminal that runs, or has run.
+pub(super) struct Live {
+    /// Its place among the terminals of this agent.
+    pub(super) number: u64,
+    state: Mutex<Terminal>,
+    /// Tells viewers that there may be something for them.
+    news: watch::Sender<()>,
+    /// Tells the task that a page has shown something, or that the size is another.
+    looked: Notify,
+    inputs: mpsc::Sender<Bytes>,
+    /// Ends the terminal.
+    pub(super) close: CancellationToken,
+}
+
+/// What the task of a terminal needs.
+pub(super) struct Running {
+    live: Arc<Live>,
+    reader: OwnedReadPty,
+    writer: OwnedWritePty,
+    child: Child,
+    inputs: mpsc::Receiver<Bytes>,
+}
+
+impl Live {
+    /// Makes one of a shell that was started. The second part has to be [run](Running::run).
+    pub(super) fn new(
+        number: u64,
+        size: Size,
+        (pty, child): (Pty, Child),
+        close: CancellationToken,
+    ) -> (Arc<Self>, Running) {
+        let (sender, inputs) = mpsc::channel(INPUTS_MAX);
+        let live = Arc::new(Self {
+            number,
+            state: Mutex::new(Terminal::new(size, RING_BYTES_MAX)),
+            news: watch::Sender::new(()),
+            looked: Notify::new(),
+            inputs: sender,
+            close,
+        });
+        let (reader, writer) = pty.into_split();
+        (live.clone(), Running { live, reader, writer, child, inputs })
+    }
+
+    /// Changes the machine, and tells everybody who may have to know.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Terminal) -> T) -> T {
+        let result = change(&mut self.state.lock());
+        self.looked.notify_one();
+        self.news.send_replace(());
+        result
+    }
+
+    /// Asks the machine, and tells nobody.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Terminal) -> T) -> T {
+        look(&mut self.state.lock())
+    }
+
+    /// Returns where a viewer hears that there may be something for it.
+    pub(super) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// Adds what the shell said.
+    fn hear(&self, said: &[u8]) {
+        self.state.lock().said(said);
+        self.news.send_replace(());
+    }
+
+    /// Returns where what people type goes.
+    pub(super) fn inputs(&self) -> &mpsc::Sender<Bytes> {
+        &self.inputs
+    }
+}
+
+impl Running {
+    /// Joins shell and machine until the shell ends or the terminal is closed.
+    pub(super) async fn run(mut self) {
+        let status = self.join().await;
+        // What was typed and not read goes with the shell. Closing the terminal hangs up on whatever still runs in it.
+        let Self { live, reader, writer, mut child, inputs } = self;
+        drop((reader, writer, inputs));
+        let status = match status {
+            Some(status) => Some(status),
+            None => match tokio::time::timeout(HANG_UP, child.wait()).await {
+                Ok(status) => status.ok(),
+                Err(_elapsed) => {
+                    // One that has ended by itself needs no signal.
+                    child.start_kill().ok();
+                    child.wait().await.ok()
+                }
+            },
+        };
+        debug!(number = live.number, ?status, "a terminal ended");
+        live.change(|state| state.ended(status.and_then(shell::status_of)));
+    }
+
+    /// Moves bytes; returns the shell's status if it ended by itself.
+    async fn join(&mut self) -> Option<std::process::ExitStatus> {
+        let Self { live, reader, writer, child, inputs } = self;
+        let mut buffer = vec![0; READ_BYTES];
+        let mut typed = Bytes::new();
+        let (mut patience, mut size) = (Patience::default(), live.look(|state| state.size()));
+        // Set when the shell has ended.
+        let mut over: Option<(std::process::ExitStatus, Instant)> = None;
+        loop {
+            let now = Instant::now();
+            let (wanted, progress) = live.look(|state| (state.size(), state.progress()));
+            if wanted != size {
+                size = wanted;
+                resize(writer, size);
+            }
+            let wait = patience.wait_until(progress, now.into_std()).map(Instant::from_std);
+            if wait.is_some() {
+                over = over.map(|(status, _)| (status, now + LAST_WORDS));
+            }
+            tokio::select! {
+                () = live.close.cancelled() => return over.map(|(status, _)| status),
+                () = live.looked.notified() => {}
+                read = reader.read(&mut buffer), if wait.is_none() => match read {
+                    Ok(read) if read > 0 => {
+                        let said = buffer.get(..read).unwrap_or_default();
+                        live.hear(said);
+                        // What was on its way when the shell ended is not its last word before it stops coming.
+                        over = over.map(|(status, _)| (status, now + LAST_WORDS));
+                    }
+                    // The last program that had the terminal open has ended (Linux says EIO then).
+                    Ok(_) | Err(_) => return finished(child, over).await,
+                },
+                () = at(wait) => {}
+                next = inputs.recv(), if typed.is_empty() => typed = next.unwrap_or_default(),
+                written = writer.write(&typed), if !typed.is_empty() => match written {
+                    Ok(written) => typed.advance(written.min(typed.len())),
+                    Err(_) => typed.clear(),
+                },
+                status = child.wait(), if over.is_none() => match status {
+                    Ok(status) => over = Some((status, Instant::now() + LAST_WORDS)),
+                    Err(_) => return None,
+                },
+                () = at(over.map(|(_, until)| until)) => return over.map(|(status, _)| status),
+            }
+        }
+    }
+}
+
+async fn finished(
+    child: &mut Child,
+    over: Option<(std::process::ExitStatus, Instant)>,
+) -> Option<std::process::ExitStatus> {
+    match over {
+        Some((status, _)) => Some(status),
+        // A shell may have closed its terminal and go on; it is not waited for longer than any other.
+        None => tokio::time::timeout(HANG_UP, child.wait()).await.ok()?.ok(),
+    }
+}
+
+fn resize(writer: &OwnedWritePty, size: Size) {
+    // The kernel refuses only what is no terminal any more, and reading says that too.
+    drop(writer.resize(shell::into_size(size)));
+}
+
+/// Waits until a time; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Live").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Starts a shell for a terminal.
+///
+/// # Errors
+/// As for [`shell::start`].
+pub(super) fn start(
+    options: &super::TerminalOptions,
+    number: u64,
+    size: Size,
+    close: CancellationToken,
+) -> io::Result<(Arc<Live>, Running)> {
+    Ok(Live::new(number, size, shell::start(options, size)?, close))
+}

@@ -1,0 +1,55 @@
+//! How long a terminal waits for a page that is slower than it.
+
+use std::time::{Duration, Instant};
+
+/// How much the leading page may have to show yet before what the shell says is not read on: the shell then waits, as it would
+/// for a slow screen, and nothing is lost.
+pub(super) const BEHIND_BYTES_MAX: u64 = 512 * 1024;
+
+/// How long that may take without the page showing anything. A page that is gone must not hold up what runs.
+pub const STALL: Duration = Duration::from_secs(2);
+
+/// Decides whether to read on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    stalled: Option<(u64, Instant)>,
+}
+
+impl Patience {
+    /// Returns until when what the shell says is not to be read; `None` for no time. `progress` is what the leading page has
+    /// shown, and what there is.
+    pub fn wait_until(&mut self, progress: Option<(u64, u64)>, now: Instant) -> Option<Instant> {
+        let (shown, end) = progress.unwrap_or_default();
+        if end.saturating_sub(shown) <= BEHIND_BYTES_MAX {
+            self.stalled = None;
+            return None;
+        }
+        let since = match self.stalled {
+            Some((before, since)) if before == shown => since,
+            Some(_) | None => now,
+        };
+        self.stalled = Some((shown, since));
+        Some(since + STALL).filter(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_that_shows_something_is_waited_for_and_one_that_stalls_is_not() {
+        let (mut patience, start) = (Patience::default(), Instant::now());
+        let behind = |shown: u64| Some((shown, shown + BEHIND_BYTES_MAX + 1));
+        assert_eq!(patience.wait_until(None, start), None);
+        assert_eq!(patience.wait_until(Some((0, BEHIND_BYTES_MAX)), start), None);
+        assert_eq!(patience.wait_until(behind(0), start), Some(start + STALL));
+        let later = start + STALL / 2;
+        assert_eq!(patience.wait_until(behind(0), later), Some(start + STALL), "the same wait");
+        assert_eq!(patience.wait_until(behind(1), later), Some(later + STALL), "it moved");
+        assert_eq!(patience.wait_until(behind(1), later + STALL), None);
+        assert_eq!(patience.wait_until(behind(1), later + 9 * STALL), None, "it is not waited for again");
+        assert_eq!(patience.wait_until(Some((8, 8)), later), None);
+        assert_eq!(patience.wait_until(behind(8), later), Some(later + STALL));
+    }
+}

@@ -1,0 +1,209 @@
+//! One page that shows a terminal: its WebSocket, both ways.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt, Stream, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
+
+use super::job::JobState;
+use super::live::Live;
+use super::message::{FromPage, MESSAGE_BYTES_MAX, ToPage};
+use super::state::{Misuse, Next, ViewerId};
+
+/// How often a page hears something, so that it notices a path that is gone without a word.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// How long nothing may come from a page: its browser answers each beat's ping.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+
+/// How long a page may take to hear why its connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why a connection of a page ended, as the code and words of its close frame (RFC 6455, section 7.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It went away.
+    Left,
+    /// It has connected anew.
+    Replaced,
+    /// Its user may not type, and it did.
+    ReadOnly,
+    /// It said what no page says.
+    BadMessage,
+    /// It is silent.
+    Silent,
+    /// The terminal was closed.
+    Closed,
+}
+
+impl End {
+    fn close_frame(self) -> Option<CloseFrame> {
+        let (code, reason) = match self {
+            Self::Left => return None,
+            Self::Replaced => (4001, "replaced"),
+            Self::ReadOnly => (4003, "read_only"),
+            Self::BadMessage => (4002, "bad_message"),
+            Self::Silent => (4008, "silent"),
+            Self::Closed => (4000, "closed"),
+        };
+        Some(CloseFrame { code: CloseCode::from(code), reason: Utf8Bytes::from_static(reason) })
+    }
+}
+
+impl From<Misuse> for End {
+    fn from(misuse: Misuse) -> Self {
+        match misuse {
+            Misuse::ReadOnly => Self::ReadOnly,
+            Misuse::Numbers => Self::BadMessage,
+            Misuse::Gone => Self::Replaced,
+        }
+    }
+}
+
+/// A page's hold on a terminal, given back when it is dropped.
+struct Seat {
+    live: Arc<Live>,
+    id: ViewerId,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.live.change(|state| state.leave(self.id));
+    }
+}
+
+/// Serves a page that has joined a terminal, until either is gone.
+///
+/// Cancel safety: dropping it cuts the connection and takes the page out.
+pub(super) async fn serve<S>(io: S, live: Arc<Live>, id: ViewerId, job: Option<watch::Receiver<JobState>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let seat = Seat { live, id };
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+        .read_buffer_size(4 * 1024)
+        .write_buffer_size(0);
+    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+    let (mut sink, stream) = socket.split();
+    let end = tokio::select! {
+        end = speak(&seat, &mut sink, job) => end,
+        end = listen(&seat, stream) => end,
+        () = seat.live.close.cancelled() => End::Closed,
+    };
+    drop(seat);
+    if let Some(frame) = end.close_frame() {
+        // A page that is gone cannot be told.
+        drop(timeout(FAREWELL, sink.send(Message::Close(Some(frame)))).await);
+    }
+}
+
+/// Sends what there is for the page.
+async fn speak<S>(
+    seat: &Seat,
+    sink: &mut SplitSink<WebSocketStream<S>, Message>,
+    mut job: Option<watch::Receiver<JobState>>,
+) -> End
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut news = seat.live.news();
+    let mut beats = interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beats.reset();
+    let mut job_is_new = job.is_some();
+    loop {
+        loop {
+            let message = match seat.live.look(|state| state.next(seat.id)) {
+                Next::Message(message) => message,
+                Next::Nothing => break,
+                Next::Gone => return End::Replaced,
+            };
+            if sink.feed(Message::Binary(message.encode())).await.is_err() {
+                return End::Left;
+            }
+        }
+        if job_is_new && let Some(job) = &mut job {
+            let state = job.borrow_and_update().clone();
+            if sink.feed(Message::Binary(ToPage::Job(state).encode())).await.is_err() {
+                return End::Left;
+            }
+            job_is_new = false;
+        }
+        if sink.flush().await.is_err() {
+            return End::Left;
+        }
+        tokio::select! {
+            _ = news.changed() => {}
+            () = changed(&mut job) => job_is_new = true,
+            _ = beats.tick() => {
+                let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(bytes::Bytes::new())];
+                for message in pulse {
+                    if sink.feed(message).await.is_err() {
+                        return End::Left;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the job is at something else; for ever if there is none, or it is over.
+async fn changed(job: &mut Option<watch::Receiver<JobState>>) {
+    if let Some(state) = job
+        && state.changed().await.is_ok()
+    {
+        return;
+    }
+    pending().await
+}
+
+/// Takes what the page says.
+async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin) -> End {
+    loop {
+        let message = match timeout(SILENCE_MAX, stream.next()).await {
+            Ok(Some(Ok(message))) => message,
+            Ok(Some(Err(tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_)))) => return End::BadMessage,
+            Ok(Some(Err(_)) | None) => return End::Left,
+            Err(_elapsed) => return End::Silent,
+        };
+        let bytes = match message {
+            Message::Binary(bytes) => bytes,
+            Message::Ping(_) | Message::Pong(_) => continue,
+            Message::Close(_) => return End::Left,
+            Message::Text(_) | Message::Frame(_) => return End::BadMessage,
+        };
+        let Ok(said) = FromPage::decode(bytes) else { return End::BadMessage };
+        if let Err(end) = heed(seat, said).await {
+            return end;
+        }
+    }
+}
+
+async fn heed(seat: &Seat, said: FromPage) -> Result<(), End> {
+    match said {
+        FromPage::Input { offset, bytes } => {
+            // Whoever may not type does not wait for room either.
+            seat.live.look(|state| state.may_type(seat.id))?;
+            // Room first: what counts as taken is handed on, whatever becomes of this connection.
+            let Ok(room) = seat.live.inputs().reserve().await else { return Ok(()) };
+            let new = seat.live.change(|state| state.typed(seat.id, offset, bytes))?;
+            if !new.is_empty() {
+                room.send(new);
+            }
+        }
+        FromPage::Size(size) => seat.live.change(|state| state.resized(seat.id, size)),
+        FromPage::Shown(before) => seat.live.change(|state| state.shown(seat.id, before))?,
+    }
+    Ok(())
+}

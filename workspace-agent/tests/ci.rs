@@ -1,0 +1,265 @@
+//! `workspace-agent ci` as a program: what it runs must not notice it, nor whoever started it, whatever the gateway does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a failed expectation is how a test fails"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_workspace-agent-slim");
+
+/// Nothing listens here.
+const NOWHERE: &str = "http://127.0.0.1:1";
+
+/// The longest that a job may be kept by a gateway that does not work, when it is given one second: that, the goodbye, and
+/// what a busy machine needs.
+const KEPT_MAX: Duration = Duration::from_secs(10);
+
+/// The wrapper around a command, without what the machine of the test says about gateways.
+fn wrap(gateway: &str, more: &[&str], command: &[&str]) -> Command {
+    let mut wrapped = Command::new(PROGRAM);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WORKSPACE_") || name.to_string_lossy().to_lowercase().ends_with("_proxy")
+        {
+            wrapped.env_remove(name);
+        }
+    }
+    wrapped.args(["ci", "--gateway", gateway, "--patience", "1s"]).args(more).arg("--").args(command);
+    wrapped.env("WORKSPACE_GATEWAY_TOKEN", "gwa_not-a-token");
+    wrapped
+}
+
+fn run(gateway: &str, more: &[&str], command: &[&str]) -> Output {
+    wrap(gateway, more, command).stdin(Stdio::null()).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// What a shell script prints first: it has to say that it is ready.
+fn start_ready(wrapped: &mut Command) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child =
+        wrapped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    (child, output)
+}
+
+fn id(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// Waits until a process of the wrapper's listens to SIGINT beside it.
+fn until_witnessed(child: &Child) {
+    let listens = |id: &str| {
+        let is_witness =
+            std::fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.contains("ci-witness"));
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
+        is_witness && u64::from_str_radix(caught, 16).is_ok_and(|mask| mask & 0b10 != 0)
+    };
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let began = Instant::now();
+    while !std::fs::read_to_string(&children).expect("it runs").split_whitespace().any(listens) {
+        assert!(began.elapsed() < KEPT_MAX, "no witness");
+        std::thread::yield_now();
+    }
+}
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ci-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn status_of_a_command_is_the_status_of_the_step() {
+    for status in [0, 1, 3, 42, 125, 128, 143, 255] {
+        let output = run(NOWHERE, &[], &["sh", "-c", &format!("exit {status}")]);
+        assert_eq!(output.status.code(), Some(status));
+        assert_eq!(text(&output.stdout), "");
+    }
+    for (command, status) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        for more in [&[][..], &["--on", "never"]] {
+            let output = run(NOWHERE, more, &[command]);
+            assert_eq!(output.status.code(), Some(status), "{command}");
+            assert!(text(&output.stderr).starts_with(&format!("workspace-agent: {command}: ")), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn command_that_a_signal_ended_ends_the_step_by_that_signal() {
+    for signal in [2, 6, 9, 11, 13, 15] {
+        let output = run(NOWHERE, &[], &["sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!((output.status.signal(), output.status.code()), (Some(signal), None), "{output:?}");
+    }
+}
+
+#[test]
+fn bytes_of_a_command_are_its_own() {
+    let folder = folder("bytes");
+    let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    let mut child = wrap(NOWHERE, &[], &["sh", "-c", "cat; echo done >&2; echo three >&3"]);
+    // A file that only the command knows of, as the job servers of builds are.
+    let three = folder.join("three");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$@\" 3>\"$THREE\"", "-"]).env("THREE", &three);
+    shell.arg(child.get_program()).args(child.get_args());
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child = shell;
+    let mut child = child.env("WORKSPACE_GATEWAY_TOKEN", "x").spawn().expect("it runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    let written = bytes.clone();
+    let writing = std::thread::spawn(move || input.write_all(&written));
+    let output = child.wait_with_output().expect("it ends");
+    writing.join().expect("no panic").expect("written");
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout == bytes, "{} bytes came back", output.stdout.len());
+    assert_eq!(text(&output.stderr), "done\n", "nothing of ours is between them");
+    assert_eq!(std::fs::read_to_string(three).expect("written"), "three\n");
+}
+
+#[test]
+fn command_sees_what_it_would_see_without_us() {
+    // Process group, session and terminal; ignored and blocked signals, but for SIGPIPE, which is never ignored in commands;
+    // umask, limits.
+    let look = "cut -d' ' -f5-8 /proc/self/stat; grep -E '^Sig(Ign|Blk)' /proc/self/status; umask; ulimit -a";
+    let script = format!("trap '' INT USR1; umask 027; {look}; exec \"$@\"");
+    let mut wrapped = Command::new("sh");
+    let inner = wrap(NOWHERE, &[], &["sh", "-c", look]);
+    wrapped.args(["-c", &script, "-"]).arg(inner.get_program()).args(inner.get_args());
+    let output = wrapped.env("WORKSPACE_GATEWAY_TOKEN", "x").stdin(Stdio::null()).output().expect("it runs");
+    let said = text(&output.stdout);
+    let (before, within) = said.split_at(said.len() / 2);
+    assert_eq!(before, within);
+    assert!(within.contains("SigIgn"), "{said}");
+}
+
+#[test]
+fn status_is_found_out_even_where_nobody_wants_to_know_of_children() {
+    let mut wrapped = Command::new("sh");
+    let inner = wrap(NOWHERE, &["--on", "always"], &["sh", "-c", "exit 3"]);
+    wrapped.args(["-c", "trap '' CHLD; exec \"$@\"", "-"]).arg(inner.get_program()).args(inner.get_args());
+    let output = wrapped.env("WORKSPACE_GATEWAY_TOKEN", "x").stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
+fn token_is_not_the_commands() {
+    let print = ["sh", "-c", "env; echo arguments: $0 $*"];
+    let output = run(NOWHERE, &[], &print);
+    assert!(text(&output.stdout).contains("PATH=") && !text(&output.stdout).contains("gwa_"), "{output:?}");
+    let never = run(NOWHERE, &["--on", "never"], &print);
+    assert!(never.status.success() && !text(&never.stdout).contains("gwa_"), "{never:?}");
+    let named =
+        wrap(NOWHERE, &["--token-env", "MY_TOKEN"], &print).env("MY_TOKEN", "gwa_mine").output().expect("it runs");
+    assert!(!text(&named.stdout).contains("gwa_mine"), "{named:?}");
+}
+
+#[test]
+fn signal_to_the_wrapper_alone_reaches_the_command_once() {
+    let script = "n=0; trap 'n=$((n+1)); echo hit' USR1; trap 'echo ends $n; exit 7' TERM; echo ready; \
+                  while :; do sleep 0.02; done";
+    let (mut child, mut output) = start_ready(&mut wrap(NOWHERE, &[], &["sh", "-c", script]));
+    kill_process(id(&child), Signal::USR1).expect("it runs");
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "hit\n");
+    kill_process(id(&child), Signal::TERM).expect("it runs");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("the rest");
+    assert_eq!(rest, "ends 1\n");
+    let mut complaint = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("text");
+    assert_eq!(
+        (child.wait().expect("it ends").code(), complaint.as_str()),
+        (Some(7), ""),
+        "whoever ends it wants no hold"
+    );
+}
+
+#[test]
+fn signal_to_the_whole_group_reaches_the_command_once() {
+    let script =
+        "n=0; trap 'n=$((n+1))' INT; trap 'echo ends $n; exit 7' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut wrapped = wrap(NOWHERE, &[], &["sh", "-c", script]);
+    let (mut child, mut output) = start_ready(wrapped.process_group(0));
+    until_witnessed(&child);
+    kill_process_group(id(&child), Signal::INT).expect("it runs");
+    // Handed on after the first one, if that is.
+    kill_process(id(&child), Signal::TERM).expect("it runs");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("the rest");
+    assert_eq!(rest, "ends 1\n");
+    assert_eq!(child.wait().expect("it ends").code(), Some(7));
+}
+
+#[test]
+fn gateway_that_is_not_there_is_one_line_and_nothing_else() {
+    let began = Instant::now();
+    let output = run(NOWHERE, &[], &["sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n"));
+    let said: Vec<_> = text(&output.stderr).lines().collect();
+    assert!(
+        matches!(said[..], ["err", line] if line.starts_with("workspace-agent: this job is not held open: ")),
+        "{said:?}"
+    );
+    assert!(began.elapsed() < KEPT_MAX, "{:?}", began.elapsed());
+}
+
+#[test]
+fn gateway_that_takes_connections_and_says_nothing_keeps_a_job_no_longer_than_it_may() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let gateway = format!("http://{}", listener.local_addr().expect("bound"));
+    let began = Instant::now();
+    let output = run(&gateway, &[], &["sh", "-c", "exit 3"]);
+    let kept = began.elapsed();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+    assert!(kept >= Duration::from_secs(1) && kept < KEPT_MAX, "{kept:?}");
+}
+
+#[test]
+fn gateway_is_not_asked_for_a_job_that_passes() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.set_nonblocking(true).expect("a socket");
+    let gateway = format!("http://{}", listener.local_addr().expect("bound"));
+    let output = run(&gateway, &[], &["true"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(listener.accept().is_err(), "nobody came");
+}
+
+#[test]
+fn settings_that_cannot_work_cost_a_job_nothing() {
+    let unset = |more: &[&str]| {
+        let mut wrapped = wrap(NOWHERE, more, &["sh", "-c", "exit 3"]);
+        wrapped.env_remove("WORKSPACE_GATEWAY_TOKEN").output().expect("it runs")
+    };
+    for (output, wrong) in [
+        (unset(&[]), "there is no token"),
+        (unset(&["--token-file", "/no/such/file"]), "/no/such/file"),
+        (run("", &[], &["sh", "-c", "exit 3"]), "--gateway"),
+        (run("ftp://localhost", &[], &["sh", "-c", "exit 3"]), "--gateway"),
+        (run("https://127.0.0.1:1", &["--ca-file", "/no/such/file"], &["sh", "-c", "exit 3"]), "/no/such/file"),
+    ] {
+        let said: Vec<_> = text(&output.stderr).lines().collect();
+        assert_eq!((output.status.code(), said.len()), (Some(3), 1), "{output:?}");
+        assert!(said[0].starts_with("workspace-agent: this job ") && said[0].contains(wrong), "{said:?}");
+    }
+}
