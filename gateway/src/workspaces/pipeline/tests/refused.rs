@@ -20,7 +20,7 @@ fn check(told: &[String], expected: &[&str]) {
 
 #[test]
 fn all_that_ci_cannot_give_is_told_at_once() {
-    let mount = json!([{"name": "m2", "path": "/root/.m2"}]);
+    let mount = json!([{"name": "m2", "path": "/opt/m2"}]);
     let more = vec![
         json!({"name": "waits", "attributes": {"overrideCommand": true}, "container": {"image": "a"}}),
         json!({"name": "db", "container": {
@@ -46,7 +46,7 @@ fn all_that_ci_cannot_give_is_told_at_once() {
     check(
         &told,
         &[
-            "component main: mounts the volume m2 at /root/.m2",
+            "component main: mounts the volume m2 at /opt/m2",
             "component main, variable UID: is read-only in some shells",
             "component waits: only waits (overrideCommand: true)",
             "component db: mounts the volume m2",
