@@ -185,7 +185,7 @@ impl App {
             config.public_url = config.public_url.with_port(bound.port());
         }
         let store = Store::open_with(&config.store).await?;
-        let drain = Drain::default();
+        let (drain, closed) = (Drain::default(), CancellationToken::new());
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
@@ -201,7 +201,6 @@ impl App {
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let workspace_url = edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/");
         let admission = admission(&config, &registry, &budget, &drain, workspace_url);
-        let closed = CancellationToken::new();
         let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
         let driver = Arc::new(Driver {

@@ -124,9 +124,10 @@ impl World {
         for _ in 0..by {
             self.now = self.now.later(seconds(1));
             let now = self.now;
-            let (landed, late) = std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= now);
+            let (landed, late): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= now);
             self.late = late;
-            for (_, key) in Vec::<(UnixSeconds, String)>::from(landed) {
+            for (_, key) in landed {
                 self.make(&key);
             }
             let current = self.ci.live().filter(|run| run.stop_at.is_none()).map(|run| run.key.to_string());
@@ -195,10 +196,10 @@ impl World {
             if decision.step != self.view(decide).step {
                 continue;
             }
-            match decision.step {
-                Step::Wait(_) => return,
-                step => self.take(step, if taken == number { fault } else { Fault::None }),
+            if matches!(decision.step, Step::Wait(_)) {
+                return;
             }
+            self.take(decision.step, if taken == number { fault } else { Fault::None });
             taken += 1;
             assert!(self.live().len() <= 1, "two run at once");
         }
