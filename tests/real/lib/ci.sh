@@ -17,7 +17,7 @@ public_url = "http://localhost:$PUBLIC"
 
 [ci]
 enabled = true
-agent_files = ["$REAL_AGENT"]
+agent_files = "$REAL_AGENT"
 agents_url = "http://127.0.0.1:$AGENTS"
 
 [ci.providers.local]
