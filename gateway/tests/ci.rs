@@ -29,12 +29,12 @@ use workspace_agent::{Ended, Gateway, MEMORY_BUDGET_BYTES, Options, Ports, Token
 /// The longest that anything here may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Plays a CI system that runs one job: it shows what the job would see, and ends when it is told how.
+/// Plays a CI system that runs one job: it shows what the job would see, and ends when it is told how, or with its folder.
 const PROGRAM: &str = "\
 cp run/secrets/WORKSPACE_AGENT_TOKEN_FILE seeing && mv seeing seen
 echo 'the job began'
 trap 'echo the job was cancelled; exit 143' TERM
-while [ ! -e end ]; do sleep 0.05; done
+while [ ! -e end ]; do [ -e .gitlab-ci.yml ] || exit 1; sleep 0.05; done
 status=$(cat end)
 rm -f end seen
 echo 'the job ends'
