@@ -15,7 +15,7 @@ RUN apk add --no-cache build-base cmake perl
 WORKDIR /src
 COPY . .
 # Without the Kubernetes client, which only an agent of a cluster needs.
-RUN cargo build --release --locked --package workspace-agent --bin workspace-agent --no-default-features
+RUN cargo build --release --locked --package workspace-agent --bin workspace-agent-slim
 
 FROM ${RUN_IMAGE} AS editor
 ARG TARGETARCH=amd64
@@ -33,7 +33,7 @@ RUN curl --fail --location --proto '=https' --output /tmp/editor.tar.gz \
     && rm /tmp/editor.tar.gz
 
 FROM ${RUN_IMAGE}
-COPY --from=agent /src/target/release/workspace-agent /workspace-tools/bin/workspace-agent
+COPY --from=agent /src/target/release/workspace-agent-slim /workspace-tools/bin/workspace-agent
 COPY --from=editor /editor /workspace-tools/lib/code-server
 COPY deploy/images/tools.files /workspace-tools/files
 # The link is relative: what it leads to is copied with it, to another folder.

@@ -185,7 +185,7 @@ impl App {
             config.public_url = config.public_url.with_port(bound.port());
         }
         let store = Store::open_with(&config.store).await?;
-        let drain = Drain::default();
+        let (drain, closed) = (Drain::default(), CancellationToken::new());
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
@@ -199,8 +199,7 @@ impl App {
         let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?);
         let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store)), &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
-        let workspace_url = edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/");
-        let admission = admission(&config, &registry, &budget, &drain, workspace_url);
+        let admission = admission(&config, &registry, &budget, &drain, &edge);
         let closed = CancellationToken::new();
         let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
         let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
@@ -389,7 +388,7 @@ fn admission(
     registry: &Arc<Registry>,
     budget: &Arc<ReplicaBudget>,
     drain: &Drain,
-    workspace_url: String,
+    edge: &Edge,
 ) -> Admission {
     Admission {
         registry: registry.clone(),
@@ -397,7 +396,7 @@ fn admission(
         owners: Owners::default(),
         tunnel: config.tunnel.clone(),
         requests_max: config.limits.requests_per_workspace,
-        workspace_url: workspace_url.into(),
+        workspace_url: edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/").into(),
         drain: drain.clone(),
     }
 }

@@ -202,8 +202,13 @@ fn agents_image_is_what_its_manifest_runs() {
     let user = named(&steps, "USER")[0].split(':').next().unwrap();
     assert!(manifest.contains(&format!("runAsUser: {user}\n")));
     // The program for the cluster has the Kubernetes client, that for workspaces has not.
-    assert!(!named(&self::steps("agent"), "RUN").join(" ").contains("--no-default-features"));
-    assert!(named(&self::steps("tools"), "RUN").join(" ").contains("--no-default-features"));
+    for (image, program) in [("agent", "workspace-agent"), ("tools", "workspace-agent-slim")] {
+        let steps = self::steps(image);
+        let built = format!("--bin {program}");
+        assert!(named(&steps, "RUN").iter().any(|line| line.ends_with(&built)), "{image}");
+        let copied = format!("/src/target/release/{program} ");
+        assert!(named(&steps, "COPY").iter().any(|line| line.contains(&copied)), "{image}");
+    }
 }
 
 #[test]

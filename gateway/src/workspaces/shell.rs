@@ -1,12 +1,12 @@
 //! Words for a POSIX shell (POSIX.1, Shell Command Language, section 2.2).
 
 /// Quotes a text, so that a shell reads it as one word and as it is. It must have no NUL, which no shell can hold.
-pub(in crate::workspaces) fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Quotes a path in which variables of the environment count (`$NAME`, `${NAME}`), and nothing else does.
-pub(in crate::workspaces) fn path(text: &str) -> String {
+pub(crate) fn path(text: &str) -> String {
     let mut quoted = String::new();
     let mut literal = String::new();
     let mut rest = text;

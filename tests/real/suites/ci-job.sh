@@ -7,6 +7,9 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 [ -n "$DIRECT" ] && { echo "ci-job: nothing to check without the programs"; finish; }
 command -v make >/dev/null || give_up "make is missing"
 
+choose_ports
+# The program that jobs fetch.
+GATEWAY_ENV+=("GATEWAY_CI__AGENT_FILES=$REAL_AGENT_SLIM")
 start_gateway
 user_token
 TOKEN_FILE=$(workspace_token "$WORKSPACE") || give_up "no agent token: $(tail -n 1 "$OUT/token.log")"
@@ -67,6 +70,66 @@ if ends_within 5 cancelled; then same "a held job that is cancelled ends at once
 job timed --hold 1s
 if ends_within 15 timed; then same "a job that nobody looks at ends with its command's own status" "$plain" "$STATUS"; else fail "a job is held for ever"; fi
 
+# --- the templates ----------------------------------------------------------------------------------------------------
+
+# The gateway serves the program by its hash. Somebody else serves another one by that name, and the tokens of steps.
+SUM=$(sha256sum "$REAL_AGENT_SLIM" | cut -d' ' -f1)
+mkdir -p "$OUT/site/api/v1/ci/agents"
+cp "$REAL_GATEWAY" "$OUT/site/api/v1/ci/agents/$SUM"
+SITE=$(free_port)
+spawn site python3 -m http.server --bind 127.0.0.1 --directory "$OUT/site" "$SITE"
+wait_port site "$SITE"
+break_project
+
+# The script of a job that extends the template, as a runner makes it of `before_script` and `script`.
+gitlab_job() {
+  sed -n '/^    - |$/,$p' "$ROOT/deploy/ci/gitlab/ci-debug.yml" | tail -n +2 | sed -e 's/^      //' \
+    -e "s|\$\[\[ inputs.public-url \]\]|$1|g" -e "s|\$\[\[ inputs.sha256-[a-z0-9]* \]\]|$2|g"
+  printf 'cd "%s"\nmarker=set-in-the-shell\nheld make test || echo "status $? $marker"\n' "$PROJECT"
+}
+# template SHELL PUBLIC_URL SHA256 : runs it, without a gateway to be held at.
+template() { gitlab_job "$2" "$3" | env WORKSPACE_AGENT_GATEWAY=http://127.0.0.1:1 WORKSPACE_AGENT_CI_PATIENCE=1s WORKSPACE_GATEWAY_TOKEN=x TMPDIR="$OUT" "$1" -eu >"$OUT/template.log" 2>&1; }
+for shell in sh bash "busybox sh"; do
+  # shellcheck disable=SC2086
+  command -v ${shell%% *} >/dev/null || continue
+  # shellcheck disable=SC2086
+  gitlab_job x y >"$OUT/template.sh" && check "the GitLab template is $shell" $shell -n "$OUT/template.sh"
+done
+template sh "http://localhost:$PUBLIC" "$SUM"
+check "the GitLab template runs the command under the agent that it checked" grep -q '^workspace-agent: this job is not held open' "$OUT/template.log"
+check "and the command's status is the shell's to handle" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
+template sh "http://127.0.0.1:$SITE" "$SUM"
+check "a program with another hash is not run" grep -q '^held: what was fetched is not the agent' "$OUT/template.log"
+check "and the command is, all the same" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
+template sh http://127.0.0.1:1 "$SUM"
+check "a template without its gateway runs the command" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
+template sh "http://localhost:$PUBLIC" "$(printf '%064d' 0)"
+check "a program that the gateway does not have is not run" grep -q '^held: the agent cannot be fetched' "$OUT/template.log"
+
+# The step of the workflow, then a step with `held`.
+sed -n '/^        run: |$/,/^      - name: Test/p' "$ROOT/deploy/ci/github/held.yml" | sed -e '1d' -e '$d' -e 's/^          //' >"$OUT/step.sh"
+mkdir -p "$OUT/runner" "$OUT/oidc"
+printf '{"value": "an-id-token"}' >"$OUT/site/oidc"
+step() {
+  env RUNNER_TEMP="$OUT/runner" GITHUB_PATH="$OUT/runner/path" HELD_PUBLIC_URL="$1" HELD_SHA256="$SUM" sh -e "$OUT/step.sh" >"$OUT/step.log" 2>&1
+}
+held_step() {
+  env -C "$PROJECT" PATH="$OUT/runner/held:$PATH" HELD_PUBLIC_URL="http://127.0.0.1:$SITE" WORKSPACE_AGENT_GATEWAY=http://127.0.0.1:1 \
+    WORKSPACE_AGENT_CI_PATIENCE=1s ACTIONS_ID_TOKEN_REQUEST_URL="http://127.0.0.1:$SITE/oidc" ACTIONS_ID_TOKEN_REQUEST_TOKEN=secret \
+    held make test >"$OUT/held.log" 2>&1
+}
+check "the GitHub template gets ready without an agent" step "http://127.0.0.1:$SITE"
+held_step
+same "and runs the command" "$plain" "$?"
+same "as it is" "$(cat "$OUT/plain.log")" "$(cat "$OUT/held.log")"
+check "the GitHub template gets ready with one" step "http://localhost:$PUBLIC"
+same "and puts itself into the path of steps" "$OUT/runner/held" "$(tail -n 1 "$OUT/runner/path")"
+held_step
+same "the command of a step has its own status" "$plain" "$?"
+check "with a token that it asked for" grep -q '^workspace-agent: this job is not held open: cannot connect' "$OUT/held.log"
+check "by its audience" grep -qiF "GET /oidc?audience=http%3A%2F%2F127.0.0.1%3A$SITE" "$OUT/site.log"
+break_project
+
 # --- a gateway that does not work -------------------------------------------------------------------------------------
 
 # alone NAME SECONDS TEXT : a job whose gateway does not work is one line longer and at most so many seconds.
@@ -94,63 +157,5 @@ echo 42 >"$PROJECT/answer"
 job passing
 if ends_within 3 passing; then same "a job that passes does not ask for the gateway" 0 "$STATUS"; else fail "a passing job waits"; fi
 same "and says nothing" "the answer is 42" "$(cat "$OUT/passing.log")"
-
-# --- the templates ----------------------------------------------------------------------------------------------------
-
-# What a gateway serves: programs by their hash.
-SUM=$(sha256sum "$REAL_AGENT_SLIM" | cut -d' ' -f1)
-mkdir -p "$OUT/site/api/v1/ci/agents"
-cp "$REAL_AGENT_SLIM" "$OUT/site/api/v1/ci/agents/$SUM"
-SITE=$(free_port)
-spawn site python3 -m http.server --bind 127.0.0.1 --directory "$OUT/site" "$SITE"
-wait_port site "$SITE"
-break_project
-
-# The script of a job that extends the template, as a runner makes it of `before_script` and `script`.
-gitlab_job() {
-  sed -n '/^    - |$/,$p' "$ROOT/deploy/ci/gitlab/ci-debug.yml" | tail -n +2 | sed -e 's/^      //' \
-    -e "s|\$\[\[ inputs.public-url \]\]|$1|g" -e "s|\$\[\[ inputs.sha256-[a-z0-9]* \]\]|$2|g"
-  printf 'cd "%s"\nmarker=set-in-the-shell\nheld make test || echo "status $? $marker"\n' "$PROJECT"
-}
-# template SHELL PUBLIC_URL SHA256 : runs it, without a gateway to be held at.
-template() { gitlab_job "$2" "$3" | env WORKSPACE_AGENT_GATEWAY=http://127.0.0.1:1 WORKSPACE_AGENT_CI_PATIENCE=1s WORKSPACE_GATEWAY_TOKEN=x TMPDIR="$OUT" "$1" -eu >"$OUT/template.log" 2>&1; }
-bad=$(printf '%064d' 0)
-cp "$REAL_AGENT_SLIM" "$OUT/site/api/v1/ci/agents/$bad"
-for shell in sh bash "busybox sh"; do
-  # shellcheck disable=SC2086
-  command -v ${shell%% *} >/dev/null || continue
-  # shellcheck disable=SC2086
-  gitlab_job x y >"$OUT/template.sh" && check "the GitLab template is $shell" $shell -n "$OUT/template.sh"
-done
-template sh "http://127.0.0.1:$SITE" "$SUM"
-check "the GitLab template runs the command under the agent that it checked" grep -q '^workspace-agent: this job is not held open' "$OUT/template.log"
-check "and the command's status is the shell's to handle" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
-template sh "http://127.0.0.1:$SITE" "$bad"
-check "a program with another hash is not run" grep -q '^held: what was fetched is not the agent' "$OUT/template.log"
-check "and the command is, all the same" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
-template sh http://127.0.0.1:1 "$SUM"
-check "a template without its gateway runs the command" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
-
-# The step of the workflow, then a step with `held`.
-sed -n '/^        run: |$/,/^      - name: Test/p' "$ROOT/deploy/ci/github/held.yml" | sed -e '1d' -e '$d' -e 's/^          //' >"$OUT/step.sh"
-mkdir -p "$OUT/runner" "$OUT/oidc"
-printf '{"value": "an-id-token"}' >"$OUT/site/oidc"
-step() {
-  env RUNNER_TEMP="$OUT/runner" GITHUB_PATH="$OUT/runner/path" HELD_PUBLIC_URL="http://127.0.0.1:$SITE" HELD_SHA256="$1" sh -e "$OUT/step.sh" >"$OUT/step.log" 2>&1
-}
-held_step() {
-  env -C "$PROJECT" PATH="$OUT/runner/held:$PATH" HELD_PUBLIC_URL="http://127.0.0.1:$SITE" WORKSPACE_AGENT_GATEWAY=http://127.0.0.1:1 \
-    WORKSPACE_AGENT_CI_PATIENCE=1s ACTIONS_ID_TOKEN_REQUEST_URL="http://127.0.0.1:$SITE/oidc" ACTIONS_ID_TOKEN_REQUEST_TOKEN=secret \
-    held make test >"$OUT/held.log" 2>&1
-}
-check "the GitHub template gets ready without an agent" step "$bad"
-held_step
-same "and runs the command" "$plain" "$?"
-same "as it is" "$(cat "$OUT/plain.log")" "$(cat "$OUT/held.log")"
-check "the GitHub template gets ready with one" step "$SUM"
-same "and puts itself into the path of steps" "$OUT/runner/held" "$(tail -n 1 "$OUT/runner/path")"
-held_step
-same "the command of a step has its own status" "$plain" "$?"
-check "with a token that it asked for" grep -q '^workspace-agent: this job is not held open: cannot connect' "$OUT/held.log"
-check "by its audience" grep -qiF "GET /oidc?audience=http%3A%2F%2F127.0.0.1%3A$SITE" "$OUT/site.log"
 finish
+

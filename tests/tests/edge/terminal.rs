@@ -104,7 +104,7 @@ impl Page {
         let bytes = match message {
             Frame::Binary(bytes) => bytes,
             Frame::Close(frame) => return frame.map(|frame| frame.code.into()),
-            _ => return None,
+            Frame::Text(_) | Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
         };
         let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
         match bytes[0] {

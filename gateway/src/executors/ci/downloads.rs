@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn programs_are_found_by_their_hash_and_read_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let body: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|index| (index % 251) as u8).collect();
+        let body: Vec<u8> = (0..=250).cycle().take(3 * CHUNK_BYTES + 17).collect();
         let one = program(folder.path(), "one", 0x3e, &body);
         let other = program(folder.path(), "other", 0xb7, b"");
         let downloads = Downloads::open(&[one.clone(), other]).unwrap();

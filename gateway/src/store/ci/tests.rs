@@ -56,7 +56,7 @@ async fn workspace_in_a_ci_system_has_nothing_of_kubernetes_and_reads_back_the_s
         assert_eq!(store.managed_by_id(id).await.unwrap().as_ref(), Some(&made));
         assert_eq!(store.managed(&made.workspace.name).await.unwrap().as_ref(), Some(&made));
         let part = Listed { after: None, limit: 9 };
-        assert_eq!(store.managed_of_owner(&made.workspace.owner, part).await.unwrap(), [made.clone()]);
+        assert_eq!(store.managed_of_owner(&made.workspace.owner, part).await.unwrap(), std::slice::from_ref(&made));
         assert_eq!(store.frozen(id).await.unwrap(), None);
         assert_eq!(store.devfile_of(id).await.unwrap().as_deref(), Some("schemaVersion: 2.2.0\n"));
         let variables = store.variables(id).await.unwrap();

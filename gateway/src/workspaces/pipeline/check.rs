@@ -2,8 +2,6 @@
 
 mod input;
 
-use tunnel_proto::terminal::TERMINAL_PORT;
-
 use super::{PipelineFacts, PipelineProblem, PipelineSettings};
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, Exposure};
 
@@ -82,9 +80,6 @@ fn main(component: &Component, place: &str, findings: &mut Findings) {
         let message = "keeps its image's entry point (overrideCommand: false), and a CI job replaces it with its script: say \
                        what to run in command and args, or leave overrideCommand out";
         findings.tell(place, message);
-    }
-    for endpoint in component.endpoints.iter().filter(|endpoint| endpoint.target_port == TERMINAL_PORT) {
-        findings.tell(place, format!("endpoint {} has the port of the terminal, {TERMINAL_PORT}", endpoint.name));
     }
     for (name, _) in &component.env {
         findings.require(&format!("{place}, variable {name}"), may_be_set(name), "is read-only in some shells");

@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn page_that_shows_something_is_waited_for_and_one_that_stalls_is_not() {
-        let (mut patience, start) = (Patience::default(), Instant::now());
+        let (mut patience, start) = (Patience::default(), tokio::time::Instant::now().into_std());
         let behind = |shown: u64| Some((shown, shown + BEHIND_BYTES_MAX + 1));
         assert_eq!(patience.wait_until(None, start), None);
         assert_eq!(patience.wait_until(Some((0, BEHIND_BYTES_MAX)), start), None);

@@ -25,7 +25,14 @@ fn drain(terminal: &mut Terminal, viewer: ViewerId) -> Vec<ToPage> {
 fn output(messages: &[ToPage]) -> Vec<u8> {
     let outputs = messages.iter().filter_map(|message| match message {
         ToPage::Output(bytes) => Some(bytes.to_vec()),
-        _ => None,
+        ToPage::Welcome { .. }
+        | ToPage::Skipped { .. }
+        | ToPage::Size { .. }
+        | ToPage::Viewers(_)
+        | ToPage::Taken(_)
+        | ToPage::Ended(_)
+        | ToPage::Job(_)
+        | ToPage::Beat => None,
     });
     outputs.flatten().collect()
 }
@@ -216,7 +223,7 @@ impl Page {
                 self.at = Some(to);
             }
             ToPage::Taken(taken) => self.taken = usize::try_from(taken).unwrap(),
-            _ => {}
+            ToPage::Size { .. } | ToPage::Viewers(_) | ToPage::Ended(_) | ToPage::Job(_) | ToPage::Beat => {}
         }
     }
 }
@@ -245,10 +252,11 @@ proptest! {
                     if let Next::Message(welcome) = terminal.next(viewer) {
                         known.hear(welcome, &said);
                     }
-                    // What was not taken is typed again.
-                    let rest = known.typed[known.taken..].to_vec();
+                    // What was not taken is typed again, and perhaps some of what was.
+                    let from = if knows { known.taken } else { known.taken / 2 };
+                    let rest = known.typed[from..].to_vec();
                     if !rest.is_empty() {
-                        let new = terminal.typed(viewer, known.taken as u64, rest.into()).unwrap();
+                        let new = terminal.typed(viewer, from as u64, rest.into()).unwrap();
                         arrived.entry(page).or_default().extend(new);
                     }
                 }
@@ -275,7 +283,8 @@ proptest! {
                     let known = pages.entry(page).or_default();
                     let Some(viewer) = known.viewer else { continue };
                     let offset = known.typed.len() as u64;
-                    let new: Vec<u8> = (0..bytes).map(|number| b'a' + ((known.typed.len() + number) % 26) as u8).collect();
+                    let letters = b'a'..=b'z';
+                    let new: Vec<u8> = letters.cycle().skip(known.typed.len() % 26).take(bytes).collect();
                     known.typed.extend(&new);
                     let taken = terminal.typed(viewer, offset, new.into()).unwrap();
                     arrived.entry(page).or_default().extend(taken);

@@ -124,9 +124,10 @@ impl World {
         for _ in 0..by {
             self.now = self.now.later(seconds(1));
             let now = self.now;
-            let (landed, late) = std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= now);
+            let (landed, late): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= now);
             self.late = late;
-            for (_, key) in Vec::<(UnixSeconds, String)>::from(landed) {
+            for (_, key) in landed {
                 self.make(&key);
             }
             let current = self.ci.live().filter(|run| run.stop_at.is_none()).map(|run| run.key.to_string());
@@ -178,21 +179,28 @@ impl World {
         }
     }
 
-    /// Does what is to be done until there is nothing to do, as the driver does. The first step meets the fault.
-    fn drive(&mut self, mut fault: Fault) {
-        for _ in 0..100 {
+    /// Does what is to be done until there is nothing to do, as the driver does.
+    fn drive(&mut self, fault: Fault) {
+        self.drive_to(0, fault);
+    }
+
+    /// Likewise; the step of this number meets the fault.
+    fn drive_to(&mut self, number: usize, fault: Fault) {
+        let mut taken = 0;
+        for _ in 0..200 {
             let decision = self.view(decide);
-            if fault == Fault::Before {
+            if fault == Fault::Before && taken == number {
                 return self.crash();
             }
             self.life = self.life.observe(decision.actual, decision.reason.as_deref(), self.now);
             if decision.step != self.view(decide).step {
                 continue;
             }
-            match decision.step {
-                Step::Wait(_) => return,
-                step => self.take(step, std::mem::replace(&mut fault, Fault::None)),
+            if matches!(decision.step, Step::Wait(_)) {
+                return;
             }
+            self.take(decision.step, if taken == number { fault } else { Fault::None });
+            taken += 1;
             assert!(self.live().len() <= 1, "two run at once");
         }
         panic!("it never waits: {:?} {:?}", self.life, self.ci);
@@ -333,8 +341,10 @@ impl World {
 #[derive(Clone, Debug)]
 enum Act {
     Pass(u64),
-    Want(DesiredState),
-    Fault(Fault),
+    /// Somebody asks for it, and what is done for that meets a fault.
+    Want(DesiredState, usize, Fault),
+    /// A step meets a fault: the first, or a later one.
+    Fault(usize, Fault),
     Crash,
     Outage(bool),
     Runners(bool),
@@ -346,8 +356,10 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let fault =
-        prop_oneof![Just(Fault::Before), Just(Fault::Written), Just(Fault::Heard), (0_u64..40).prop_map(Fault::Late),];
+    let some = || {
+        prop_oneof![Just(Fault::Before), Just(Fault::Written), Just(Fault::Heard), (0_u64..40).prop_map(Fault::Late),]
+    };
+    let (fault, with) = (some(), prop_oneof![2 => Just(Fault::None), 1 => some()]);
     let wish = prop_oneof![
         6 => Just(DesiredState::Running),
         4 => Just(DesiredState::Stopped),
@@ -359,8 +371,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => (1_u64..20).prop_map(Act::Pass),
         2 => (20_u64..900).prop_map(Act::Pass),
-        4 => wish.prop_map(Act::Want),
-        5 => fault.prop_map(Act::Fault),
+        4 => (wish, 0_usize..4, with).prop_map(|(wish, number, fault)| Act::Want(wish, number, fault)),
+        5 => (0_usize..6, fault).prop_map(|(number, fault)| Act::Fault(number, fault)),
         2 => Just(Act::Crash),
         1 => any::<bool>().prop_map(Act::Outage),
         1 => any::<bool>().prop_map(Act::Runners),
@@ -372,11 +384,14 @@ fn act() -> impl Strategy<Value = Act> {
 
 impl World {
     fn act(&mut self, act: Act) {
-        let mut fault = Fault::None;
+        let mut fault = (0, Fault::None);
         match act {
             Act::Pass(by) => self.pass(by),
-            Act::Want(desired) => self.request_of_owner(desired),
-            Act::Fault(with) => fault = with,
+            Act::Want(desired, number, with) => {
+                self.request_of_owner(desired);
+                fault = (number, with);
+            }
+            Act::Fault(number, with) => fault = (number, with),
             Act::Crash => self.crash(),
             Act::Outage(is_out) => self.is_out = is_out,
             Act::Runners(are_there) => self.runners = are_there,
@@ -388,7 +403,7 @@ impl World {
                 }
             }
         }
-        self.drive(fault);
+        self.drive_to(fault.0, fault.1);
     }
 }
 

@@ -8,7 +8,7 @@ keep() {
 }
 
 # keep_value GIVEN TO WHAT: keeps the value of a variable, which is given in base64: in a file, or, where the CI system hands such
-# variables on as plain ones, as it is. `?` is none.
+# variables on as plain ones, as it is. `?` is none. No text in UTF-8 has a slash as its first character in base64.
 keep_value() {
   case $1 in
     '?') false ;;
@@ -32,9 +32,8 @@ is_kept() {
   esac
 }
 
-gw_base=${CI_PROJECT_DIR:-$PWD}
-# What imitates GitLab may name a folder that is not there.
-[ -d "$gw_base" ] || gw_base=$PWD
+# Where a job begins. What CI_PROJECT_DIR says is not always a folder of this machine.
+gw_base=$PWD
 gw_server=${CI_SERVER_URL:-}
 gw_server_ca=${CI_SERVER_TLS_CA_FILE:-}
 gw_git_token=${CI_JOB_TOKEN:-}

@@ -161,7 +161,8 @@ fn collect(value: &Value, texts: &mut Vec<String>) {
         Value::Array(list) => list.iter().for_each(inner),
         Value::Object(fields) => fields.values().for_each(|value| match value {
             Value::Array(list) => list.iter().for_each(&mut inner),
-            other => inner(other),
+            Value::String(_) => inner(value),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -105,7 +105,7 @@ impl Host {
         let mut job = Command::new(words[0]);
         job.args(&words[1..]).arg(&script).current_dir(self.folder.path());
         job.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-        job.env("TMPDIR", self.path("tmp")).env("HOME", self.path("home")).env("CI_PROJECT_DIR", self.folder.path());
+        job.env("TMPDIR", self.path("tmp")).env("HOME", self.path("home")).env("CI_PROJECT_DIR", "/nowhere");
         for number in 1..=5 {
             job.env(format!("GW_ID_TOKEN_{number}"), format!("id token {number}"));
         }
