@@ -185,7 +185,7 @@ impl App {
             config.public_url = config.public_url.with_port(bound.port());
         }
         let store = Store::open_with(&config.store).await?;
-        let (drain, closed) = (Drain::default(), CancellationToken::new());
+        let drain = Drain::default();
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
