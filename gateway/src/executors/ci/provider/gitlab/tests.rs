@@ -323,7 +323,7 @@ async fn token_is_read_anew_each_time_and_a_bad_file_is_named() {
         (b"two tokens".to_vec(), "something else"),
         (vec![b'x'; 9000], "something else"),
         ("t\u{e4}".into(), "something else"),
-        (vec![0xff], "UTF-8"),
+        (vec![0xff], "utf-8"),
     ] {
         std::fs::write(lab.token.path(), content).unwrap();
         let error = lab.gitlab.status(&run).await.unwrap_err().to_string();
