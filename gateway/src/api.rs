@@ -58,9 +58,9 @@ use crate::sessions::registry::Registry;
 use crate::store::{Store, Workspace};
 use crate::workspaces::service::Workspaces;
 
+use ci::Measured;
 pub(crate) use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
-use ci::Measured;
 use events::Endless;
 pub(crate) use problem::Told;
 use problem::{Problem, Refused};

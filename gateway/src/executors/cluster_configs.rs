@@ -79,11 +79,8 @@ impl ClusterConfigs {
     /// # Errors
     /// [`StoreError`]; [`StoreError::Corrupt`] for a configuration that this version cannot read.
     pub async fn newest(&self, store: &Store, cluster: &Cluster) -> Result<(ConfigVersion, ClusterConfig), StoreError> {
-        let Some((version, text)) = store.cluster_config(cluster.id, None).await? else {
-            let config = ClusterConfig::default();
-            let version = store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await?;
-            return Ok((version, config));
-        };
+        let default = ClusterConfig::default().to_json();
+        let (version, text) = store.ensure_cluster_config(cluster.id, &default, wall_clock()).await?;
         let unreadable = |_| StoreError::Corrupt { table: "cluster_configs", column: "config" };
         Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
     }

@@ -95,6 +95,32 @@ impl Store {
         put(transaction, cluster, &config, now).await
     }
 
+    /// Returns the newest configuration of a cluster. One that has none gets `default`, and never over one that somebody else
+    /// gives it at the same time.
+    ///
+    /// # Errors
+    /// As for [`Store::put_cluster_config`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it stores everything or nothing.
+    pub async fn ensure_cluster_config(
+        &self,
+        cluster: ClusterId,
+        default: &str,
+        now: UnixSeconds,
+    ) -> Result<(ConfigVersion, String), StoreError> {
+        if let Some(config) = self.cluster_config(cluster, None).await? {
+            return Ok(config);
+        }
+        let default = json::given(default, "cluster_configs", "config")?;
+        let mut transaction = self.write(About::Cluster(cluster.0)).await?;
+        if let Some(config) = newest(&mut transaction, cluster).await? {
+            return Ok(config);
+        }
+        let version = put(transaction, cluster, &default, now).await?;
+        Ok((version, default))
+    }
+
     /// Like [`Store::put_cluster_config`], unless the cluster has workspaces that are not over and `fits` does not agree that
     /// they go on with it after the newest one: then nothing is stored, and `None` returned. None is made meanwhile.
     ///

@@ -122,10 +122,7 @@ impl CiTargets {
         let variables: Vec<VariableName> = facts
             .variables
             .iter()
-            .map(|variable| VariableName {
-                name: variable.name.clone(),
-                is_file: variable.kind == VariableKind::File,
-            })
+            .map(|variable| VariableName { name: variable.name.clone(), is_file: variable.kind == VariableKind::File })
             .collect();
         let facts = PipelineFacts {
             workspace: facts.workspace,

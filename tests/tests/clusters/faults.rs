@@ -97,7 +97,10 @@ async fn agent_is_believed_nothing_of_another_clusters_workspaces() {
     agent.report(Report { workspace: "nobody".into(), ..done(&round[0]) }).await;
     for made in [&theirs, &ours] {
         let life = stage.read(made.workspace.id).await;
-        assert_eq!((life.lifecycle.actual, life.kubernetes().unwrap().reported_at), (ActualState::CreationRequested, None));
+        assert_eq!(
+            (life.lifecycle.actual, life.kubernetes().unwrap().reported_at),
+            (ActualState::CreationRequested, None)
+        );
     }
     assert_eq!(stage.metric("gateway_cluster_reports_total{end=\"ignored\"}").await, 3.0);
     agent.report(done(&round[0])).await;

@@ -43,9 +43,8 @@ impl Conversation<'_> {
                 Err(Unread::End(end)) => return Err(end),
             };
             let id = managed.workspace.id;
-            let is_theirs = |state: &&KubernetesState| {
-                state.cluster == self.cluster.id && state.namespace == report.namespace
-            };
+            let is_theirs =
+                |state: &&KubernetesState| state.cluster == self.cluster.id && state.namespace == report.namespace;
             let Some(kubernetes) = managed.kubernetes().filter(is_theirs) else {
                 return Ok(self.ignore(report, "it is another's workspace"));
             };

@@ -97,6 +97,23 @@ async fn configurations_have_versions_and_an_equal_one_is_no_new_one() {
 }
 
 #[tokio::test]
+async fn default_never_takes_the_place_of_a_configuration_that_comes_at_the_same_time() {
+    each(async |store| {
+        for number in 0..20 {
+            let cluster = store.ensure_cluster(&format!("c{number}").parse().unwrap(), at(1)).await.unwrap().id;
+            let given = store.put_cluster_config(cluster, "[1]", at(2));
+            let (version, default) = tokio::join!(given, store.ensure_cluster_config(cluster, "{}", at(2)));
+            let (version, newest) = (version.unwrap(), store.cluster_config(cluster, None).await.unwrap());
+            assert_eq!(newest, Some((version, "[1]".to_owned())));
+            assert!(["{}", "[1]"].contains(&default.unwrap().1.as_str()));
+            let again = store.ensure_cluster_config(cluster, "{}", at(3)).await.unwrap();
+            assert_eq!(Some(again), newest);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn configuration_that_does_not_fit_is_stored_only_for_a_cluster_without_workspaces() {
     each(async |store| {
         let ground = Ground::new(store, "west").await;
@@ -139,7 +156,10 @@ async fn workspace_is_made_whole_and_reads_back_the_same() {
         let ground = Ground::new(store, "west").await;
         let made = ground.make(store, "app", "ann").await.unwrap();
         assert_eq!(made.lifecycle, Lifecycle::new(at(10)));
-        assert_eq!((made.workspace.executor, made.kubernetes().unwrap().cluster_name.as_str()), (Executor::Kubernetes, "west"));
+        assert_eq!(
+            (made.workspace.executor, made.kubernetes().unwrap().cluster_name.as_str()),
+            (Executor::Kubernetes, "west")
+        );
         let id = made.workspace.id;
         assert_eq!(store.managed(&made.workspace.name).await.unwrap().as_ref(), Some(&made));
         assert_eq!(store.managed_by_id(id).await.unwrap().as_ref(), Some(&made));
@@ -304,7 +324,10 @@ async fn lifecycle_is_written_by_who_read_the_stored_one_and_nobody_else() {
         assert!(store.swap_report(id, stored.revision, &seen, &observed).await.unwrap());
         let now = store.managed_by_id(id).await.unwrap().unwrap();
         assert_eq!(now.lifecycle, Lifecycle { revision: stored.revision + 1, ..seen });
-        assert_eq!((now.kubernetes().unwrap().applied_generation, now.kubernetes().unwrap().reported_at), (2, Some(at(31))));
+        assert_eq!(
+            (now.kubernetes().unwrap().applied_generation, now.kubernetes().unwrap().reported_at),
+            (2, Some(at(31)))
+        );
         assert_eq!(now.kubernetes().unwrap().deployment_version.as_deref(), Some("12\u{fffd}3"));
         assert_eq!(now.kubernetes().unwrap().termination.as_deref(), Some("[]"));
         assert!(!store.swap_lifecycle("w-999".parse().unwrap(), 0, &stop).await.unwrap());

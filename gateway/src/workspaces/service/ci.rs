@@ -42,7 +42,8 @@ impl Workspaces {
         let (provider, quotas) = (provider.clone(), target.quotas);
         let cache_key = random_key()?;
         let checked = {
-            let (targets, provider, name, cache_key) = (targets.clone(), provider.clone(), name.clone(), cache_key.clone());
+            let (targets, provider, name, cache_key) =
+                (targets.clone(), provider.clone(), name.clone(), cache_key.clone());
             let (project, tags) = (on.project.clone(), on.tags.clone());
             // A large devfile takes long enough to keep others on this thread waiting.
             let work = move || {

@@ -78,8 +78,9 @@ async fn refusal_has_a_name_and_stores_and_tells_nothing() {
     service.store.ensure_cluster(&"empty".parse().unwrap(), NOW).await.unwrap();
     let mut listener = service.listen();
     let create = async |wanted: NewWorkspace| service.create(&"ann".parse().unwrap(), wanted, NOW).await.unwrap_err();
-    let at = |cluster: &str| {
-        NewWorkspace { on: NewOn::Kubernetes { cluster: cluster.parse().unwrap() }, ..new("app", None) }
+    let at = |cluster: &str| NewWorkspace {
+        on: NewOn::Kubernetes { cluster: cluster.parse().unwrap() },
+        ..new("app", None)
     };
     assert!(matches!(create(at("absent")).await, WorkspaceError::NoSuchCluster));
     assert!(matches!(create(at("empty")).await, WorkspaceError::NoSuchCluster));

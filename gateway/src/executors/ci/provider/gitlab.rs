@@ -139,7 +139,9 @@ impl Gitlab {
             Err(ProviderError::Refused { status: 404, .. } | ProviderError::Forbidden { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };
-        Ok(variables.iter().any(|variable| variable.key == RUN_VARIABLE && variable.value.as_deref() == Some(key.as_str())))
+        Ok(variables
+            .iter()
+            .any(|variable| variable.key == RUN_VARIABLE && variable.value.as_deref() == Some(key.as_str())))
     }
 
     pub(super) async fn status(&self, run: &RunRef) -> Result<RunStatus, ProviderError> {
@@ -267,19 +269,17 @@ impl Gitlab {
 
 /// Returns what a pipeline is made with. Values are base64 and go as files: see [`variable_name`].
 fn variables<'a>(run: &NewRun<'a>) -> Result<Vec<NewVariable<'a>>, ProviderError> {
-    let text = |key: &str, value: &'a str| NewVariable {
-        key: key.to_owned(),
-        value: value.into(),
-        variable_type: "env_var",
-    };
-    let mut all = vec![
-        text(RUN_VARIABLE, run.key.as_str()),
-        text("WORKSPACE_GATEWAY_WORKSPACE", run.workspace.as_str()),
-    ];
+    let text =
+        |key: &str, value: &'a str| NewVariable { key: key.to_owned(), value: value.into(), variable_type: "env_var" };
+    let mut all =
+        vec![text(RUN_VARIABLE, run.key.as_str()), text("WORKSPACE_GATEWAY_WORKSPACE", run.workspace.as_str())];
     for (number, variable) in (1..).zip(run.variables) {
         let value = STANDARD.encode(variable.value.reveal());
         if value.len() > VALUE_BYTES_MAX {
-            return Err(ProviderError::VariableTooLong { name: variable.name.clone(), bytes_max: VALUE_BYTES_MAX / 4 * 3 });
+            return Err(ProviderError::VariableTooLong {
+                name: variable.name.clone(),
+                bytes_max: VALUE_BYTES_MAX / 4 * 3,
+            });
         }
         all.push(NewVariable { key: variable_name(number), value: value.into(), variable_type: "file" });
     }

@@ -6,7 +6,13 @@ fn keys_are_drawn_read_back_and_nothing_else_is_one() {
     assert_eq!(key.as_str().parse(), Ok(key.clone()));
     assert_eq!(serde_json::from_str::<RunKey>(&serde_json::to_string(&key).unwrap()).unwrap(), key);
     assert_ne!(CacheKey::generate(), CacheKey::generate());
-    for text in ["", "abc", "0123456789ABCDEF0123456789ABCDEF", "../3456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef0"] {
+    for text in [
+        "",
+        "abc",
+        "0123456789ABCDEF0123456789ABCDEF",
+        "../3456789abcdef0123456789abcdef",
+        "0123456789abcdef0123456789abcdef0",
+    ] {
         assert_eq!(text.parse::<CacheKey>(), Err(BadKey), "{text}");
         assert!(serde_json::from_value::<RunKey>(text.into()).is_err());
     }

@@ -100,9 +100,13 @@ pub(super) fn shown_address(address: Option<&str>) -> Option<String> {
 /// Reads a status of a pipeline or a job.
 fn state_of(status: &str) -> RunState {
     match status {
-        "created" | "waiting_for_resource" | "waiting_for_callback" | "preparing" | "pending" | "scheduled" | "manual" => {
-            RunState::Pending
-        }
+        "created"
+        | "waiting_for_resource"
+        | "waiting_for_callback"
+        | "preparing"
+        | "pending"
+        | "scheduled"
+        | "manual" => RunState::Pending,
         "success" => RunState::Succeeded,
         "failed" => RunState::Failed,
         "canceled" | "skipped" => RunState::Canceled,
@@ -226,7 +230,10 @@ mod tests {
             (r#"{"message":"404 Project Not Found"}"#, "404 Project Not Found"),
             (r#"{"message":{"base":["Reference not found","b"]}}"#, "Reference not found; b"),
             (r#"{"message":["a","b"]}"#, "a; b"),
-            (r#"{"error":"invalid_token","error_description":"Token was revoked."}"#, "Token was revoked.; invalid_token"),
+            (
+                r#"{"error":"invalid_token","error_description":"Token was revoked."}"#,
+                "Token was revoked.; invalid_token",
+            ),
             ("<html>", "it gave no reason"),
             ("{}", "it gave no reason"),
             (r#"{"message":[[["deep"]]]}"#, "it gave no reason"),
@@ -241,6 +248,9 @@ mod tests {
         for address in ["javascript:alert(1)", "", "https://a\n", "//a"] {
             assert_eq!(shown_address(Some(address)), None, "{address}");
         }
-        assert_eq!(shown_address(Some("https://gitlab.test/a/-/jobs/1")).as_deref(), Some("https://gitlab.test/a/-/jobs/1"));
+        assert_eq!(
+            shown_address(Some("https://gitlab.test/a/-/jobs/1")).as_deref(),
+            Some("https://gitlab.test/a/-/jobs/1")
+        );
     }
 }
