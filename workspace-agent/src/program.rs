@@ -8,7 +8,10 @@ use clap::Parser;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Ended;
 use crate::ci;
@@ -33,7 +36,7 @@ pub fn whole() -> ExitCode {
     match Cli::parse().command {
         crate::cli::Command::Workspace(command) => workspace(command),
         crate::cli::Command::Cluster(arguments) => {
-            log("info");
+            log(LevelFilter::INFO);
             match arguments.options() {
                 // Two: what a large cluster sends is read beside the session, which has to answer in time.
                 Ok(options) => {
@@ -47,16 +50,19 @@ pub fn whole() -> ExitCode {
     }
 }
 
-/// Begins the log, at this level if nobody says otherwise.
-fn log(level: &str) {
-    let filter = EnvFilter::try_from_env("WORKSPACE_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+/// Begins the log, at this level if nobody says otherwise. Levels and targets only: filters by field would bring an engine for
+/// regular expressions into every workspace.
+fn log(level: LevelFilter) {
+    let said = std::env::var("WORKSPACE_AGENT_LOG").ok().filter(|text| !text.is_empty());
+    let filter = said.and_then(|text| text.parse().ok()).unwrap_or_else(|| Targets::new().with_default(level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 fn workspace(command: WorkspaceCommand) -> ExitCode {
     match command {
         WorkspaceCommand::Run(arguments) => {
-            log("info");
+            log(LevelFilter::INFO);
             match arguments.options() {
                 // One thread: an agent moves bytes for one workspace and has to stay small.
                 Ok(options) => finish(Builder::new_current_thread(), |stop| crate::run(options, stop)),
@@ -65,7 +71,7 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
         }
         WorkspaceCommand::Ci(arguments) => {
             // What is on standard error is the command's.
-            log("off");
+            log(LevelFilter::OFF);
             wrap(arguments)
         }
         WorkspaceCommand::CiWitness => {
