@@ -119,6 +119,8 @@ export class Connection {
   lost(code) {
     this.drop();
     if (this.over) return;
+    if (code === 4000) return this.stop("This terminal was closed");
+    if (code === 4002) return this.stop("This page and the terminal disagree about what was typed: reload the page");
     if (code === 4001) return this.stop("This terminal is shown by a newer connection");
     if (code === 4003) return this.stop("You may look, but not type");
     this.wait("The connection broke");

@@ -71,7 +71,8 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
     let CiOptions { command, on, hold, patience, agent, witness } = options;
     let mut signals = Signals::take()?;
     let job = Arc::new(HeldJob::new(command.shown()));
-    let dial_at = decide::dial_after(expiry_of(&agent.token), wall_clock()).map(|after| Instant::now() + after);
+    let dial_at =
+        decide::dial_after(expiry_of(&agent.token), wall_clock()).and_then(|after| Instant::now().checked_add(after));
     let terminals = Terminals::new(TerminalOptions {
         without: command.hidden_variable.clone().into_iter().collect(),
         job: Some(job.clone()),
@@ -86,9 +87,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
     }
     let mut held = Held { job, attachment, signals, hold };
     let chosen = held.wait(ran, patience, &say).await;
-    if chosen.is_some() {
-        tokio::time::sleep(LAST_WORD).await;
-    }
+    tokio::time::sleep(LAST_WORD).await;
     held.attachment.end(GOODBYE_TIMEOUT).await;
     match chosen {
         Some(Chosen { choice: Choice::Continue, .. }) => Ok(End::PASSED),

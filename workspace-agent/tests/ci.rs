@@ -112,6 +112,23 @@ fn command_that_a_signal_ended_ends_the_step_by_that_signal() {
 }
 
 #[test]
+fn script_that_names_no_interpreter_is_run_by_the_shell() {
+    let folder = folder("plain");
+    let script = folder.join("plain-script");
+    std::fs::write(&script, "echo \"$1\"; exit 7\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).unwrap();
+    for more in [&[][..], &["--on", "never"]] {
+        for command in [script.to_str().unwrap(), "plain-script"] {
+            let mut wrapped = wrap(NOWHERE, more, &[command, "a b"]);
+            wrapped.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+            let output = wrapped.stdin(Stdio::null()).output().expect("it runs");
+            assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "a b\n"), "{output:?}");
+        }
+    }
+}
+
+#[test]
 fn bytes_of_a_command_are_its_own() {
     let folder = folder("bytes");
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();

@@ -4,8 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::time::Instant;
@@ -21,6 +23,9 @@ const SHOWN_CHARS_MAX: usize = 200;
 /// What a shell says of a command that is not there, and of one that cannot be run (POSIX, "Exit Status for Commands").
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+
+/// What runs a script that does not say what runs it.
+const SHELL: &str = "/bin/sh";
 
 /// A command and its arguments.
 #[derive(Clone, Debug)]
@@ -59,6 +64,29 @@ impl CommandLine {
         self.not_started(&error, say)
     }
 
+    /// Starts it. What the system cannot execute by itself is a script for the shell (POSIX.1, Shell Command Language, section
+    /// 2.9.1.1), as it is where nobody stands between.
+    fn spawn(&self) -> io::Result<Child> {
+        match tokio::process::Command::from(self.command()).spawn() {
+            Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+                let script = Self { program: SHELL.into(), ..self.clone() };
+                let words = std::iter::once(self.found()).chain(self.arguments.iter().cloned());
+                let script = Self { arguments: words.collect(), ..script };
+                tokio::process::Command::from(script.command()).spawn()
+            }
+            started => started,
+        }
+    }
+
+    /// Returns the program's path, as the system finds it.
+    fn found(&self) -> OsString {
+        let places = std::env::var_os("PATH").unwrap_or_default();
+        let is_path = Path::new(&self.program).components().count() > 1;
+        let mut places = std::env::split_paths(&places).map(|place| place.join(&self.program));
+        let found = if is_path { None } else { places.find(|path| path.is_file()) };
+        found.map_or_else(|| self.program.clone(), PathBuf::into_os_string)
+    }
+
     fn not_started(&self, error: &io::Error, say: impl FnOnce(&str)) -> End {
         say(&format!("{}: {error}", self.program.display()));
         let is_missing = error.kind() == io::ErrorKind::NotFound;
@@ -84,7 +112,7 @@ impl CommandLine {
         dial_at: Option<Instant>,
         say: impl Fn(&str),
     ) -> Ran {
-        let child = match tokio::process::Command::from(self.command()).spawn() {
+        let child = match self.spawn() {
             Ok(child) => child,
             Err(error) => return Ran { end: self.not_started(&error, say), asked_to_end: false },
         };

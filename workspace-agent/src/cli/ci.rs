@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::gateway;
@@ -39,16 +39,15 @@ Whatever is wrong with the gateway, the token or the way between, changes nothin
 COMMAND did, at most --patience later if it failed. Without a token, COMMAND is run and nothing else.
 
 Exit status: COMMAND's own (126 cannot be run, 127 not found), 0 after Continue, 2 wrong usage. A COMMAND that a signal ended
-ends this program with that signal. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
+ends this program with that signal. Its line is shown to everybody who sees the job's page. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
 pub struct CiArguments {
     /// URL of the gateway's listener for agents.
     #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
-    pub gateway: String,
+    pub gateway: Option<String>,
 
     /// For how long the job is held at most: 90s, 30m, 2h. The CI system's own time limit ends it too.
-    #[arg(long, value_name = "TIME", default_value_t = Length::seconds(30 * 60), env = "WORKSPACE_AGENT_CI_HOLD",
-          value_parser = |text: &str| Length::parse_within(text, &HOLD))]
-    pub hold: Length,
+    #[arg(long, value_name = "TIME", default_value = "30m", env = "WORKSPACE_AGENT_CI_HOLD")]
+    pub hold: String,
 
     /// When the job is held.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, env = "WORKSPACE_AGENT_CI_ON")]
@@ -63,9 +62,8 @@ pub struct CiArguments {
     pub token_env: OsString,
 
     /// How long the gateway may take to make a job reachable that is to be held.
-    #[arg(long, value_name = "TIME", default_value_t = Length::seconds(10), env = "WORKSPACE_AGENT_CI_PATIENCE",
-          value_parser = |text: &str| Length::parse_within(text, &PATIENCE))]
-    pub patience: Length,
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "WORKSPACE_AGENT_CI_PATIENCE")]
+    pub patience: String,
 
     /// PEM file of certificates to trust besides the system's.
     #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CA_FILE")]
@@ -112,8 +110,14 @@ impl CiArguments {
             },
         };
         let ports = Ports { denied: self.denied_ports.into_iter().collect(), ..Ports::default() };
+        let Some(url) = self.gateway else { bail!("there is no --gateway") };
+        // Read here and not with the arguments: most of them come from variables of the CI system, which must not stop a command.
+        let length = |name: &str, text: &str, within| {
+            Length::parse_within(text, within).map_err(|error| anyhow!("{name} {text}: {error}"))
+        };
+        let (hold, patience) = (length("--hold", &self.hold, &HOLD)?, length("--patience", &self.patience, &PATIENCE)?);
         let agent = Options {
-            gateway: gateway(&self.gateway, self.ca_file.as_deref())?,
+            gateway: gateway(&url, self.ca_file.as_deref())?,
             transport: self.transport,
             token,
             ports: Arc::new(ports),
@@ -122,8 +126,7 @@ impl CiArguments {
             // There is one as soon as there is a job.
             terminal: None,
         };
-        let (on, hold, patience) = (self.on, self.hold, self.patience);
-        Ok(CiOptions { command, on, hold, patience, agent, witness: std::env::current_exe().ok() })
+        Ok(CiOptions { command, on: self.on, hold, patience, agent, witness: std::env::current_exe().ok() })
     }
 }
 
@@ -167,6 +170,10 @@ mod tests {
         for (more, wrong) in [
             (&["--token-env", "NO_SUCH_VARIABLE_HERE"][..], "$NO_SUCH_VARIABLE_HERE"),
             (&["--token-file", FILE, "--gateway", ""], "--gateway"),
+            (&["--token-file", FILE, "--hold", ""], "--hold"),
+            (&["--token-file", FILE, "--hold", "25h"], "must be from"),
+            (&["--token-file", FILE, "--hold", "0s"], "must be from"),
+            (&["--token-file", FILE, "--patience", "10m"], "must be from"),
             (&["--token-file", FILE, "--gateway", "https://localhost", "--ca-file", "/no/such/file"], "/no/such/file"),
         ] {
             // The last --gateway counts; clap would refuse a second one.
@@ -185,10 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn times_are_bounded() {
-        for more in [["--hold", "25h"], ["--hold", "0s"], ["--patience", "10m"]] {
-            let told = arguments(&[&more[..], &["--", "make"]].concat()).expect_err("too long or too short");
-            assert!(told.contains(more[0]) && told.contains("must be from"), "{told}");
-        }
+    fn command_needs_no_gateway_to_be_run() {
+        let words = ["workspace-agent", "ci", "--token-file", FILE, "--", "make"];
+        let cli = Cli::<WorkspaceCommand>::try_parse_from(words).expect("arguments");
+        let WorkspaceCommand::Ci(arguments) = cli.command else { panic!("another command") };
+        let (command, options) = arguments.options();
+        assert_eq!(command.program, "make");
+        assert!(options.expect_err("there is nobody to ask").to_string().contains("--gateway"));
     }
 }

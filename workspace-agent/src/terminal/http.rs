@@ -51,7 +51,12 @@ type Switch = (hyper::upgrade::OnUpgrade, Arc<Live>, ViewerId);
 pub(super) async fn serve(terminals: &Terminals, io: DuplexStream) -> Result<(), hyper::Error> {
     let switch: Mutex<Option<Switch>> = Mutex::new(None);
     let service = service_fn(async |request: Request<Incoming>| {
-        Ok::<_, std::convert::Infallible>(answer(terminals, request, &switch).await)
+        let mut answer = answer(terminals, request, &switch).await;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // A channel costs no round trip, and one that idles would keep the place of one that is needed.
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok::<_, std::convert::Infallible>(answer)
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);

@@ -158,9 +158,13 @@ impl Terminal {
             self.viewers.remove(&id);
         }
         if self.viewers.len() >= VIEWERS_MAX {
-            return Err(TooManyViewers);
+            // Those who only look never keep out who types.
+            let first = self.viewers.iter().filter(|(_, viewer)| !viewer.may_type).map(|(id, _)| *id).min();
+            let first = first.filter(|_| may_type).ok_or(TooManyViewers)?;
+            self.viewers.remove(&first);
         }
-        let taken = self.remember(page);
+        // Nor do they make it forgotten what a page has typed that is away for a moment.
+        let taken = if may_type { self.remember(page) } else { 0 };
         let known = from.filter(|from| (self.ring.start()..=self.ring.end()).contains(from));
         let from = known.unwrap_or_else(|| self.ring.beginning());
         let news_from = known.unwrap_or_else(|| self.ring.end());

@@ -158,6 +158,26 @@ fn viewers_and_remembered_pages_are_bounded() {
     assert!(terminal.join(joining(1, None)).is_ok(), "one that was here may come again");
 }
 
+#[test]
+fn those_who_only_look_neither_keep_out_who_types_nor_make_its_typing_forgotten() {
+    let looking = |page| Joining { may_type: false, ..joining(page, None) };
+    let mut terminal = terminal();
+    let owner = terminal.join(joining(0, None)).unwrap();
+    terminal.typed(owner, 0, "ls".into()).unwrap();
+    terminal.leave(owner);
+    for page in 1..=4 * PAGES_MAX as u128 {
+        let viewer = terminal.join(looking(page)).unwrap();
+        terminal.leave(viewer);
+    }
+    for page in 1..=VIEWERS_MAX as u128 {
+        terminal.join(looking(page)).unwrap();
+    }
+    assert_eq!(terminal.join(looking(5000)), Err(TooManyViewers));
+    let owner = terminal.join(joining(0, None)).expect("one of them makes room");
+    assert_eq!(terminal.viewers(), VIEWERS_MAX);
+    assert_eq!(terminal.typed(owner, 0, "ls\n".into()).unwrap(), "\n", "what it typed before counts once");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Said(usize),
