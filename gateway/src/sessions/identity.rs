@@ -256,9 +256,9 @@ impl AgentIdentities {
         let mut found = None;
         for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
             match one.identify(text, &self.store, now).await {
-                // Another project of the same GitLab may be the one.
+                // Another provider of the same GitLab may be the one: with another project, or other runners or another audience.
                 Err(Refusal::OtherProject) if found.is_some() => {}
-                Err(refused @ (Refusal::OtherProject | Refusal::OtherRef)) => found = Some(Err(refused)),
+                Err(refused) if refused.is_of_one_provider() => found = Some(Err(refused)),
                 other => return Some(other),
             }
         }
@@ -280,7 +280,8 @@ impl AgentIdentities {
                     return Err(Refusal::WorkspaceStopped);
                 }
                 Ok(found) => return Ok(found),
-                Err(other @ (Refusal::OtherProject | Refusal::OtherRef)) => refused = other,
+                Err(Refusal::OtherProject) if refused != Refusal::Issuer => {}
+                Err(other) if other.is_of_one_provider() => refused = other,
                 Err(other) => return Err(other),
             }
         }

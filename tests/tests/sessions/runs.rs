@@ -21,7 +21,8 @@ async fn gateway_for(issuer: &Issuer) -> TestGateway {
     let (file, program) = (folder.path().join("gateway.toml"), std::env::current_exe().unwrap());
     let text = format!(
         "public_url = '{AUDIENCE}'\n[ci]\nenabled = true\nagent_files = '{}'\n\
-         [ci.providers.gitlab]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n",
+         [ci.providers.gitlab]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n\
+         [ci.providers.another]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n",
         program.display(),
         issuer.url
     );
@@ -138,10 +139,15 @@ async fn agent_of_a_run_that_is_to_end_or_is_over_is_told_that_its_workspace_is_
     make(&gateway).await;
     let token = job(&issuer, "a", &json!({}));
     RawAgent::dial(&gateway, &token, by(7)).await.welcome().await;
-    let (managed, _) = read(&gateway.store).await;
-    let stopped = managed.lifecycle.request(DesiredState::Stopped, wall_clock()).unwrap();
-    let swapped = gateway.store.swap_lifecycle(managed.workspace.id, managed.lifecycle.revision, &stopped).await;
-    assert!(swapped.unwrap());
+    // The driver writes down what it sees of the agent at the same time.
+    loop {
+        let (managed, _) = read(&gateway.store).await;
+        let stopped = managed.lifecycle.request(DesiredState::Stopped, wall_clock()).unwrap();
+        let (id, revision) = (managed.workspace.id, managed.lifecycle.revision);
+        if gateway.store.swap_lifecycle(id, revision, &stopped).await.unwrap() {
+            break;
+        }
+    }
     let fresh = job(&issuer, "b", &json!({}));
     assert_eq!(refusal(&gateway, &fresh, 9).await, (NOT_FOUND, "workspace_stopped".to_owned()));
     let (status, told) = definition(&gateway, &fresh).await;

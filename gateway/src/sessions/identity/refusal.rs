@@ -140,6 +140,11 @@ impl Refusal {
         }
     }
 
+    /// Returns whether another provider with the same issuer may still be the one that the job is of.
+    pub(super) fn is_of_one_provider(&self) -> bool {
+        matches!(self, Self::OtherProject | Self::OtherRef | Self::RunUnknown | Self::Token(jwt::Refused::Audience))
+    }
+
     /// Returns whether a rule for jobs of other kinds may still be for the job that the gateway did not ask for.
     pub(super) fn leaves_it_to_rules(&self) -> bool {
         matches!(
