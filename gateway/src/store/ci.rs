@@ -141,6 +141,8 @@ pub struct RunOwner {
     pub owner: UserName,
     /// Which of its runs.
     pub number: u64,
+    /// The pipeline is the one that the run's own pipeline started: the workspace's job is in it, and no job of the project's.
+    pub is_child: bool,
     /// The run has not ended; so it is the workspace's current one.
     pub is_live: bool,
     /// The run was told to end.
@@ -305,11 +307,13 @@ impl Store {
         provider: &ProviderName,
         pipeline: &str,
     ) -> Result<Option<RunOwner>, StoreError> {
-        let statement = sql("SELECT workspaces.name, owner, number, desired, stop_at, ended_at FROM ci_runs \
+        let statement = sql(
+            "SELECT workspaces.name, owner, number, desired, stop_at, ended_at, child_pipeline FROM ci_runs \
              JOIN ci_workspaces ON ci_workspaces.workspace_id = ci_runs.workspace_id \
              JOIN workspaces ON workspaces.id = ci_runs.workspace_id \
              JOIN lifecycles ON lifecycles.workspace_id = ci_runs.workspace_id \
-             WHERE provider = $1 AND (pipeline = $2 OR child_pipeline = $2) ORDER BY intended_at DESC, number DESC LIMIT 1");
+             WHERE provider = $1 AND (pipeline = $2 OR child_pipeline = $2) ORDER BY intended_at DESC, number DESC LIMIT 1",
+        );
         let row = statement.bind(provider.as_str()).bind(pipeline).fetch_optional(&self.readers).await?;
         let Some(row) = row else { return Ok(None) };
         let corrupt = |table, column| StoreError::Corrupt { table, column };
@@ -318,6 +322,7 @@ impl Store {
             workspace: row.get::<&str>("name")?.parse().map_err(|_| corrupt("workspaces", "name"))?,
             owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("workspaces", "owner"))?,
             number: u64::try_from(row.get::<i64>("number")?).map_err(|_| corrupt("ci_runs", "number"))?,
+            is_child: row.get::<Option<&str>>("child_pipeline")? == Some(pipeline),
             is_live: !is_set("ended_at")?,
             is_stopping: is_set("stop_at")?,
             desired: row.get::<&str>("desired")?.parse().map_err(|_| corrupt("lifecycles", "desired"))?,

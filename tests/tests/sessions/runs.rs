@@ -116,13 +116,16 @@ async fn job_of_the_current_run_gets_its_workspace_and_its_definition_and_every_
         ("of another branch", json!({"ref": "feature", "ref_path": "refs/heads/feature"}), "job_of_another_ref"),
         ("of a merge request", json!({"ref_path": "refs/merge-requests/1/head"}), "job_of_another_ref"),
         ("of another pipeline of the project", json!({"pipeline_id": "79"}), "run_unknown"),
+        ("of the pipeline that asks for the definition, beside it", json!({"pipeline_id": "77"}), "run_unknown"),
         ("that is too old", json!({"exp": now() - 3600}), "credential_expired"),
         ("for somebody else", json!({"aud": "https://other.test"}), "credential_audience"),
     ] {
         let token = job(&issuer, what, &more);
         assert_eq!(refusal(&gateway, &token, 7).await, (UNAUTHENTICATED, code.to_owned()), "a job {what}");
-        let (status, told) = definition(&gateway, &token).await;
-        assert!(status == 401 && told.contains(code), "a job {what}: {status} {told}");
+        if more["pipeline_id"] != "77" {
+            let (status, told) = definition(&gateway, &token).await;
+            assert!(status == 401 && told.contains(code), "a job {what}: {status} {told}");
+        }
     }
     assert!(gateway.registry.is_empty());
     let (status, text) = definition(&gateway, &job(&issuer, "parent", &json!({"pipeline_id": "77"}))).await;

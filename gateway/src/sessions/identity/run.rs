@@ -81,6 +81,10 @@ impl RunIssuer {
             Err(refused) => return Err(Refusal::Token(refused)),
         };
         let found = self.owner(&job, store).await?;
+        if !found.is_child {
+            // The pipeline that asks for the definition may have jobs of the project beside it, which are no workspace.
+            return Err(Refusal::RunUnknown);
+        }
         Ok(self.identity(job, found, token_hash, (now.wall, expires_at)))
     }
 
