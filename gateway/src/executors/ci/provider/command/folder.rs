@@ -201,7 +201,12 @@ impl Folder {
 
     /// Deletes it, with all that is in it.
     pub(super) fn delete(&self, _lock: Lock) -> Result<(), ProviderError> {
-        match fs::remove_dir_all(&self.0) {
+        let mut deleted = fs::remove_dir_all(&self.0);
+        if deleted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            // Caches of build tools have folders that are only to be read.
+            deleted = make_writable(&self.0).and_then(|()| fs::remove_dir_all(&self.0));
+        }
+        match deleted {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", &self.0, &error)),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -272,6 +277,21 @@ fn check(path: &Path, forbidden: u32) -> Result<(), ProviderError> {
     Err(ProviderError::Folder { what: "use", path: path.to_owned(), why: why.to_owned() })
 }
 
+/// Lets its owner change all folders in a folder, and itself. Links are not followed.
+fn make_writable(folder: &Path) -> io::Result<()> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +312,23 @@ mod tests {
         assert!(linked.make().unwrap_err().to_string().contains("no folder"));
         fs::set_permissions(directory.path().join("jobs"), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(folder.make().unwrap_err().to_string().contains("rights are too wide"));
+    }
+
+    #[test]
+    fn folders_that_are_only_to_be_read_are_opened_and_links_out_of_them_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (directory.path().join("ours/cache/deep"), directory.path().join("theirs"));
+        fs::create_dir_all(&ours).unwrap();
+        fs::create_dir(&theirs).unwrap();
+        std::os::unix::fs::symlink(&theirs, ours.join("link")).unwrap();
+        let closed = [&theirs, &ours, ours.parent().unwrap()];
+        for path in closed {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
+        }
+        make_writable(&directory.path().join("ours")).unwrap();
+        let modes = closed.map(|path| fs::metadata(path).unwrap().mode() & 0o777);
+        assert_eq!(modes, [0o555, 0o700, 0o700]);
+        fs::remove_dir_all(directory.path().join("ours")).unwrap();
     }
 
     #[test]
