@@ -41,6 +41,9 @@ const LOCK_TIME: Duration = Duration::from_secs(5);
 /// How long what the program leaves behind may take to end.
 const REST_TIME: Duration = Duration::from_secs(5);
 
+/// How long output may be waited for that nobody of the run can add to any more.
+const LAST_OUTPUT_TIME: Duration = Duration::from_secs(2);
+
 /// How often what is left is looked for when the time is over: a process may start another while it is killed.
 const KILL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -230,10 +233,11 @@ impl Run {
                 () = tokio::time::sleep_until(next) => self.kill_if_due(),
             }
         }
-        // Nobody is left who could write.
+        // Nobody is left who could write, unless the output was handed to somebody else's process. It is read and not only
+        // tried: what came at the same time as the end may not be known to the runtime yet.
         while is_open {
-            match self.output.try_read(&mut bytes) {
-                Ok(length) if length > 0 => self.log(bytes.get(..length).unwrap_or_default()),
+            match tokio::time::timeout(LAST_OUTPUT_TIME, self.output.read(&mut bytes)).await {
+                Ok(Ok(length)) if length > 0 => self.log(bytes.get(..length).unwrap_or_default()),
                 Ok(_) | Err(_) => is_open = false,
             }
         }
