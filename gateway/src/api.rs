@@ -10,8 +10,10 @@ mod body;
 mod ci;
 mod confirm;
 mod device;
+mod environments;
 mod etag;
 mod events;
+mod grpc;
 mod lifecycle;
 mod list;
 mod page;
@@ -38,6 +40,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use tokio::time::Instant;
 use tower_service::Service as _;
 use tunnel_link::drain::Drain;
 
@@ -61,6 +64,7 @@ use crate::workspaces::service::Workspaces;
 use ci::Measured;
 pub(crate) use ci::{Definitions, NoDefinition};
 pub(crate) use confirm::DEVICE_PATH;
+pub(crate) use environments::{EnvironmentParts, Vouched};
 use events::Endless;
 pub(crate) use problem::Told;
 use problem::{Problem, Refused};
@@ -98,6 +102,7 @@ pub(crate) struct ApiParts {
     pub(crate) cluster_configs: Arc<ClusterConfigs>,
     pub(crate) downloads: Arc<Downloads>,
     pub(crate) definitions: Arc<dyn Definitions>,
+    pub(crate) environments: EnvironmentParts,
     pub(crate) drain: Drain,
 }
 
@@ -108,6 +113,8 @@ struct Shared {
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
     followers: Arc<Seats>,
+    job_followers: Arc<Seats<u64>>,
+    operator_followers: Arc<Seats>,
     uploads: Arc<Seats>,
 }
 
@@ -124,6 +131,8 @@ impl std::ops::Deref for Shared {
 pub(crate) struct Caller {
     principal: Option<Principal>,
     offered: Offered,
+    /// What proves itself and is no user.
+    vouched: Option<Vouched>,
     peer: IpAddr,
     trace: Arc<str>,
 }
@@ -143,7 +152,21 @@ impl Caller {
             Via::ApiToken => true,
             Via::Browser => is_opened_page || cookie_counts(shape),
         });
-        Self { principal, offered, peer, trace: trace.into() }
+        Self { principal, offered, vouched: None, peer, trace: trace.into() }
+    }
+
+    /// Leaves out a user who is known by a browser's cookie alone.
+    fn without_cookie(self) -> Self {
+        let principal = self.principal.filter(|principal| match principal.via {
+            Via::ApiToken => true,
+            Via::Browser => false,
+        });
+        Self { principal, ..self }
+    }
+
+    /// Adds what proves itself without being a user.
+    pub(crate) fn vouched(self, vouched: Option<Vouched>) -> Self {
+        Self { vouched, ..self }
     }
 
     /// Returns whether this is a visit to a page by somebody who has to sign in first.
@@ -151,9 +174,12 @@ impl Caller {
         is_page(path) && shape.purpose != Purpose::Change && self.principal.is_none()
     }
 
-    /// Returns what was offered, and whom it proves.
-    pub(crate) fn proven(&self) -> Option<(Offered, UserName)> {
-        Some((self.offered, self.principal.as_ref()?.user.clone()))
+    /// Returns what is proven, and by what.
+    pub(crate) fn proven(&self) -> Option<Proof> {
+        if let Some(Vouched::Job(_)) = &self.vouched {
+            return Some(Proof::Job);
+        }
+        Some(Proof::User(self.offered, self.principal.as_ref()?.user.clone()))
     }
 
     /// Returns the id that leads from the answer to the log.
@@ -174,6 +200,15 @@ impl Caller {
         };
         Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
     }
+}
+
+/// What stands behind a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// A user, by what they offered: it may end.
+    User(Offered, UserName),
+    /// A CI job, by a token that was good when it asked.
+    Job,
 }
 
 /// Returns whether a path has a page for people, which they may come to by a link.
@@ -219,7 +254,7 @@ type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Shared>>);
 
 /// Every path below [`PREFIX`] with its methods: what `openapi.json` describes too.
 fn routes() -> Vec<Route> {
-    vec![
+    let mut routes: Vec<Route> = vec![
         ("/openapi.json", &["get"], get(answer::openapi)),
         ("/whoami", &["get"], get(whoami::show)),
         ("/workspaces", &["get", "post"], get(workspaces::list).post(lifecycle::create)),
@@ -231,6 +266,7 @@ fn routes() -> Vec<Route> {
         ("/workspaces/{name}/events", &["get"], get(events::follow)),
         ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
         ("/agents", &["get"], get(agents::list)),
+        ("/agents/{name}", &["get"], get(agents::show)),
         ("/ci/pipeline", &["get"], get(ci::pipeline)),
         ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
         ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
@@ -240,12 +276,16 @@ fn routes() -> Vec<Route> {
         ("/sessions/{id}", &["delete"], delete(sessions::end)),
         ("/device", &["post"], post(device::ask)),
         ("/device/token", &["post"], post(device::poll)),
-    ]
+    ];
+    routes.extend(environments::routes());
+    routes
 }
 
-/// The API, and the page on which users confirm sign-ins of programs.
+/// The API, the services that are called over gRPC, and the page on which users confirm sign-ins of programs.
 pub(crate) struct Api {
     router: Router,
+    services: grpc::Services,
+    shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Api {
@@ -263,6 +303,8 @@ impl Api {
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
             followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, ("event_streams_per_user", "event_streams")),
+            job_followers: environments::seats_of_jobs(),
+            operator_followers: environments::seats_of_operators(),
             uploads: Seats::new(UPLOADS.0, UPLOADS.1, ("uploads_per_user", "uploads")),
         });
         let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
@@ -274,8 +316,33 @@ impl Api {
             .method_not_allowed_fallback(async || Problem::from(Refused::MethodNotAllowed))
             // Bodies are read by `body`, which has a bound of its own.
             .layer(DefaultBodyLimit::disable())
-            .with_state(shared);
-        Self { router }
+            .with_state(shared.clone());
+        Self { router, services: grpc::Services::new(shared.clone()), shared }
+    }
+
+    /// Looks whether a request proves itself without being a user's, where that counts.
+    ///
+    /// Cancel safety: safe.
+    pub(crate) async fn vouched(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+        self.shared.environments.vouch(parts, now).await
+    }
+
+    /// Returns whether a request to the public host is a call of a service.
+    pub(crate) fn is_grpc(method: &http::Method, headers: &http::HeaderMap) -> bool {
+        grpc::is_call(method, headers)
+    }
+
+    /// Answers a call of a service, and returns the code with which it was refused, if it was.
+    ///
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    pub(crate) async fn call<B>(&self, request: Request<B>, caller: Caller) -> (Response<Body>, Option<&'static str>)
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        // No page can make a browser send a call of its own without asking; no cookie counts all the same.
+        let caller = caller.without_cookie();
+        self.services.answer(request, caller).await
     }
 
     /// Returns whether a path of the public host is answered here.

@@ -2,6 +2,8 @@
 //! file, with what is below it, that knows every module.
 
 mod ci;
+mod environment_api;
+mod environments;
 mod sign_in;
 
 use std::net::SocketAddr;
@@ -18,8 +20,10 @@ use tunnel_proto::mux::ReplicaBudget;
 use tunnel_proto::reason::Reason;
 
 use crate::admin::{self, Admin};
-use crate::api::{Api, ApiParts, Definitions};
+use crate::api::{self, Api, ApiParts, Definitions};
 use crate::app::ci::{CiParts, Jobs};
+use crate::app::environment_api::EnvironmentSetupError;
+use crate::app::environments::EnvironmentParts;
 use crate::app::sign_in::SignInParts;
 use crate::audit::{Audit, Event, Record, TokenIds, Writer};
 use crate::auth::browser::{BrowserSessions, Lifetimes};
@@ -38,6 +42,7 @@ use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::service::{Edge, PublicPorts, Traces};
 use crate::edge::upstream::Upstreams;
+use crate::environments::service::Environments;
 use crate::executors::ci::downloads::DownloadError;
 use crate::executors::ci::settings::CiSetupError;
 use crate::executors::cluster_configs::ClusterConfigs;
@@ -58,8 +63,9 @@ use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
 use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
+use crate::workspaces::addresses::Addresses as SeenFromWorkspaces;
 use crate::workspaces::changes::Changes;
-use crate::workspaces::service::{Addresses as SeenFromWorkspaces, Workspaces};
+use crate::workspaces::service::Workspaces;
 
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
@@ -110,6 +116,9 @@ pub enum StartError {
     /// CI systems cannot be used.
     #[error(transparent)]
     Ci(#[from] CiSetupError),
+    /// Jobs cannot ask for environments.
+    #[error(transparent)]
+    Environments(#[from] EnvironmentSetupError),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -146,6 +155,7 @@ pub struct App {
     renewal: Option<Renewal>,
     driver: Arc<Driver>,
     ci: CiParts,
+    environments: EnvironmentParts,
 }
 
 #[derive(Debug)]
@@ -172,10 +182,7 @@ impl App {
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind(mut config: Config) -> Result<Self, StartError> {
-        let renewal = config.tls.acme.clone().map(|acme| Renewal::new(acme, wall_clock));
-        if let Some(renewal) = &renewal {
-            renewal.ensure().await?;
-        }
+        let renewal = certified(&config).await?;
         let public_tls = load_tls(config.tls.public.as_ref(), ALPN_USERS)?;
         let agents_tls = load_tls(config.tls.agents.as_ref(), ALPN_AGENTS)?;
         let shares = Shares::new(&config.limits, Instant::now().into_std());
@@ -193,11 +200,13 @@ impl App {
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
         let changes = Changes::default();
         let seen = workspaces_see(&config, &listeners)?;
-        let ci = CiParts::new(&config, &seen)?;
+        let ci = CiParts::new(&config, &seen, &store).await?;
         let lifecycles = ci.open_for(Workspaces::new(store.clone(), changes.clone(), seen));
         let configs = ClusterConfigs::new(config.agents_dir.clone());
-        let identities = Arc::new(AgentIdentities::new(store.clone(), &config.auth.agents)?.with_runs(&config.ci)?);
-        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store)), &drain);
+        let environments = EnvironmentParts::open(&config, &store, &registry, (&metrics, &audit)).await?;
+        let identities = ci.identities(&config, &store)?;
+        let asked = environment_api::parts(&config, &environments.environments)?;
+        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store), asked), &drain);
         let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain, &edge);
         let closed = CancellationToken::new();
@@ -239,6 +248,7 @@ impl App {
             renewal,
             driver,
             ci,
+            environments,
         })
     }
 
@@ -271,6 +281,12 @@ impl App {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// Returns the environments of jobs.
+    #[must_use]
+    pub fn environments(&self) -> &Environments {
+        &self.environments.environments
     }
 
     /// Returns how clusters are configured.
@@ -313,7 +329,16 @@ impl App {
         background.spawn(self.shares.clone().keep());
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
-        self.ci.execute(&self.registry, &self.store, &self.driver.changes, &self.drain, &background);
+        self.ci.execute(
+            &self.registry,
+            &self.store,
+            &self.driver.changes,
+            &self.driver.metrics,
+            &self.drain,
+            &background,
+        );
+        let parts = (&self.registry, &self.store, &*self.driver.configs);
+        self.environments.execute(parts, &self.drain, &background, &self.closed);
         execute(self.driver, &self.ci, &background, &self.closed);
         let edge = self.edge.clone();
         background.spawn(async move { edge.greet_provider().await });
@@ -485,13 +510,25 @@ fn workspaces_see(config: &Config, listeners: &Listeners) -> Result<SeenFromWork
     Ok(SeenFromWorkspaces::of(config, agents.port()))
 }
 
+/// Gets the gateway's own certificates, where it gets them itself, and returns who renews them.
+async fn certified(config: &Config) -> Result<Option<Renewal>, AcmeError> {
+    let renewal = config.tls.acme.clone().map(|acme| Renewal::new(acme, wall_clock));
+    if let Some(renewal) = &renewal {
+        renewal.ensure().await?;
+    }
+    Ok(renewal)
+}
+
+/// What users and programs have the gateway look after.
+type Lives<'a> = (&'a Workspaces, &'a Arc<ClusterConfigs>, (&'a CiParts, Jobs, api::EnvironmentParts), &'a Drain);
+
 fn edge(
     config: &Config,
     store: &Store,
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    (lifecycles, cluster_configs, (ci, jobs), drain): (&Workspaces, &Arc<ClusterConfigs>, (&CiParts, Jobs), &Drain),
+    (lifecycles, cluster_configs, (ci, jobs, environments), drain): Lives<'_>,
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
@@ -517,6 +554,7 @@ fn edge(
         cluster_configs: cluster_configs.clone(),
         downloads: ci.downloads.clone(),
         definitions: Arc::new(jobs) as Arc<dyn Definitions>,
+        environments,
         drain: drain.clone(),
     });
     let own = site.cookies();

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod console;
 pub mod credentials;
+mod environment;
 pub mod files;
 mod forward;
 mod local;
@@ -29,12 +30,14 @@ use crate::config::{BadConfig, Config, DEFAULT_FILE, Flag};
 use crate::model::UserName;
 
 pub use args::{
-    ChangeArgs, CreateArgs, CreateTokenArgs, ListArgs, On, OpenArgs, RevokeTokenArgs, RotateTokenArgs, ShareArgs,
-    ShowArgs, TerminateArgs, TokenArgs, TokenCommand, WorkspaceArgs, WorkspaceCommand,
+    ChangeArgs, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, ListArgs, On, OpenArgs,
+    RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs,
+    TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
 pub use config::run_config;
 pub use console::Console;
+pub use environment::run_environment;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
@@ -84,6 +87,7 @@ Examples:
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets somebody in no more
+  gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it
 
@@ -152,6 +156,8 @@ pub enum Command {
     Workspace(WorkspaceArgs),
     /// List users, and decide who may not come in.
     User(UserArgs),
+    /// Have a CI job's Kubernetes resources be there, and end them.
+    Environment(EnvironmentArgs),
     /// Bring ports of a workspace to this machine.
     Forward(ForwardArgs),
     /// Log in to a workspace with SSH.
@@ -290,6 +296,7 @@ impl Command {
             | Self::Token(_)
             | Self::Workspace(_)
             | Self::User(_)
+            | Self::Environment(_)
             | Self::Forward(_)
             | Self::Ssh(_)
             | Self::SshConfig(_)

@@ -9,6 +9,7 @@ mod agents;
 mod auth;
 mod check;
 mod ci;
+mod environments;
 mod problem;
 mod reader;
 mod sections;
@@ -28,6 +29,7 @@ use crate::model::Zone;
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
+pub use environments::{Environments, JobIssuer};
 pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
@@ -62,6 +64,8 @@ pub struct Config {
     pub agents_dir: Option<PathBuf>,
     /// Workspaces in jobs of CI systems (`ci.*`).
     pub ci: Ci,
+    /// Environments of CI jobs (`environments.*`).
+    pub environments: Environments,
     /// How long to wait (`timeouts.*`).
     pub timeouts: Timeouts,
     /// How much to accept (`limits.*`).

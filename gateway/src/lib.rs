@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md at the top of the repository has the map of these modules and the direction of their arrows.
 
 mod admin;
+mod agents_dir;
 mod api;
 pub mod app;
 pub mod audit;
@@ -11,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod edge;
+pub mod environments;
 pub mod executors;
 pub mod limits;
 mod markup;

@@ -8,8 +8,8 @@ use clap::Parser;
 use gateway::app::App;
 use gateway::cli::files::allow_open_files;
 use gateway::cli::{
-    Cli, Command, Console, Exit, run_ci_run, run_config, run_forward, run_login, run_logout, run_ssh, run_ssh_config,
-    run_token, run_user, run_whoami, run_workspace,
+    Cli, Command, Console, Exit, run_ci_run, run_config, run_environment, run_forward, run_login, run_logout, run_ssh,
+    run_ssh_config, run_token, run_user, run_whoami, run_workspace,
 };
 use gateway::config::{Config, process_environment};
 use gateway::net::workers::Workers;
@@ -48,12 +48,14 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> ExitCode {
         Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
+        Command::Environment(args) => run_environment(args, env, &mut console).await,
         Command::Token(args) => run_token(cli, args, env, &mut console, wall_clock()).await,
         Command::Forward(args) => run_forward(args, env, &mut console).await,
         Command::Ssh(args) => run_ssh(args, env, &mut console),
         Command::SshConfig(args) => run_ssh_config(args, env, &mut console),
         Command::Serve(_) => match load(cli, env) {
-            Ok(config) => finish(serve(config).await),
+            // On the heap: it holds all that a gateway is built of.
+            Ok(config) => finish(Box::pin(serve(config)).await),
             Err(exit) => exit,
         },
         Command::Demo(args) => match load(cli, env) {

@@ -23,10 +23,26 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
-pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
+pub use provider::{BadProviderName, JOB_TIMES, PROVIDER_NAME_BYTES_MAX, ProviderName};
 pub use share::{Audience, BadAudience, Share, TerminalForAll};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, UnixSeconds};
+
+/// Writes bytes as hexadecimal digits, in lower case.
+#[must_use]
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns whether a text is a label, `[a-z0-9]([a-z0-9-]*[a-z0-9])?`, of at most `bytes_max` bytes.
+fn is_label(text: &str, bytes_max: usize) -> bool {
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    let bytes = text.as_bytes();
+    bytes.len() <= bytes_max
+        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+}
 
 /// Longest DNS label (RFC 1035, section 2.3.4), in bytes. A workspace host's first label must fit.
 pub const LABEL_BYTES_MAX: usize = 63;

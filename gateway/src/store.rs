@@ -10,6 +10,7 @@ mod ci;
 mod clusters;
 mod create;
 mod database;
+mod environments;
 mod ids;
 mod json;
 mod lifecycles;
@@ -41,9 +42,13 @@ use crate::auth::token::NoRandomness;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
 use crate::model::{TerminalForAll, WorkspaceName};
 
-pub use ci::{CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
+pub use ci::{Awaited, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
+pub use environments::{
+    BadEnvironmentState, Begun, EnvironmentFilter, EnvironmentId, EnvironmentState, KeptOnStop, NewEnvironment,
+    NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus, StoredEnvironment, Tries,
+};
 pub use json::canonical_json;
 pub use lifecycles::Observation;
 pub use managed::{KubernetesState, Managed, Runs};

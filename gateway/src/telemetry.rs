@@ -1,13 +1,15 @@
 //! Logs and metrics. Labels come from enums, never from users.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -19,7 +21,7 @@ struct Code {
     code: &'static str,
 }
 
-/// Label of [`Metrics::tcp_ended`] and [`Metrics::reported`].
+/// Label of [`Metrics::tcp_ended`], [`Metrics::reported`] and [`Metrics::run_ended`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct End {
     end: &'static str,
@@ -55,6 +57,15 @@ impl TcpEnd {
     }
 }
 
+/// How the preparation of an environment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobEnd {
+    /// Everything is there.
+    Completed,
+    /// It failed for good.
+    Failed,
+}
+
 /// Label of [`Metrics::intent_sent`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Cycle {
@@ -82,6 +93,38 @@ impl ReportEnd {
     }
 }
 
+/// How a job that is a workspace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunEnd {
+    /// It was to end.
+    Done,
+    /// It was to go on, or did not get that far.
+    Failed,
+    /// There was none: the CI system was not asked for it in the end, or did not make it.
+    NotMade,
+}
+
+impl RunEnd {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::NotMade => "not_made",
+        }
+    }
+}
+
+/// How long jobs took from being asked for to their agents. Units: seconds.
+#[derive(Clone, Debug)]
+struct UpTimes(Histogram);
+
+impl Default for UpTimes {
+    fn default() -> Self {
+        // From two seconds to half an hour, which a busy runner may take.
+        Self(Histogram::new(exponential_buckets(2.0, 2.0, 11)))
+    }
+}
+
 /// Counters of the edge and of the executors. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -93,6 +136,14 @@ pub struct Metrics {
     intents: Family<Cycle, Counter>,
     reports: Family<End, Counter>,
     law_refusals: Counter,
+    /// Completed, failed.
+    environment_jobs: [Counter; 2],
+    environments_due: Gauge<u64, AtomicU64>,
+    /// Unmet, met.
+    environment_unmet: [Counter; 2],
+    runs: Counter,
+    run_ends: Family<End, Counter>,
+    run_up: UpTimes,
 }
 
 /// Names of the classes of a status code, in order.
@@ -142,12 +193,70 @@ impl Metrics {
         self.law_refusals.inc();
     }
 
+    /// Counts the preparation of an environment that ended.
+    pub(crate) fn environment_job(&self, end: JobEnd) {
+        let [completed, failed] = &self.environment_jobs;
+        match end {
+            JobEnd::Completed => completed.inc(),
+            JobEnd::Failed => failed.inc(),
+        };
+    }
+
+    /// Notes of how many environments something is to be made or removed.
+    pub(crate) fn environments_due(&self, count: usize) {
+        self.environments_due.set(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Counts an answer to the question whether a job needs something first.
+    pub(crate) fn environment_unmet(&self, is_unmet: bool) {
+        // One counter per answer: no lock and no look-up.
+        let [unmet, met] = &self.environment_unmet;
+        if is_unmet {
+            unmet.inc()
+        } else {
+            met.inc()
+        };
+    }
+
+    /// Counts a job that a CI system is asked for.
+    pub(crate) fn run_began(&self) {
+        self.runs.inc();
+    }
+
+    /// Notes after what time a job's agent came.
+    pub(crate) fn run_up(&self, after: Duration) {
+        self.run_up.0.observe(after.as_secs_f64());
+    }
+
+    /// Counts a job that is over.
+    pub(crate) fn run_ended(&self, end: RunEnd) {
+        self.run_ends.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
             let labelled = registry.sub_registry_with_label(("class".into(), class.into()));
             labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
         }
+        for (end, counter) in ["completed", "failed"].into_iter().zip(&self.environment_jobs) {
+            let labelled = registry.sub_registry_with_label(("end".into(), end.into()));
+            labelled.register(
+                "gateway_environment_jobs",
+                "Preparations of environments, by how they ended",
+                counter.clone(),
+            );
+        }
+        for (answer, counter) in ["unmet", "met"].into_iter().zip(&self.environment_unmet) {
+            let labelled = registry.sub_registry_with_label(("answer".into(), answer.into()));
+            let help = "Answers whether a job's environment has to be prepared first";
+            labelled.register("gateway_environment_prerequisites", help, counter.clone());
+        }
+        registry.register(
+            "gateway_environments_due",
+            "Environments of which something is to be made or removed",
+            self.environments_due.clone(),
+        );
         registry.register("gateway_tcp_opened", "Raw TCP streams that were opened", self.tcp_opened.clone());
         registry.register(
             "gateway_tcp_ended",
@@ -162,6 +271,10 @@ impl Metrics {
         );
         let law = "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
         registry.register("gateway_law_refusals", law, self.law_refusals.clone());
+        registry.register("gateway_ci_runs", "Jobs that CI systems were asked for", self.runs.clone());
+        registry.register("gateway_ci_runs_ended", "Such jobs that are over, by how they ended", self.run_ends.clone());
+        let up = "Time from asking for such a job until its agent was there";
+        registry.register_with_unit("gateway_ci_run_up", up, Unit::Seconds, self.run_up.0.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
     }

@@ -17,10 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::app::App;
+use gateway::auth::token::{Token, TokenKind};
 use gateway::config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreConfig, StoreUrl};
-use gateway::model::{ActualState, DesiredState, Lifecycle};
-use gateway::store::{CiState, Managed, Runs, Store, wall_clock};
+use gateway::executors::ci::provider::command::{Command as Program, CommandSettings};
+use gateway::executors::ci::provider::{CacheKey, NewRun, Provider, RunKey};
+use gateway::model::{ActualState, DesiredState, Lifecycle, WorkspaceName};
+use gateway::store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +50,7 @@ struct World {
     folder: tempfile::TempDir,
     public: SocketAddr,
     agents: SocketAddr,
+    admin: SocketAddr,
     store: Store,
     gateway: JoinSet<()>,
     agent: JoinSet<Result<(), Ended>>,
@@ -65,7 +71,7 @@ impl World {
     async fn start_in(folder: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        (config.listen.public, config.listen.agents, config.listen.admin) = (any, any, None);
+        (config.listen.public, config.listen.agents, config.listen.admin) = (any, any, Some(any));
         config.public_url = config.public_url.with_port(0);
         config.store = StoreConfig::at(StoreUrl::SqliteFile(folder.path().join("gateway.db")));
         config.timeouts.drain = Duration::from_secs(2);
@@ -82,7 +88,16 @@ impl World {
             app.run(CancellationToken::new()).await;
         });
         let agent = JoinSet::new();
-        Self { folder, public: addresses.public, agents: addresses.agents, store, gateway, agent }
+        let admin = addresses.admin.expect("it is on");
+        Self { folder, public: addresses.public, agents: addresses.agents, admin, store, gateway, agent }
+    }
+
+    /// Kills the gateway and all agents, and starts another gateway on what is there.
+    async fn start_anew(self, change: impl FnOnce(&mut Config)) -> Self {
+        let Self { folder, mut gateway, mut agent, .. } = self;
+        gateway.shutdown().await;
+        agent.shutdown().await;
+        Self::start_in(folder, change).await
     }
 
     /// Runs `gateway workspace` as its owner, over the API.
@@ -117,6 +132,15 @@ impl World {
         (managed.lifecycle, *state)
     }
 
+    /// Returns what the metrics have of jobs.
+    async fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(self.admin).await.expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.expect("text");
+        text.lines().filter(|line| line.starts_with("gateway_ci_")).map(|line| format!("{line}\n")).collect()
+    }
+
     /// Waits until the workspace is something, and returns why it is.
     async fn until(&self, actual: ActualState) -> Option<String> {
         let waited = tokio::time::timeout(PATIENCE, async {
@@ -132,6 +156,16 @@ impl World {
             Ok(reason) => reason,
             Err(_) => panic!("it does not become {actual}: {:?}", self.read().await),
         }
+    }
+
+    /// Waits until something is known of the last run.
+    async fn until_run(&self, is_so: impl Fn(&CiRun) -> bool) {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while !self.read().await.1.run.as_ref().is_some_and(&is_so) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "waited in vain: {:?}", self.read().await);
     }
 
     /// Waits until a job runs, and returns its folder.
@@ -156,7 +190,7 @@ impl World {
     async fn start_agent(&mut self, run: u64) -> PathBuf {
         let folder = self.job(run).await;
         let seen = std::fs::read_to_string(folder.join("seen")).unwrap();
-        let token = gateway::auth::token::Token::parse(seen.trim()).expect("the token of an agent");
+        let token = Token::parse(seen.trim()).expect("the token of an agent");
         let options = Options {
             gateway: Gateway::parse(&format!("http://{}", self.agents), None).unwrap(),
             transport: Transport::default(),
@@ -268,6 +302,14 @@ async fn job_that_dies_is_replaced_and_the_reason_says_why() {
     // After ten seconds, by itself.
     world.up(2).await;
     assert_eq!(world.read().await.1.run.unwrap().intent, 1);
+    let metrics = world.metrics().await;
+    for expected in [
+        "gateway_ci_runs_total 2\n",
+        "gateway_ci_runs_ended_total{end=\"failed\"} 1\n",
+        "gateway_ci_run_up_seconds_count 2\n",
+    ] {
+        assert!(metrics.contains(expected), "{expected} is not in\n{metrics}");
+    }
 }
 
 #[tokio::test]
@@ -319,4 +361,108 @@ async fn what_ci_cannot_give_and_what_is_not_allowed_is_told_at_once_and_stores_
     let off = World::start_with(|config| config.ci.enabled = false).await;
     let (is_done, told) = off.workspace("create app --executor ci").await;
     assert!(!is_done && told.contains("ci.enabled"), "{told}");
+}
+
+#[tokio::test]
+async fn workspace_whose_ci_system_is_not_configured_any_more_stops_and_ends_and_its_job_is_let_in_no_more() {
+    let mut world = World::start().await;
+    world.done("create app --executor ci").await;
+    let folder = world.up(1).await;
+    let mut world = world.start_anew(|config| config.ci.enabled = false).await;
+    world.start_agent(1).await;
+    let reason = world.until(ActualState::Error).await.expect("a reason");
+    assert!(reason.contains("local is not configured here any more") && reason.contains("time limit"), "{reason}");
+    // Its agent, which comes back as it would after any pause of the gateway's, hears that it is not wanted, and ends its job.
+    world.end_with_agent(&folder).await;
+    world.done("stop app").await;
+    let (life, state) = world.read().await;
+    assert_eq!(life.actual, ActualState::Stopped);
+    assert!(
+        state.live().is_some_and(|run| run.number == 1 && run.stop_at.is_some()),
+        "it may still run there: {state:?}"
+    );
+
+    // Configured again, the next start finds out what became of that job before it makes another.
+    let mut world = world.start_anew(|_| {}).await;
+    world.done("start app --no-wait").await;
+    world.up(2).await;
+    assert_eq!(world.read().await.1.failures, 0);
+
+    let world = world.start_anew(|config| config.ci.providers.clear()).await;
+    world.until(ActualState::Error).await;
+    world.done("terminate app --yes").await;
+    let (life, state) = world.read().await;
+    assert!(life.is_over() && life.reason.is_some_and(|reason| reason.contains("until its own time limit")));
+    assert_eq!(state.run.unwrap().number, 2);
+    world.until_run(|run| run.ended_at.is_some()).await;
+    let run = world.read().await.1.run.unwrap();
+    assert!(run.number == 2 && run.failure.is_some(), "{run:?}");
+    let tokens = world.store.list_tokens().await.unwrap();
+    assert!(tokens.iter().find(|token| Some(token.id) == run.token).unwrap().revoked_at.is_some());
+}
+
+/// Writes down a workspace whose devfile makes no pipeline any more, with a run that was asked for a while ago.
+async fn store_unmade(folder: &Path, cache_key: &CacheKey, key: &RunKey) {
+    let store = Store::open_with(&StoreConfig::at(StoreUrl::SqliteFile(folder.join("gateway.db")))).await.unwrap();
+    let (name, owner, provider) = ("app".parse().unwrap(), "dev".parse().unwrap(), "local".parse().unwrap());
+    let new = NewCi {
+        name: &name,
+        owner: &owner,
+        provider: &provider,
+        cache_key: cache_key.as_str(),
+        project: None,
+        tags: &[],
+        devfile: "schemaVersion: 2.2.0\nparent: {}\ncomponents: []\n",
+        variables: &[],
+        quotas: Quotas::default(),
+    };
+    let earlier = gateway::model::UnixSeconds::new(wall_clock().get() - 60);
+    let made = store.create_ci(&new, earlier).await.unwrap();
+    let (id, life) = (made.workspace.id, &made.lifecycle);
+    let run = NewCiRun { key: key.as_str(), token: None };
+    store.begin_run(id, (life.revision, life), &run, earlier).await.unwrap().expect("it is the first");
+    let Some(Runs::Ci(mut state)) = store.managed_by_id(id).await.unwrap().map(|managed| managed.runs) else {
+        panic!("it is there")
+    };
+    state.run.as_mut().unwrap().asked_at = Some(earlier);
+    assert!(store.put_run(id, &state, earlier).await.unwrap());
+}
+
+#[tokio::test]
+async fn job_that_was_asked_for_is_found_although_none_could_be_made_now() {
+    let (cache_key, key) = (CacheKey::generate().unwrap(), RunKey::generate().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("program.sh"), PROGRAM).unwrap();
+    let CiSystem::Command(command) = provider(folder.path()).system else { panic!("a program") };
+    let settings = CommandSettings {
+        program: command.program,
+        directory: command.dir,
+        environment: command.environment,
+        stop_grace: Duration::from_secs(5),
+        supervisor: command.supervisor,
+    };
+    // As it is when the gateway was killed before it heard the answer.
+    let token = Token::generate(TokenKind::Agent).unwrap();
+    let workspace: WorkspaceName = "app".parse().unwrap();
+    let run = NewRun {
+        key: &key,
+        is_new: true,
+        since: wall_clock(),
+        workspace: &workspace,
+        cache_key: &cache_key,
+        yaml: "workspace:\n  script: [\"true\"]\n",
+        token: Some(&token),
+        variables: &[],
+    };
+    Provider::Command(Program::new(settings).unwrap()).create(&run).await.unwrap();
+    store_unmade(folder.path(), &cache_key, &key).await;
+    let world = World::start_in(folder, |_| {}).await;
+    let jobs = world.job(1).await;
+    world.until_run(|run| run.pipeline.is_some() || run.ended_at.is_some()).await;
+    let run = world.read().await.1.run.unwrap();
+    assert!(run.ended_at.is_none(), "somebody looks after it: {run:?}");
+    world.done("stop app").await;
+    let run = world.read().await.1.run.unwrap();
+    assert_eq!((run.number, run.failure), (1, None));
+    assert!(run.cancel_at.is_some() && run.ended_at.is_some() && jobs.exists());
 }

@@ -67,7 +67,8 @@ impl Lab {
         variables: &[Variable],
     ) -> Result<RunRef, ProviderError> {
         let (workspace, cache_key) = (&self.workspace, &self.cache);
-        let run = NewRun { key, since: wall_clock(), workspace, cache_key, yaml: DEFINITION, token, variables };
+        let is_new = false;
+        let run = NewRun { key, is_new, since: wall_clock(), workspace, cache_key, yaml: DEFINITION, token, variables };
         self.provider.create(&run).await
     }
 
@@ -195,9 +196,12 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
     let key = RunKey::generate().expect("randomness");
     let run = lab.create_with(&key, None, &[]).await.expect("a run");
     assert_eq!(lab.create_with(&key, None, &[]).await, Ok(run.clone()));
-    assert_eq!(lab.provider.find(&key, wall_clock()).await, Ok(Some(run.clone())));
+    // Another workspace's folder that makes no sense is nothing to this one.
+    fs::create_dir_all(lab.directory.join("f".repeat(32)).join("run/record.json")).expect("made");
+    let find = async |key: &RunKey| lab.provider.find(key, &lab.cache, wall_clock()).await;
+    assert_eq!(find(&key).await, Ok(Some(run.clone())));
     let other = RunKey::generate().expect("randomness");
-    assert_eq!(lab.provider.find(&other, wall_clock()).await, Ok(None));
+    assert_eq!(find(&other).await, Ok(None));
     assert_eq!(lab.create_with(&other, None, &[]).await, Err(ProviderError::Busy));
     assert_eq!(lab.provider.forget(&lab.cache).await, Err(ProviderError::Busy));
     assert_eq!(lab.status(&run).await.state, RunState::Running);
@@ -246,9 +250,10 @@ async fn run_is_adopted_when_the_gateway_that_made_it_was_killed() {
     lab.said(&run, "began").await;
     assert_eq!(lab.status(&run).await.state, RunState::Running);
     let (cache, key) = run.id.split_once('/').expect("two keys");
-    let found = lab.provider.find(&key.parse().expect("a key"), wall_clock()).await;
+    let cache = cache.parse().expect("a key");
+    let found = lab.provider.find(&key.parse().expect("a key"), &cache, wall_clock()).await;
     assert_eq!(found, Ok(Some(run.clone())));
-    assert_eq!(lab.provider.forget(&cache.parse().expect("a key")).await, Err(ProviderError::Busy));
+    assert_eq!(lab.provider.forget(&cache).await, Err(ProviderError::Busy));
     lab.provider.cancel(&run).await.expect("cancelled");
     assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
     assert!(lab.trace(&run).await.ends_with("asked"));
@@ -419,4 +424,39 @@ async fn what_cannot_be_started_is_named() {
     let (_, run) = lab.create().await;
     assert_eq!(lab.end(&run).await, (RunState::Failed, Some("exit_status_127".to_owned())));
     assert!(lab.trace(&run).await.contains("cannot be started"));
+}
+
+#[tokio::test]
+async fn supervisor_that_says_nothing_in_time_leaves_open_whether_its_run_begins_and_the_run_is_found_when_it_does() {
+    let kept = tempfile::tempdir().expect("a folder");
+    let (slow, go) = (kept.path().join("slow"), kept.path().join("go"));
+    let script = format!(
+        "#!/bin/sh\nwhile [ ! -e {} ]; do sleep 0.05; done\nexec {} \"$@\"\n",
+        go.display(),
+        env!("CARGO_BIN_EXE_gateway")
+    );
+    fs::write(&slow, script).expect("written");
+    fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("executable");
+    let settings = CommandSettings {
+        program: ["sh", "-c", "echo began; mkfifo wait; read line <wait"].map(str::to_owned).to_vec(),
+        directory: kept.path().join("jobs"),
+        environment: Vec::new(),
+        stop_grace: Duration::from_secs(1),
+        supervisor: Some(slow),
+    };
+    let mut lab = Lab::at(settings.directory.clone(), "");
+    let command = Command::new(settings).expect("settings").with_start_time(Duration::from_millis(200));
+    lab.provider = Provider::Command(command);
+    let key = RunKey::generate().expect("randomness");
+    let error = lab.create_with(&key, None, &[]).await.expect_err("it has not begun");
+    assert!(matches!(error, ProviderError::NotBegun { .. }) && error.is_temporary(), "{error}");
+    fs::write(&go, "").expect("written");
+    lab.until("the run is found", async |lab: &Lab| {
+        lab.provider.find(&key, &lab.cache, wall_clock()).await.expect("an answer").is_some()
+    })
+    .await;
+    let run = lab.create_with(&key, None, &[]).await.expect("the same run");
+    lab.said(&run, "began").await;
+    lab.provider.cancel(&run).await.expect("cancelled");
+    assert_eq!(lab.end(&run).await, (RunState::Canceled, None));
 }

@@ -7,9 +7,11 @@
 //! * [`version`], [`handshake`]: what is agreed before the first channel
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
 //! * [`state`], [`reconcile`]: states of workspaces, and what is said of them with cluster agents
+//! * [`environments`]: what cluster agents are asked to do for environments of CI jobs
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
 
+pub mod environments;
 pub mod frame;
 pub mod handshake;
 pub mod hello;

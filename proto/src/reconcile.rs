@@ -11,6 +11,7 @@ mod up;
 
 use thiserror::Error;
 
+pub(crate) use self::decoder::delimited;
 pub use self::decoder::{Decoder, Message};
 pub use self::down::{Intent, NamespaceMode, SecretRef, Terms, ToCluster};
 pub use self::up::{
@@ -60,7 +61,7 @@ pub enum MessageError {
 }
 
 /// Checks a name: it becomes part of addresses and log lines.
-fn name(text: String, field: &'static str) -> Result<String, MessageError> {
+pub(crate) fn name(text: String, field: &'static str) -> Result<String, MessageError> {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_plain) {
         return Err(MessageError::Field { field });
@@ -69,7 +70,7 @@ fn name(text: String, field: &'static str) -> Result<String, MessageError> {
 }
 
 /// Makes a text for people one line of bounded length: it comes from programs of many makers and ends up in logs.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut kept = String::with_capacity(text.len().min(DETAIL_BYTES_MAX));
     for character in text.chars() {
         let character = if character.is_control() { ' ' } else { character };

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
-# Autobahn testsuite, an ACME server, Kubernetes.
+# Autobahn testsuite, an ACME server, Kubernetes, grpcurl, and Go's own reading of environment templates.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes grpcurl templates
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -13,6 +13,7 @@ CACHE=$REAL/.cache
 CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
 GRPCIO_VERSION=1.85.1
 PEBBLE_VERSION=v2.10.1
+GRPCURL_VERSION=v1.9.3
 mkdir -p "$CACHE/log"
 
 say() { printf 'install: %s\n' "$*"; }
@@ -139,16 +140,39 @@ step_kubernetes() {
   printf '%s\n' "$want" >"$dir/.ready"
 }
 
+# A gRPC client that knows nothing but what reflection tells it.
+step_grpcurl() {
+  local dir=$CACHE/grpcurl
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$GRPCURL_VERSION" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.24 or newer is needed"
+  say "grpcurl $GRPCURL_VERSION"
+  mkdir -p "$dir"
+  quiet grpcurl env GOBIN="$dir" go install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
+  printf '%s\n' "$GRPCURL_VERSION" >"$dir/.ready"
+}
+
+# What renders environment templates as Go's text/template does, from tests/real/templates.
+step_templates() {
+  local dir=$CACHE/templates want
+  want=$(cat "$REAL"/templates/{main.go,go.mod,go.sum} | sha256sum)
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$want" ] && return
+  command -v go >/dev/null || die "go is missing: Go 1.26 or newer is needed"
+  say "Go's reading of environment templates"
+  mkdir -p "$dir"
+  (cd "$REAL/templates" && quiet templates env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/templates" .)
+  printf '%s\n' "$want" >"$dir/.ready"
+}
+
 # Whoever comes second waits for the first, and finds everything done.
 exec 9>"$CACHE/install.lock"
 flock 9
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes grpcurl templates)
 for step in "${steps[@]}"; do
   case $step in
     # Without the lock: a package may start a server, which would hold it.
-    debian | node | code-server | grpc | autobahn | pebble | kubernetes) "step_${step//-/_}" 9>&- ;;
-    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes)" ;;
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes | grpcurl | templates) "step_${step//-/_}" 9>&- ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes grpcurl templates)" ;;
   esac
 done
 say "ready"

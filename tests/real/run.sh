@@ -14,7 +14,7 @@ set -uo pipefail
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo terminal
   ci-job ci-schema ci-workspace workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod
-  kubernetes-page)
+  kubernetes-page environment-templates environments environments-trouble)
 LIMIT=480 # seconds for one suite
 
 suites=("$@")

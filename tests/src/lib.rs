@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
+use gateway::environments::service::Environments;
 use gateway::executors::cluster_configs::ClusterConfigs;
 use gateway::model::{Audience, Share};
 use gateway::sessions::registry::{LiveSession, Registry};
@@ -56,6 +57,8 @@ pub struct TestGateway {
     pub changes: Changes,
     /// How clusters are configured.
     pub configs: Arc<ClusterConfigs>,
+    /// The environments of CI jobs.
+    pub environments: Environments,
     /// An API token of the user `dev`.
     pub user_token: String,
     /// Its one-time sign-in link; empty where an identity provider signs users in.
@@ -97,11 +100,12 @@ impl TestGateway {
         let addresses = app.addresses().expect("bound");
         let registry = app.registry().clone();
         let (changes, configs) = (app.changes().clone(), app.cluster_configs().clone());
+        let environments = app.environments().clone();
         let sign_in_link = app.sign_in_link().expect("random").map(|link| link.to_string()).unwrap_or_default();
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(app.run(stop.clone()));
-        Self { addresses, store, registry, changes, configs, user_token, sign_in_link, stop, task }
+        Self { addresses, store, registry, changes, configs, environments, user_token, sign_in_link, stop, task }
     }
 
     /// Makes an agent token for a workspace of `dev`.

@@ -2,9 +2,10 @@
 
 use gateway::model::ActualState;
 use gateway::store::{Managed, Observation, Store, wall_clock};
+use gateway::workspaces::addresses::Addresses;
 use gateway::workspaces::changes::{Change, Changes};
 use gateway::workspaces::cluster_config;
-use gateway::workspaces::service::{Addresses, NewOn, NewWorkspace, Workspaces};
+use gateway::workspaces::service::{NewOn, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
 
 use crate::TestGateway;

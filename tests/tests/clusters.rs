@@ -12,6 +12,8 @@
 
 #[path = "clusters/configs.rs"]
 mod configs;
+#[path = "clusters/environments.rs"]
+mod environments;
 #[path = "clusters/faults.rs"]
 mod faults;
 #[path = "clusters/identity.rs"]

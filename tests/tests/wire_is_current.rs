@@ -12,24 +12,36 @@ fn proto() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto")
 }
 
-#[test]
-fn generated_wire_code_matches_the_schema() {
+/// The package of a schema, its files, and where the code that is made of it belongs.
+fn check(package: &str, files: &[&str], code: &Path) {
     let schema = proto().join("schema");
-    let descriptors =
-        protox::compile(["tunnel/v1/tunnel.proto", "tunnel/v1/reconcile.proto"], [&schema]).expect("schema compiles");
+    let descriptors = protox::compile(files, [&schema]).expect("schema compiles");
 
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wire");
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wire").join(package);
     fs::create_dir_all(&out).expect("scratch folder");
     prost_build::Config::new().bytes(["."]).out_dir(&out).compile_fds(descriptors.clone()).expect("code is generated");
 
-    let code = fs::read(out.join("tunnel.v1.rs")).expect("generated file");
-    compare(&proto().join("src/wire/tunnel.v1.rs"), &code);
+    let file = format!("{package}.rs");
+    let fresh = fs::read(out.join(&file)).expect("generated file");
+    compare(&code.join(&file), &fresh);
     // Source positions and comments are for people; reflection needs names and types only.
     let mut lean = descriptors;
     for file in &mut lean.file {
         file.source_code_info = None;
     }
-    compare(&proto().join("schema/tunnel.v1.binpb"), &lean.encode_to_vec());
+    compare(&schema.join(format!("{package}.binpb")), &lean.encode_to_vec());
+}
+
+#[test]
+fn generated_wire_code_matches_the_schema() {
+    let files = ["tunnel/v1/tunnel.proto", "tunnel/v1/reconcile.proto", "tunnel/v1/environments.proto"];
+    check("tunnel.v1", &files, &proto().join("src/wire"));
+}
+
+#[test]
+fn generated_code_of_the_public_services_matches_their_schema() {
+    let code = proto().join("../gateway/src/api/grpc/wire");
+    check("environments.v1", &["environments/v1/environments.proto"], &code);
 }
 
 fn compare(committed: &Path, fresh: &[u8]) {

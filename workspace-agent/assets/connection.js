@@ -18,6 +18,9 @@ const WORDS = {
   no_such_host: "You have no access to this workspace any more",
   port_not_allowed: "You have no access to this terminal any more",
   draining: "The gateway is being restarted",
+  too_many_terminals: "There are too many terminals",
+  job_not_held: "The job does not wait any more",
+  another_job: "The job waits for another command now: look at that one first",
 };
 
 // Asks the agent what there is. Resolves to `{ state }`, or to `{ trouble }` in words.
@@ -38,7 +41,7 @@ export async function change(method, path, body) {
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
   if (answer.ok) return answer.status === 204 ? null : answer.json();
   const code = answer.headers.get("gateway-error") ?? (await answer.json().catch(() => ({}))).error;
-  throw new Error(WORDS[code] ?? { too_many_terminals: "There are too many terminals", job_not_held: "The job does not wait any more" }[code] ?? code ?? answer.status);
+  throw new Error(WORDS[code] ?? code ?? answer.status);
 }
 
 export class Connection {

@@ -89,7 +89,7 @@ function know(state) {
   });
   $("tabs").replaceChildren(...buttons);
   $("new").hidden = !state.may_type;
-  showJob(state.job);
+  showJob(state.job, state.instance);
 }
 
 // Shows a terminal: the one of the address, the one that was made last, or a new one.
@@ -148,7 +148,7 @@ function show(id) {
       status("gone", restarted ? "The agent was started anew: what ran in this terminal is gone" : "This terminal is gone");
       offer(state.may_type ? "New terminal" : "Look again", state.may_type ? make : begin);
     }),
-    job: mine(showJob),
+    job: mine((state) => showJob(state, made.instance)),
     status: (kind, words, seconds) => (connection === null || made === connection) && status(kind, words, seconds),
     window: size,
   };
@@ -163,10 +163,11 @@ function show(id) {
 // --- the job ----------------------------------------------------------------------------------------------------------------
 
 let job = null;
-setInterval(() => job?.phase === "held" && showJob(job), 15_000);
+let jobInstance = null; // the agent that runs what is shown: a late choice must not count for the next command of the same job
+setInterval(() => job?.phase === "held" && showJob(job, jobInstance), 15_000);
 
-function showJob(state) {
-  job = state;
+function showJob(state, instance) {
+  [job, jobInstance] = [state, instance];
   $("job").hidden = !state;
   if (!state) return;
   const held = state.phase === "held";
@@ -189,7 +190,7 @@ function waits(until) {
 async function choose(choice) {
   for (const id of ["job-continue", "job-fail"]) $(id).disabled = true;
   try {
-    await change("POST", "job", { choice });
+    await change("POST", "job", { choice, instance: jobInstance });
   } catch (error) {
     $("job-text").textContent = error.message;
     setTimeout(refresh, 2000);

@@ -11,6 +11,7 @@ mod expiry;
 mod held;
 mod length;
 mod signals;
+mod tree;
 pub mod witness;
 
 use std::io::{self, Write};
@@ -52,8 +53,8 @@ pub struct CiOptions {
     pub patience: Length,
     /// The agent that makes it reachable.
     pub agent: Options,
-    /// This program, of which a second process tells signals to the whole group from those to this process alone; without
-    /// it, all are handed on.
+    /// This program, of which a second process tells signals to the whole group from those to this process alone, and ends the
+    /// command when this process is killed; without it, all are handed on.
     pub witness: Option<PathBuf>,
 }
 

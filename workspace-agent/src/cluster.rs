@@ -1,10 +1,12 @@
 //! The cluster agent: of several, the one that holds the lease dials the gateway, whose channel to port 0 is the conversation
-//! about the cluster's workspaces. It reaches no port of its machine.
+//! about the cluster's workspaces, and whose channels to port 1 are calls for environments of CI jobs. It reaches no port of its
+//! machine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_cluster::environments::{CALLS_MAX, CallEnd, Environments, Slot};
 use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
 use agent_cluster::kube::{self, Client, Config};
 use agent_cluster::lease::{Lease, lead};
@@ -13,8 +15,10 @@ use http::uri::{Authority, Scheme};
 use thiserror::Error;
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
+use tunnel_proto::environments::ENVIRONMENTS_PORT;
 use tunnel_proto::hello::Role;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::RECONCILE_PORT;
@@ -87,8 +91,9 @@ pub async fn run(options: ClusterOptions, stop: CancellationToken) -> Result<(),
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(ClusterEnded::Client)?;
     let identity = options.identity.clone();
+    let environments = Environments::new(access(&client), namespace.clone());
     let lease = Lease { client: client.clone(), namespace, name: options.lease_name.clone(), identity };
-    match lead(&lease, &stop, |end| session(&options, client.clone(), end)).await {
+    match lead(&lease, &stop, |end| session(&options, client.clone(), environments.clone(), end)).await {
         Some(ended) => Ok(ended?),
         None => Ok(()),
     }
@@ -109,10 +114,21 @@ async fn config(options: &ClusterOptions) -> Result<Config, ClusterEnded> {
     Ok(config)
 }
 
-/// Dials and reconciles for as long as this process leads.
-async fn session(options: &ClusterOptions, client: Client, end: CancellationToken) -> Result<(), Ended> {
+fn access(client: &Client) -> Options {
+    Options { client: client.clone(), field_manager: FIELD_MANAGER.to_owned() }
+}
+
+/// Dials, reconciles and answers calls for as long as this process leads.
+async fn session(
+    options: &ClusterOptions,
+    client: Client,
+    environments: Environments,
+    end: CancellationToken,
+) -> Result<(), Ended> {
     let (conversations, mut opened) = mpsc::channel(1);
-    let network = Cluster { gateway: options.gateway.clone(), conversations };
+    let (calls, called) = mpsc::channel(CALLS_MAX);
+    let answering = answer(environments.clone(), called, &end);
+    let network = Cluster { gateway: options.gateway.clone(), conversations, environments, calls };
     let agent = Agent {
         transport: options.transport,
         role: Role::Cluster,
@@ -122,8 +138,7 @@ async fn session(options: &ClusterOptions, client: Client, end: CancellationToke
         let mut next = opened.recv().await;
         while let Some(channel) = next.take() {
             let told = end.child_token();
-            let options = Options { client: client.clone(), field_manager: FIELD_MANAGER.to_owned() };
-            let mut talking = std::pin::pin!(reconcile(options, channel, told.clone()));
+            let mut talking = std::pin::pin!(reconcile(access(&client), channel, told.clone()));
             let ended = tokio::select! {
                 ended = talking.as_mut() => ended,
                 newer = opened.recv() => {
@@ -142,16 +157,42 @@ async fn session(options: &ClusterOptions, client: Client, end: CancellationToke
     let mut dialing = std::pin::pin!(agent.run(end.clone()));
     tokio::select! {
         ended = dialing.as_mut() => ended,
-        // Its channel is held by the agent's network: it ends after the agent.
-        () = reconciling => dialing.await,
+        // Their channels are held by the agent's network: they end after the agent.
+        ((), ()) = async { tokio::join!(reconciling, answering) } => dialing.await,
     }
 }
 
-/// The network of a cluster agent: a gateway, and no port but the conversation.
+/// Answers calls, each in a task of its own, until no more can come.
+async fn answer(environments: Environments, mut called: mpsc::Receiver<(Slot, DuplexStream)>, end: &CancellationToken) {
+    let mut answering = JoinSet::new();
+    let log = |ended: Result<CallEnd, JoinError>| match ended {
+        Ok(CallEnd::Protocol(error)) => warn!(%error, "the gateway said what is no call for an environment"),
+        Ok(end @ (CallEnd::Answered | CallEnd::CalledOff | CallEnd::Silent)) => debug!(?end, "a call is over"),
+        Err(error) => error!(%error, "a call for an environment broke off"),
+    };
+    loop {
+        tokio::select! {
+            call = called.recv() => {
+                let Some((slot, channel)) = call else { break };
+                let (environments, end) = (environments.clone(), end.child_token());
+                answering.spawn(async move { environments.answer(slot, channel, end).await });
+            }
+            Some(ended) = answering.join_next() => log(ended),
+        }
+    }
+    while let Some(ended) = answering.join_next().await {
+        log(ended);
+    }
+}
+
+/// The network of a cluster agent: a gateway, and no port but the conversation and calls.
 struct Cluster {
     gateway: Gateway,
     /// Full: the one before has not been taken up yet, and nobody will miss this one.
     conversations: mpsc::Sender<DuplexStream>,
+    environments: Environments,
+    /// Never full for long: there are as many slots as places.
+    calls: mpsc::Sender<(Slot, DuplexStream)>,
 }
 
 impl Network for Cluster {
@@ -170,12 +211,18 @@ impl Network for Cluster {
     }
 
     async fn port(&self, port: u16) -> Result<DuplexStream, Reason> {
-        if port != RECONCILE_PORT {
-            warn!(port, "a channel to a port was refused: a cluster agent has none");
-            return Err(Reason::PortNotAllowed);
-        }
         let (near, far) = duplex(PIPE_BYTES);
-        self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?;
+        match port {
+            RECONCILE_PORT => self.conversations.try_send(far).map_err(|_full| Reason::Overloaded)?,
+            ENVIRONMENTS_PORT => {
+                let slot = self.environments.slot().ok_or(Reason::Overloaded)?;
+                self.calls.try_send((slot, far)).map_err(|_full| Reason::Overloaded)?;
+            }
+            _ => {
+                warn!(port, "a channel to a port was refused: a cluster agent has none");
+                return Err(Reason::PortNotAllowed);
+            }
+        }
         Ok(near)
     }
 }
@@ -184,15 +231,40 @@ impl Network for Cluster {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn nothing_but_the_conversation_is_reached() {
+    fn network() -> (Cluster, mpsc::Receiver<DuplexStream>, mpsc::Receiver<(Slot, DuplexStream)>) {
         let gateway = Gateway::parse("http://localhost:1", None).expect("a gateway");
-        let (conversations, mut opened) = mpsc::channel(1);
-        let network = Cluster { gateway, conversations };
-        for port in [1, 22, 80, 443, 6443, 10_250] {
+        let config = Config::new("http://localhost:1".parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let environments = Environments::new(access(&client), "agents".to_owned());
+        let (conversations, opened) = mpsc::channel(1);
+        let (calls, called) = mpsc::channel(CALLS_MAX);
+        (Cluster { gateway, conversations, environments, calls }, opened, called)
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_conversation_and_calls_is_reached() {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let (network, mut opened, mut called) = network();
+        for port in [2, 22, 80, 443, 6443, 10_250] {
             assert_eq!(network.port(port).await.err(), Some(Reason::PortNotAllowed), "{port}");
         }
         assert!(network.port(RECONCILE_PORT).await.is_ok());
         assert!(opened.try_recv().is_ok());
+        assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+        assert!(called.try_recv().is_ok());
+    }
+
+    #[tokio::test]
+    async fn calls_beyond_the_bound_are_refused_until_one_has_ended() {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let (network, _opened, mut called) = network();
+        let mut running = Vec::new();
+        for _ in 0..CALLS_MAX {
+            assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
+            running.push(called.try_recv().expect("a call"));
+        }
+        assert_eq!(network.port(ENVIRONMENTS_PORT).await.err(), Some(Reason::Overloaded));
+        running.pop();
+        assert!(network.port(ENVIRONMENTS_PORT).await.is_ok());
     }
 }

@@ -228,6 +228,35 @@ fn signal_to_the_whole_group_reaches_the_command_once() {
 }
 
 #[test]
+fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_does() {
+    // A neighbour of the same group that somebody else started, one that left the group, and one of the command's.
+    let folder = folder("killed");
+    let script = "setsid sleep 60 >/dev/null 2>&1 & echo $! >apart; trap 'echo hit' USR1; sleep 20 & echo ready; \
+                  wait; wait";
+    let inner = wrap(NOWHERE, &[], &["sh", "-c", script]);
+    let mut wrapped = Command::new("sh");
+    wrapped.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $! >beside; exec \"$@\"", "-"]).current_dir(&folder);
+    wrapped.arg(inner.get_program()).args(inner.get_args()).env("WORKSPACE_GATEWAY_TOKEN", "x");
+    let (mut child, mut output) = start_ready(wrapped.process_group(0));
+    // Handed on, so the wrapper has begun to watch.
+    kill_process(id(&child), Signal::USR1).expect("it runs");
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "hit\n");
+    let began = Instant::now();
+    kill_process(id(&child), Signal::KILL).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").signal(), Some(9));
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("the rest");
+    assert!(began.elapsed() < KEPT_MAX, "something of the command has its output still");
+    for name in ["apart", "beside"] {
+        let number = std::fs::read_to_string(folder.join(name)).expect("a number");
+        let number = number.trim().parse().ok().and_then(Pid::from_raw).expect("a number");
+        kill_process(number, Signal::KILL).unwrap_or_else(|error| panic!("{name} was killed too: {error}"));
+    }
+}
+
+#[test]
 fn gateway_that_is_not_there_is_one_line_and_nothing_else() {
     let began = Instant::now();
     let output = run(NOWHERE, &[], &["sh", "-c", "echo out; echo err >&2; exit 3"]);

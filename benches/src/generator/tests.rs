@@ -208,7 +208,8 @@ async fn generator_that_cannot_offer_what_is_asked_still_carries_what_it_can() {
         let outcome = profile::run(ProfileName::Http, &context).await.unwrap();
         // What is carried may all be of the warm-up, which is not counted; what is late says that it was sent.
         assert!(outcome.carried > 0 || outcome.failed_total() > 0);
-        assert_eq!(outcome.verdict.judgement, Judgement::GeneratorLimited, "{:?}", outcome.verdict);
+        // Whose fault that is depends on what else the machine does; the tests of the verdict have that.
+        assert!(!outcome.verdict.passed(), "{:?}", outcome.verdict);
     })
     .await;
 }

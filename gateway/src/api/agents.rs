@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 
-use super::problem::Problem;
+use super::problem::{Problem, Refused};
 use super::{Caller, Shared, answer};
+use crate::store::Cluster;
 use crate::workspaces::cluster_config::ClusterConfig;
 
 #[derive(Serialize)]
@@ -40,22 +42,38 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
     caller.user()?;
     let mut agents = Vec::new();
     for cluster in api.store.clusters().await? {
-        let config = api.store.cluster_config(cluster.id, None).await?;
-        let enabled =
-            config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
-        let session = api.registry.cluster(&cluster.name);
-        let refusal = api.cluster_configs.refusal(&cluster.name);
-        agents.push(Row {
-            name: cluster.name.to_string(),
-            kind: "cluster",
-            enabled,
-            connected: session.is_some(),
-            version: session.as_ref().map(|session| session.agent_version.clone()),
-            connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
-            configuration_refused: refusal.is_some(),
-            configuration_refusal: refusal.map(|refusal| refusal.code.as_str()),
-            created_at: cluster.created_at.to_string(),
-        });
+        agents.push(row(&api, cluster).await?);
     }
     Ok(answer::json(StatusCode::OK, &List { agents }))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    caller.user()?;
+    let name = name.ok().map(|Path(name)| name);
+    let known = api.store.clusters().await?;
+    let found = known.into_iter().find(|cluster| Some(cluster.name.as_str()) == name.as_deref());
+    let cluster = found.ok_or(Refused::NotFound)?;
+    Ok(answer::json(StatusCode::OK, &row(&api, cluster).await?))
+}
+
+async fn row(api: &Shared, cluster: Cluster) -> Result<Row, Problem> {
+    let config = api.store.cluster_config(cluster.id, None).await?;
+    let enabled = config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
+    let session = api.registry.cluster(&cluster.name);
+    let refusal = api.cluster_configs.refusal(&cluster.name);
+    Ok(Row {
+        name: cluster.name.to_string(),
+        kind: "cluster",
+        enabled,
+        connected: session.is_some(),
+        version: session.as_ref().map(|session| session.agent_version.clone()),
+        connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
+        configuration_refused: refusal.is_some(),
+        configuration_refusal: refusal.map(|refusal| refusal.code.as_str()),
+        created_at: cluster.created_at.to_string(),
+    })
 }

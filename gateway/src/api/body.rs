@@ -184,6 +184,33 @@ impl<'a> Fields<'a> {
         Some(values)
     }
 
+    /// Reads a member that has to be an object. One that may be missing is asked for with [`Fields::has`] first.
+    pub(super) fn nested<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.asked.push(name);
+        let Some(Value::Object(members)) = self.members.get(name) else {
+            self.object(name, "has to be an object");
+            return None;
+        };
+        let mut fields = Fields::new(members, format!("{}/{name}", self.pointer), self.mistakes);
+        let value = read(&mut fields);
+        fields.finish();
+        value
+    }
+
+    /// Reads a member that may be missing or `null`, and else has to be an object.
+    pub(super) fn maybe_nested<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.asked.push(name);
+        if self.has(name) { self.nested(name, read) } else { None }
+    }
+
     /// Returns whether a member is there, whatever it says.
     pub(super) fn has(&self, name: &'static str) -> bool {
         self.members.get(name).is_some_and(|value| !value.is_null())

@@ -26,6 +26,8 @@ pub(crate) enum NoDefinition {
     Disabled,
     /// The token is not one of such a job; the code says why.
     Refused(&'static str),
+    /// The job's pipeline may be one whose name the gateway has not heard yet; the code says so.
+    NotYet(&'static str),
     /// The job's pipeline is over, or told to end.
     Over(&'static str),
     /// Somebody who has to be asked does not answer.
@@ -39,6 +41,7 @@ impl From<NoDefinition> for Problem {
         match none {
             NoDefinition::Disabled => Refused::ExecutorDisabled.into(),
             NoDefinition::Refused(reason) => Refused::NotSuchJob { reason }.into(),
+            NoDefinition::NotYet(reason) => Refused::NotYet { reason }.into(),
             NoDefinition::Over(reason) => Refused::Conflict { reason }.into(),
             NoDefinition::Unavailable => Refused::Overloaded { limit: "credential_unchecked" }.into(),
             NoDefinition::Broken => Refused::Conflict { reason: "no_definition" }.into(),
@@ -64,8 +67,7 @@ pub(super) struct Measured {
 pub(super) async fn agent(State(api): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, Problem> {
     let download = api.downloads.find(&sha256).ok_or(Refused::NotFound)?;
     let bytes = download.bytes();
-    let stream = api.downloads.read(download).map_err(|_| Refused::Overloaded { limit: "agent_downloads" })?;
-    let mut response = Response::new(Body::from_stream(stream));
+    let mut response = Response::new(Body::from_stream(api.downloads.read(download)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     // It is called by what it is.

@@ -41,7 +41,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Keeps a proxy (nginx) from gathering what is to go out at once.
-const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Marks an answer whose body goes on for as long as somebody listens.
 #[derive(Clone, Copy, Debug)]

@@ -273,19 +273,19 @@ pub(super) fn problem(error: WorkspaceError) -> Problem {
         WorkspaceError::Devfile(problems) => Problem::devfile(
             problems
                 .into_iter()
-                .map(|one| Place { path: one.path, line: one.line, column: one.column, message: one.message })
+                .map(|one| Place { code: "", path: one.path, line: one.line, column: one.column, message: one.message })
                 .collect(),
         ),
         WorkspaceError::Frozen(problems) => Problem::devfile(
             problems
                 .into_iter()
-                .map(|message| Place { path: String::new(), line: None, column: None, message })
+                .map(|message| Place { code: "", path: String::new(), line: None, column: None, message })
                 .collect(),
         ),
         WorkspaceError::Pipeline(problems) => Problem::devfile(
             problems
                 .into_iter()
-                .map(|one| Place { path: one.place, line: None, column: None, message: one.message })
+                .map(|one| Place { code: "", path: one.place, line: None, column: None, message: one.message })
                 .collect(),
         ),
         WorkspaceError::Randomness(error) => error.into(),

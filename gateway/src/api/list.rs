@@ -3,6 +3,8 @@
 //! A cursor holds the key of the last item and nothing else, so a page stays right when items come and go meanwhile: no item
 //! that is there all along is left out or comes twice.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Uri;
@@ -28,7 +30,16 @@ pub(super) struct Page<K> {
 impl<K: std::str::FromStr> Page<K> {
     /// Reads the query. `kind` keeps cursors of different lists apart.
     pub(super) fn read(uri: &Uri, kind: &str) -> Result<Self, Problem> {
-        let mut mistakes = Vec::new();
+        Self::read_filtered(uri, kind, &[]).map(|(page, _)| page)
+    }
+
+    /// Reads the query of a list that can be narrowed down by these `filters`, and what it says of them.
+    pub(super) fn read_filtered(
+        uri: &Uri,
+        kind: &str,
+        filters: &[&'static str],
+    ) -> Result<(Self, BTreeMap<&'static str, String>), Problem> {
+        let (mut mistakes, mut narrowed) = (Vec::new(), BTreeMap::new());
         let mut page = Self { after: None, limit: LIMIT_DEFAULT };
         let mut seen = Vec::new();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -47,13 +58,22 @@ impl<K: std::str::FromStr> Page<K> {
                     }
                     None => ("cursor", Some("is not one that this list gave out".to_owned())),
                 },
-                _ => ("", Some("has an unknown parameter; known are limit, cursor".to_owned())),
+                other => match filters.iter().find(|filter| **filter == other) {
+                    Some(filter) => {
+                        narrowed.insert(*filter, value.into_owned());
+                        (*filter, None)
+                    }
+                    None => {
+                        let known = [&["limit", "cursor"], filters].concat().join(", ");
+                        ("", Some(format!("has an unknown parameter; known are {known}")))
+                    }
+                },
             };
             let wrong = if seen.contains(&name) { Some("is there twice".to_owned()) } else { wrong };
             seen.push(name);
             mistakes.extend(wrong.map(|detail| Mistake { pointer: format!("?{name}"), detail }));
         }
-        if mistakes.is_empty() { Ok(page) } else { Err(Problem::invalid(mistakes)) }
+        if mistakes.is_empty() { Ok((page, narrowed)) } else { Err(Problem::invalid(mistakes)) }
     }
 
     /// Returns how many items to look up: one more than fits tells whether there is another page.

@@ -2,14 +2,19 @@
 //!
 //! All words are fixed; nothing of the request is repeated.
 
+mod environment;
+
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
+use super::environments::view::ObjectErrorRow;
+use super::state::BlockerRow;
 use crate::auth::cache::Unavailable;
 use crate::auth::token::NoRandomness;
 use crate::edge::headers::GATEWAY_ERROR;
+use crate::environments::refusal::RefusalCode;
 use crate::store::StoreError;
 
 /// Most problems of one body that are told.
@@ -54,6 +59,11 @@ pub(crate) enum Refused {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// What it is about is not known yet, and may be soon.
+    NotYet {
+        /// What is waited for.
+        reason: &'static str,
+    },
     /// Somebody tries too often.
     TooMany {
         /// The name of the limit.
@@ -64,6 +74,12 @@ pub(crate) enum Refused {
         /// The name of the limit.
         limit: &'static str,
     },
+    /// Only operators may do that.
+    NotOperator,
+    /// What shows itself as a hook of the CI system has not its secret.
+    NotTheHook,
+    /// Environments have a table of their own.
+    Environment(RefusalCode),
     /// RFC 8628, section 3.5: the user has not decided yet.
     AuthorizationPending,
     /// RFC 8628, section 3.5: wait longer between polls.
@@ -83,13 +99,16 @@ impl Refused {
         match self {
             Self::SignInRequired => "sign_in_required",
             Self::NotFound => "not_found",
-            Self::Forbidden => "forbidden",
+            Self::Forbidden | Self::NotOperator => "forbidden",
             Self::BadRequest { .. } | Self::MethodNotAllowed | Self::NotJson => "bad_request",
             Self::Invalid => "invalid",
             Self::TooLarge => "too_large",
             Self::Conflict { .. } | Self::Changed => "conflict",
             Self::ExecutorDisabled => "executor_disabled",
             Self::NotSuchJob { .. } => "job_refused",
+            Self::NotYet { .. } => "not_yet",
+            Self::NotTheHook => "hook_refused",
+            Self::Environment(code) => code.as_str(),
             Self::TooMany { .. } => "too_many_requests",
             Self::Overloaded { .. } => "overloaded",
             Self::AuthorizationPending => "authorization_pending",
@@ -99,11 +118,13 @@ impl Refused {
         }
     }
 
-    fn status(self) -> StatusCode {
+    /// Returns the status.
+    pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::SignInRequired => StatusCode::UNAUTHORIZED,
+            Self::SignInRequired | Self::NotTheHook => StatusCode::UNAUTHORIZED,
+            Self::Environment(code) => environment::status(code),
             Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::NotOperator => StatusCode::FORBIDDEN,
             Self::BadRequest { .. }
             | Self::AuthorizationPending
             | Self::SlowDown { .. }
@@ -117,7 +138,7 @@ impl Refused {
             Self::NotSuchJob { .. } => StatusCode::UNAUTHORIZED,
             Self::Changed => StatusCode::PRECONDITION_FAILED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded { .. } | Self::NotYet { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -140,9 +161,11 @@ impl Refused {
                 "Executor disabled",
                 "Workspaces are not made in CI systems here: the operator has not set ci.enabled.",
             ),
-            Self::NotSuchJob { .. } => {
-                ("Job refused", "The request has no token of a CI job that was asked for as a workspace.")
-            }
+            Self::NotSuchJob { .. } => ("Job refused", "The request has no token of a CI job that this is for."),
+            Self::NotYet { .. } => ("Not known yet", "The gateway may know what this is about soon: try again."),
+            Self::NotOperator => ("Not allowed", "Only operators may do that: users in environments.operators."),
+            Self::NotTheHook => ("Hook refused", "The request has not the secret of the system hook."),
+            Self::Environment(code) => (environment::title(code), code.text()),
             Self::TooMany { .. } => ("Too many attempts", "Wait before you try again."),
             Self::Overloaded { .. } => ("Overloaded", "The gateway cannot do that now: try again soon."),
             Self::AuthorizationPending => ("Not decided yet", "The user has not confirmed the code yet."),
@@ -155,9 +178,14 @@ impl Refused {
     fn retry_after(self) -> Option<u16> {
         match self {
             Self::Overloaded { .. } => Some(1),
+            // As often as a CI system is asked what became of a pipeline, and a little less.
+            Self::NotYet { .. } => Some(5),
             Self::TooMany { .. } => Some(60),
             Self::SlowDown { interval } => Some(interval),
+            Self::Environment(code) => environment::retry_after(code),
             Self::SignInRequired
+            | Self::NotTheHook
+            | Self::NotOperator
             | Self::NotFound
             | Self::Forbidden
             | Self::BadRequest { .. }
@@ -179,12 +207,17 @@ impl Refused {
     fn detail(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::TooMany { limit } | Self::Overloaded { limit } => Some(("limit", limit)),
-            Self::BadRequest { reason } | Self::Conflict { reason } | Self::NotSuchJob { reason } => {
-                Some(("reason", reason))
-            }
+            Self::BadRequest { reason }
+            | Self::Conflict { reason }
+            | Self::NotSuchJob { reason }
+            | Self::NotYet { reason } => Some(("reason", reason)),
             Self::MethodNotAllowed => Some(("reason", "method_not_allowed")),
             Self::NotJson => Some(("reason", "not_json")),
+            Self::NotOperator => Some(("reason", "not_an_operator")),
+            Self::Environment(RefusalCode::Overloaded) => Some(("limit", "environments")),
             Self::SignInRequired
+            | Self::NotTheHook
+            | Self::Environment(_)
             | Self::NotFound
             | Self::Forbidden
             | Self::Invalid
@@ -206,9 +239,11 @@ pub(crate) struct Mistake {
     pub(crate) detail: String,
 }
 
-/// One thing that is wrong with a devfile: what its author has to find, so it names what is there.
+/// One thing that is wrong with a devfile, a template or its objects: what its author has to find, so it names what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    /// By which rule, where rules have names.
+    pub(super) code: &'static str,
     pub(super) path: String,
     pub(super) line: Option<u32>,
     pub(super) column: Option<u32>,
@@ -221,11 +256,21 @@ pub(crate) struct Problem {
     refused: Refused,
     mistakes: Vec<Mistake>,
     places: Vec<Place>,
+    objects: Objects,
+}
+
+/// What is told of objects in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Objects {
+    /// What is wrong with each.
+    pub(super) errors: Vec<ObjectErrorRow>,
+    /// Those that have not gone yet.
+    pub(super) left: Vec<BlockerRow>,
 }
 
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
-        Self { refused, mistakes: Vec::new(), places: Vec::new() }
+        Self { refused, mistakes: Vec::new(), places: Vec::new(), objects: Objects::default() }
     }
 }
 
@@ -253,14 +298,14 @@ impl Problem {
     /// Lists mistakes.
     pub(super) fn invalid(mut mistakes: Vec<Mistake>) -> Self {
         mistakes.truncate(INVALID_MAX);
-        Self { refused: Refused::Invalid, mistakes, places: Vec::new() }
+        Self { mistakes, ..Self::from(Refused::Invalid) }
     }
 
     /// Lists what is wrong with a devfile.
     pub(super) fn devfile(mut places: Vec<Place>) -> Self {
         places.truncate(PLACES_MAX);
         let mistake = Mistake { pointer: "/devfile".to_owned(), detail: "cannot be used; see problems".to_owned() };
-        Self { refused: Refused::Invalid, mistakes: vec![mistake], places }
+        Self { mistakes: vec![mistake], places, ..Self::from(Refused::Invalid) }
     }
 
     /// Returns code, status, title and text for people, of what a person can bring about with a link or a button.
@@ -280,6 +325,10 @@ impl Problem {
             | Refused::TooMany { .. }
             | Refused::ExecutorDisabled
             | Refused::NotSuchJob { .. }
+            | Refused::NotYet { .. }
+            | Refused::NotOperator
+            | Refused::NotTheHook
+            | Refused::Environment(_)
             | Refused::AuthorizationPending
             | Refused::SlowDown { .. }
             | Refused::ExpiredToken
@@ -315,12 +364,26 @@ impl Problem {
             members.insert("errors".to_owned(), list.collect());
         }
         if !self.places.is_empty() {
-            let list = self.places.iter().map(|Place { path, line, column, message }| {
-                serde_json::json!({"path": path, "line": line, "column": column, "message": message})
-            });
-            members.insert("problems".to_owned(), list.collect());
+            members.insert("problems".to_owned(), self.places.iter().map(Place::told).collect());
+        }
+        if !self.objects.errors.is_empty() {
+            members.insert("object_errors".to_owned(), serde_json::json!(self.objects.errors));
+        }
+        if !self.objects.left.is_empty() {
+            members.insert("left".to_owned(), serde_json::json!(self.objects.left));
         }
         document
+    }
+}
+
+impl Place {
+    fn told(&self) -> serde_json::Value {
+        let Self { code, path, line, column, message } = self;
+        let mut told = serde_json::json!({"path": path, "line": line, "column": column, "message": message});
+        if let (false, Some(members)) = (code.is_empty(), told.as_object_mut()) {
+            members.insert("code".to_owned(), (*code).into());
+        }
+        told
     }
 }
 
@@ -348,7 +411,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.refused.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if matches!(self.refused, Refused::SignInRequired | Refused::NotSuchJob { .. }) {
+        if self.refused.status() == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
         }
         response.extensions_mut().insert(Told { document: self.document(), code: self.refused.code() });

@@ -1,6 +1,8 @@
-//! Counts what users have open, so that none has too much and all together have no more than there is room for.
+//! Counts what users, or others who go by a name or a number, have open, so that none has too much and all together have no
+//! more than there is room for.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,29 +12,29 @@ use crate::model::UserName;
 
 /// The seats of one kind.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct Seats<K: Eq + Hash = UserName> {
     per_user: usize,
     all: usize,
     /// What refusals name: the bound of one user, and that of all.
     names: (&'static str, &'static str),
-    taken: Mutex<HashMap<UserName, usize>>,
+    taken: Mutex<HashMap<K, usize>>,
 }
 
 /// One seat. Dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Arc<Seats>,
-    user: UserName,
+pub(super) struct Seat<K: Eq + Hash = UserName> {
+    seats: Arc<Seats<K>>,
+    user: K,
 }
 
-impl Seats {
+impl<K: Eq + Hash + Clone> Seats<K> {
     /// Makes so many for each user, and so many for all.
     pub(super) fn new(per_user: usize, all: usize, names: (&'static str, &'static str)) -> Arc<Self> {
         Arc::new(Self { per_user, all, names, taken: Mutex::default() })
     }
 
     /// Takes one.
-    pub(super) fn take(self: &Arc<Self>, user: &UserName) -> Result<Seat, Refused> {
+    pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<Seat<K>, Refused> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {
             return Err(Refused::TooMany { limit: self.names.0 });
@@ -45,7 +47,7 @@ impl Seats {
     }
 }
 
-impl Drop for Seat {
+impl<K: Eq + Hash> Drop for Seat<K> {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock();
         if let Some(own) = taken.get_mut(&self.user) {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use tunnel_proto::reconcile::Blocker;
+
 use crate::model::{ActualState, UnixSeconds};
 use crate::store::{Managed, WorkspaceId};
 use crate::workspaces::blockers;
@@ -28,11 +30,22 @@ pub(super) struct StateRow {
 /// An object that is still there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct BlockerRow {
-    object: String,
-    finalizers: Vec<String>,
+    pub(super) object: String,
+    pub(super) finalizers: Vec<String>,
     /// Since when it is being deleted.
-    since: Option<String>,
-    message: String,
+    pub(super) since: Option<String>,
+    pub(super) message: String,
+}
+
+impl From<Blocker> for BlockerRow {
+    fn from(blocker: Blocker) -> Self {
+        Self {
+            object: blocker.object,
+            finalizers: blocker.finalizers,
+            since: (blocker.since > 0).then(|| UnixSeconds::new(blocker.since).to_string()),
+            message: blocker.message,
+        }
+    }
 }
 
 impl StateRow {
@@ -40,12 +53,6 @@ impl StateRow {
     pub(super) fn new(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
         let stored = managed.termination().map(blockers::from_json).unwrap_or_default();
-        let blocker = |blocker: tunnel_proto::reconcile::Blocker| BlockerRow {
-            object: blocker.object,
-            finalizers: blocker.finalizers,
-            since: (blocker.since > 0).then(|| UnixSeconds::new(blocker.since).to_string()),
-            message: blocker.message,
-        };
         Self {
             desired: life.desired.as_str(),
             actual: life.actual.as_str(),
@@ -54,7 +61,7 @@ impl StateRow {
             revision: life.revision,
             since: life.actual_at.to_string(),
             desired_since: life.desired_at.to_string(),
-            blockers: stored.into_iter().map(blocker).collect(),
+            blockers: stored.into_iter().map(BlockerRow::from).collect(),
         }
     }
 

@@ -9,8 +9,11 @@ use serde_json::Value;
 use super::*;
 use crate::auth::browser::Lifetimes;
 use crate::auth::secret::Opaque;
+use crate::environments::files::TemplateFiles;
+use crate::environments::service::{Environments, Parts as EnvironmentsOf};
+use crate::telemetry::Metrics;
+use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
-use crate::workspaces::service::Addresses;
 
 /// Methods that a document can list.
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
@@ -33,12 +36,31 @@ impl Definitions for NoCi {
 
 async fn api() -> Api {
     let site = Site::new(&"http://localhost:8080".parse().unwrap()).unwrap();
-    let sessions = Arc::new(BrowserSessions::new(tokio::time::Instant::now(), Lifetimes::default()));
+    let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default()));
     let store = Store::open("sqlite::memory:").await.unwrap();
     let (public_url, agents_url) = ("http://localhost:8080".to_owned(), "http://localhost:8081".to_owned());
+    let registry = Arc::new(Registry::new(10, 1));
+    let environments = EnvironmentParts {
+        service: Environments::open(EnvironmentsOf {
+            store: store.clone(),
+            registry: registry.clone(),
+            templates: TemplateFiles::new(None),
+            audit: Audit::default(),
+            metrics: Metrics::default(),
+            settings: crate::config::Environments::default(),
+            public_url: public_url.clone(),
+            clock: Arc::new(crate::store::wall_clock),
+        })
+        .await
+        .unwrap(),
+        jobs: None,
+        dev: None,
+        hook: None,
+    };
     let addresses = Addresses { zone: "localhost".parse().unwrap(), public_url, agents_url };
     Api::new(ApiParts {
-        registry: Arc::new(Registry::new(10, 1)),
+        registry,
+        environments,
         rules: HostRules::new(site.authority(), "localhost".parse().unwrap()).unwrap(),
         site,
         identities: Arc::new(Identities::new(sessions.clone())),
@@ -97,7 +119,8 @@ fn document_lists_exactly_the_routes() {
 async fn router_answers_the_listed_methods_and_no_other() {
     let api = api().await;
     for (path, methods, _) in routes() {
-        let path = format!("{PREFIX}{}", path.replace("{name}", "app").replace("{id}", "t-1"));
+        let path =
+            format!("{PREFIX}{}", path.replace("{name}", "app").replace("{id}", "t-1").replace("{template}", "x"));
         for method in METHODS {
             let name = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let request = Request::builder().method(name).uri(&path).body(Empty::<Bytes>::new()).unwrap();

@@ -8,37 +8,52 @@ use tunnel_link::drain::Drain;
 
 use super::{StartError, wall_clock};
 use crate::api::{Definitions, NoDefinition};
-use crate::config::Config;
+use crate::config::{Ci, Config};
 use crate::executors::ci::downloads::Downloads;
 use crate::executors::ci::driver::Driver;
-use crate::executors::ci::settings::{Places, Systems};
+use crate::executors::ci::settings::{NoDefinition as Unmade, Systems};
 use crate::executors::timers::Timers;
-use crate::model::ProviderName;
 use crate::sessions::identity::{AgentIdentities, Refusal};
 use crate::sessions::registry::Registry;
 use crate::store::{RunOwner, Store, StoreError};
+use crate::telemetry::Metrics;
+use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
-use crate::workspaces::ci::RunFacts;
-use crate::workspaces::service::{Addresses, Workspaces};
+use crate::workspaces::service::Workspaces;
 
 /// What there is while workspaces may be in CI systems.
 #[derive(Clone, Debug)]
 pub(super) struct CiParts {
+    /// Where workspaces can be made.
     pub(super) systems: Option<Arc<Systems>>,
+    /// Where workspaces are looked after: nowhere, when that was turned off and some are left, whose stop and end have to come
+    /// about all the same.
+    watched: Option<Arc<Systems>>,
     pub(super) downloads: Arc<Downloads>,
 }
 
 impl CiParts {
     /// Opens the programs that jobs download and sets the CI systems up; none is asked yet.
-    pub(super) fn new(config: &Config, addresses: &Addresses) -> Result<Self, StartError> {
+    pub(super) async fn new(config: &Config, addresses: &Addresses, store: &Store) -> Result<Self, StartError> {
         let downloads = Arc::new(Downloads::open(&config.ci.agent_files)?);
-        if !config.ci.enabled {
-            return Ok(Self { systems: None, downloads });
+        if config.ci.enabled {
+            let agents = downloads.agents(&addresses.public_url);
+            let systems = Arc::new(Systems::new(&config.ci, addresses.clone(), &agents)?);
+            return Ok(Self { systems: Some(systems.clone()), watched: Some(systems), downloads });
         }
-        let Addresses { zone, public_url, agents_url } = addresses.clone();
-        let agents = downloads.agents(&public_url);
-        let systems = Systems::new(&config.ci, Places { zone, public_url, agents_url }, &agents)?;
-        Ok(Self { systems: Some(Arc::new(systems)), downloads })
+        let is_left = !store.ci_revisions(None, 1).await?.is_empty();
+        let watched =
+            is_left.then(|| Systems::new(&Ci::default(), addresses.clone(), &[]).map(Arc::new)).transpose()?;
+        Ok(Self { systems: None, watched, downloads })
+    }
+
+    /// Tells who the agents of workspaces there are.
+    pub(super) fn identities(&self, config: &Config, store: &Store) -> Result<Arc<AgentIdentities>, StartError> {
+        let identities = AgentIdentities::new(store.clone(), &config.auth.agents)?;
+        Ok(Arc::new(match &self.watched {
+            Some(_) => identities.with_runs(&config.ci)?,
+            None => identities,
+        }))
     }
 
     /// Lets workspaces be made there.
@@ -68,12 +83,14 @@ impl CiParts {
         registry: &Arc<Registry>,
         store: &Store,
         changes: &Changes,
+        metrics: &Metrics,
         drain: &Drain,
         tasks: &Drain,
     ) {
-        let Some(systems) = &self.systems else { return };
+        let Some(systems) = &self.watched else { return };
+        let (changes, metrics) = (changes.clone(), metrics.clone());
         let driver =
-            Driver::new(registry.clone(), store.clone(), changes.clone(), systems.clone(), Arc::new(wall_clock));
+            Driver::new(registry.clone(), store.clone(), changes, systems.clone(), metrics, Arc::new(wall_clock));
         tasks.spawn(driver.run(drain.draining().clone()));
     }
 }
@@ -88,42 +105,29 @@ pub(super) struct Jobs {
 
 impl Jobs {
     async fn of(&self, systems: &Systems, headers: &HeaderMap) -> Result<String, NoDefinition> {
-        let (provider, run) = self.identities.run_of(headers).await.map_err(|refusal| refused(&refusal))?;
-        self.make(systems, provider, run).await.map_err(|error| {
+        let run = self.identities.run_of(headers).await.map_err(|refusal| refused(&refusal))?;
+        self.make(systems, run).await.map_err(|error| {
             tracing::warn!(%error, "the store did not answer a job");
             NoDefinition::Unavailable
         })?
     }
 
-    async fn make(
-        &self,
-        systems: &Systems,
-        provider: ProviderName,
-        run: RunOwner,
-    ) -> Result<Result<String, NoDefinition>, StoreError> {
+    async fn make(&self, systems: &Systems, run: RunOwner) -> Result<Result<String, NoDefinition>, StoreError> {
         let Some(managed) = self.store.managed(&run.workspace).await? else {
             return Ok(Err(NoDefinition::Over("run_over")));
         };
         let id = managed.workspace.id;
-        let Some(ci) = managed.ci().cloned() else { return Ok(Err(NoDefinition::Over("run_over"))) };
+        let Some(ci) = managed.ci() else { return Ok(Err(NoDefinition::Over("run_over"))) };
         let devfile = self.store.devfile_of(id).await?.unwrap_or_default();
-        let (variables, targets) = (self.store.variables(id).await?, systems.targets().clone());
-        let work = move || {
-            let facts = RunFacts {
-                workspace: &run.workspace,
-                run: run.number,
-                cache_key: &ci.cache_key,
-                devfile: devfile.as_bytes(),
-                project: ci.project.as_ref(),
-                tags: &ci.tags,
-                variables: &variables,
-            };
-            targets.definition(&provider, &facts).map_err(|error| {
+        let variables = self.store.variables(id).await?;
+        let made = systems.definition(&run.workspace, ci, run.number, devfile, variables).await;
+        Ok(made.map_err(|error| match error {
+            Unmade::Interrupted => NoDefinition::Unavailable,
+            Unmade::Impossible(error) => {
                 tracing::warn!(workspace = %run.workspace, %error, "a job gets no definition");
                 NoDefinition::Broken
-            })
-        };
-        Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(NoDefinition::Unavailable)))
+            }
+        }))
     }
 }
 
@@ -142,6 +146,8 @@ impl Definitions for Jobs {
 fn refused(refusal: &Refusal) -> NoDefinition {
     if matches!(refusal, Refusal::RunOver | Refusal::WorkspaceStopped) {
         NoDefinition::Over(refusal.code())
+    } else if *refusal == Refusal::RunAwaited {
+        NoDefinition::NotYet(refusal.code())
     } else if refusal.is_unchecked() {
         NoDefinition::Unavailable
     } else {

@@ -90,6 +90,10 @@ pub enum Actor {
     User(Text),
     /// Whoever can write the database, on the gateway's machine: the system's user number.
     Operator(u32),
+    /// A job of a CI system: `PROJECT#NUMBER`.
+    Job(Text),
+    /// The CI system itself.
+    Hook,
 }
 
 /// Why an access ended.
@@ -306,6 +310,69 @@ pub enum Event {
         session: Text,
         /// Why.
         reason: Text,
+    },
+    /// Somebody said what an environment of jobs is to be.
+    EnvironmentChanged {
+        /// Who did.
+        by: Actor,
+        /// Its number.
+        environment: Text,
+        /// Its project.
+        project: Text,
+        /// Its name.
+        name: Text,
+        /// `asked_for`, `available`, `stopping`, `stopped` or `removed`.
+        how: &'static str,
+    },
+    /// What a job needs in its environment was made, or could not be.
+    EnvironmentPrepared {
+        /// Its number.
+        environment: Text,
+        /// Its project.
+        project: Text,
+        /// Its name.
+        name: Text,
+        /// The job's number; none where an operator asked.
+        job: Option<u64>,
+        /// The template.
+        template: Text,
+        /// `completed`, or why not.
+        outcome: &'static str,
+    },
+    /// Nothing is left of what was an environment's own.
+    EnvironmentRemoved {
+        /// Its number.
+        environment: Text,
+        /// Its project.
+        project: Text,
+        /// Its name.
+        name: Text,
+        /// Objects that were recorded and left in the cluster: they are not its own, or no longer.
+        kept: usize,
+    },
+    /// An environment was forgotten without asking its cluster. Of one with many objects there are several of these.
+    EnvironmentForgotten {
+        /// By whose word.
+        by: Actor,
+        /// Its number.
+        environment: Text,
+        /// Its project.
+        project: Text,
+        /// Its name.
+        name: Text,
+        /// What marks its objects.
+        inventory: Text,
+        /// What may be left of it in the cluster: `GROUP/VERSION KIND NAMESPACE/NAME`.
+        objects: Items,
+    },
+    /// The environments of a project that is gone were stopped.
+    EnvironmentsSwept {
+        /// By whose word.
+        by: Actor,
+        /// The project.
+        project_id: u64,
+        /// How many there were.
+        environments: u32,
     },
     /// Records are missing here.
     RecordsLost {

@@ -1,6 +1,8 @@
 //! An issuer of tokens as this gateway knows it: what it says about itself, and its keys. The shell around
 //! [`Metadata`] and [`KeySet`]: it asks over the network.
 
+pub mod programs;
+
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;

@@ -102,6 +102,23 @@ pub enum Refused {
     Claim(&'static str),
 }
 
+impl Refused {
+    /// Returns the stable code for programs, logs and audit records.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::TooLong | Self::Malformed | Self::Critical => "credential_damaged",
+            Self::Algorithm | Self::UnknownKey | Self::Signature => "credential_signature",
+            Self::KeysUnavailable => "credential_unchecked",
+            Self::Issuer => "credential_issuer",
+            Self::Audience | Self::AuthorizedParty => "credential_audience",
+            Self::Expired => "credential_expired",
+            Self::NotYet => "credential_not_yet",
+            Self::Missing(_) | Self::Claim(_) | Self::Subject => "credential_claims",
+        }
+    }
+}
+
 /// A token that was taken apart, and of which nothing is true yet.
 #[derive(Debug)]
 struct Parts<'t> {

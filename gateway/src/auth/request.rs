@@ -58,6 +58,21 @@ pub fn is_gateway_bearer(value: &HeaderValue) -> bool {
     bearer(value).is_some_and(|text| TokenKind::ALL.iter().any(|kind| text.starts_with(kind.prefix().as_bytes())))
 }
 
+/// Returns the bearer token of a request that is not one of the gateway's own, where it offers nothing else that counts for
+/// more: what a CI job proves itself with.
+#[must_use]
+pub fn foreign_bearer(headers: &HeaderMap) -> Option<&str> {
+    if headers.contains_key(GATEWAY_AUTHORIZATION) {
+        return None;
+    }
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    if is_gateway_bearer(value) {
+        return None;
+    }
+    str::from_utf8(bearer(value)?).ok()
+}
+
 fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
     let token = Token::parse(str::from_utf8(bearer(value)?).ok()?).ok()?;
     match token.kind() {

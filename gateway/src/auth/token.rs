@@ -17,6 +17,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thiserror::Error;
 
+use crate::model::hexadecimal;
+
 const PREFIX_CHARS: usize = 4;
 const SECRET_BYTES: usize = 32;
 const SECRET_CHARS: usize = 43;
@@ -105,6 +107,16 @@ pub enum BadToken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the system gave no random bytes")]
 pub struct NoRandomness;
+
+/// Makes a text of hexadecimal digits from random bytes of the system, which nobody can guess.
+///
+/// # Errors
+/// [`NoRandomness`] when the system's source fails.
+pub fn random_key<const BYTES: usize>() -> Result<String, NoRandomness> {
+    let mut bytes = [0; BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
+    Ok(hexadecimal(&bytes))
+}
 
 impl Token {
     /// Makes a new token from 256 random bits of the system.
@@ -209,7 +221,7 @@ mod tests {
     fn token_of_known_bits_has_this_text_and_hash_forever() {
         let token = Token::from_secret(TokenKind::Agent, [7; 32]);
         insta::assert_snapshot!(token.reveal(), @"gwa_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcTttsEQ");
-        let hash: String = token.hash().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hexadecimal(token.hash().as_ref());
         insta::assert_snapshot!(hash, @"6dbcdcbc2c64ff0b22ac14dadf204080958c088ba8b9b2ef7c03484689e20f15");
     }
 

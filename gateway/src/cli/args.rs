@@ -23,8 +23,10 @@ macro_rules! which {
     };
 }
 
+mod environment;
 mod lifecycle;
 
+pub use environment::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
 pub use lifecycle::{ChangeArgs, CreateArgs, On, TerminateArgs};
 
 const TOKEN_EXAMPLES: &str = which!(

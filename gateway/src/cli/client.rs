@@ -65,6 +65,47 @@ pub(super) struct Refusal {
     pub(super) interval: Option<u64>,
     errors: Vec<Mistake>,
     problems: Vec<Place>,
+    object_errors: Vec<ObjectError>,
+}
+
+/// Something that is wrong with an object in a cluster.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ObjectError {
+    /// Null where it is about all of them.
+    pub(super) object: Option<Object>,
+    /// The code.
+    pub(super) code: String,
+    /// For people.
+    pub(super) message: String,
+}
+
+/// An object in a cluster.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Object {
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ", shown(&self.kind))?;
+        if !self.namespace.is_empty() {
+            write!(formatter, "{}/", shown(&self.namespace))?;
+        }
+        formatter.write_str(&shown(&self.name))
+    }
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(object) = &self.object {
+            write!(formatter, "{object}: ")?;
+        }
+        write!(formatter, "{} ({})", shown(&self.message), shown(&self.code))
+    }
 }
 
 /// Something that is wrong with a devfile.
@@ -105,6 +146,9 @@ impl fmt::Display for Refusal {
             }
             formatter.write_str(&shown(message))?;
         }
+        for error in &self.object_errors {
+            write!(formatter, "\n  {error}")?;
+        }
         Ok(())
     }
 }
@@ -120,10 +164,21 @@ impl Client {
     /// # Errors
     /// [`ClientError::Url`] for plain text to another machine; [`ClientError::Setup`].
     pub(super) fn new(gateway: &PublicUrl, token: Option<&Token>, ca_file: Option<&Path>) -> Result<Self, ClientError> {
+        Self::with_bearer(gateway, token.map(|token| Secret::new(token.reveal().to_owned())), ca_file)
+    }
+
+    /// Makes a client that speaks with any token, such as a job's.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub(super) fn with_bearer(
+        gateway: &PublicUrl,
+        token: Option<Secret>,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, ClientError> {
         let base = format!("{gateway}{PREFIX}").parse();
         let base = base.map_err(|error| ClientError::Url(gateway.clone(), error))?;
         let trust = ca_file.map_or(Trust::System, |path| Trust::SystemAnd(path.to_owned()));
-        let token = token.map(|token| Secret::new(token.reveal().to_owned()));
         Ok(Self { fetch: Fetch::new(&trust)?, base, token })
     }
 

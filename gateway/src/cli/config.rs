@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Cli, ConfigArgs, ConfigCommand, Console, Exit, Output};
 use crate::config::EffectiveRow;
+use crate::environments::files;
 use crate::executors::cluster_configs;
 
 /// Runs `gateway config`.
@@ -20,7 +21,9 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
     };
     match args.command {
         ConfigCommand::Check => {
-            let refusals = config.agents_dir.as_deref().map(cluster_configs::check).unwrap_or_default();
+            let dir = config.agents_dir.as_deref();
+            let mut refusals = dir.map(cluster_configs::check).unwrap_or_default();
+            refusals.extend(dir.map(files::check).unwrap_or_default());
             for refusal in &refusals {
                 console.complain(refusal);
             }

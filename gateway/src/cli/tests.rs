@@ -90,6 +90,7 @@ impl Site {
             Command::Login(args) => run_login(args, &env, console).await,
             Command::Whoami(args) => run_whoami(args, &env, console).await,
             Command::Logout(args) => run_logout(args, &env, console).await,
+            Command::Environment(args) => run_environment(args, &env, console).await,
             Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Demo(_)
             | Command::Serve(_)
@@ -125,19 +126,20 @@ fn help_has_usage_and_examples() {
     Usage: gateway [OPTIONS] <COMMAND>
 
     Commands:
-      demo        Run gateway, agent and a sample app in one process, with nothing to install
-      serve       Run a gateway
-      config      Check or show the configuration
-      login       Sign in to a gateway, for the commands that speak with it
-      whoami      Tell who is signed in, and where
-      logout      Revoke what the sign-in gave, and forget it
-      token       Make, list, rotate or revoke tokens of agents and users
-      workspace   Make, start, stop and end workspaces, open them, and share their ports
-      user        List users, and decide who may not come in
-      forward     Bring ports of a workspace to this machine
-      ssh         Log in to a workspace with SSH
-      ssh-config  Let plain ssh, scp, rsync and editors find workspaces
-      help        Print this message or the help of the given subcommand(s)
+      demo         Run gateway, agent and a sample app in one process, with nothing to install
+      serve        Run a gateway
+      config       Check or show the configuration
+      login        Sign in to a gateway, for the commands that speak with it
+      whoami       Tell who is signed in, and where
+      logout       Revoke what the sign-in gave, and forget it
+      token        Make, list, rotate or revoke tokens of agents and users
+      workspace    Make, start, stop and end workspaces, open them, and share their ports
+      user         List users, and decide who may not come in
+      environment  Have a CI job's Kubernetes resources be there, and end them
+      forward      Bring ports of a workspace to this machine
+      ssh          Log in to a workspace with SSH
+      ssh-config   Let plain ssh, scp, rsync and editors find workspaces
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
           --config <FILE>
@@ -160,6 +162,7 @@ fn help_has_usage_and_examples() {
       gateway workspace create my-app --agent cluster-1
       gateway workspace share my-app 3000 --with signed-in
       gateway user disable ann                      lets somebody in no more
+      gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
       gateway forward my-app 5432                   its port 5432 on this machine
       gateway ssh my-app                            a shell in it
 
@@ -172,7 +175,7 @@ fn help_has_usage_and_examples() {
 
 #[test]
 fn every_command_has_examples() {
-    for command in ["demo", "serve", "config", "token", "forward", "ssh", "ssh-config"] {
+    for command in ["demo", "serve", "config", "token", "environment", "forward", "ssh", "ssh-config"] {
         let words = ["gateway", command];
         let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
         assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");
@@ -309,6 +312,12 @@ async fn config_check_tells_what_is_wrong_with_clusters_too() {
     assert!(done.err.starts_with(&format!("{}:2", file.display())), "{}", done.err);
     std::fs::write(&file, "workspaces:\n  enabled: false\n").unwrap();
     assert_eq!(site.run(&["config", "check"], false).await.exit, Exit::Success);
+    let template = folder.path().join("prod/environment_templates/web.yaml");
+    std::fs::create_dir(template.parent().unwrap()).unwrap();
+    std::fs::write(&template, "objects:\n- name: '{{ .no.such }}'\n").unwrap();
+    let done = site.run(&["config", "check"], false).await;
+    assert_eq!(done.exit, Exit::BadConfig);
+    assert!(done.err.starts_with(&format!("{}:2:10: unknown variable", template.display())), "{}", done.err);
 }
 
 #[tokio::test]

@@ -7,14 +7,11 @@ use super::PublicUrl;
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
 use super::value::{COUNT_32, DURATION, FILE_PATH, FILE_PATHS, Kind};
-use crate::model::{Endpoint, ProviderName};
+use crate::model::{Endpoint, JOB_TIMES, ProviderName, hexadecimal};
 
 const ENABLED: &str = "ci.enabled";
 const AGENT_FILES: &str = "ci.agent_files";
 const PROVIDERS: &str = "ci.providers";
-
-/// Bounds of the time after which a CI system ends a job.
-const JOB_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Bounds of the time for which a workspace may be what it is.
 const LIFE_TIMES: std::ops::RangeInclusive<Duration> =
@@ -219,7 +216,7 @@ const SHA256: Kind<[u8; 32]> = Kind {
             Ok(_) | Err(_) => Err("not a SHA-256".to_owned()),
         }
     },
-    show: |hash| hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+    show: |hash| hexadecimal(hash),
     secret: false,
 };
 

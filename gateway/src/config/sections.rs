@@ -14,7 +14,9 @@ use super::reader::Reader;
 use super::value::{
     ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
 };
-use super::{AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, store};
+use super::{
+    AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, environments, store,
+};
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;
@@ -115,6 +117,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
     }
     let agents = agents::read(reader, &zone, &public_url);
     let ci = ci::read(reader, &public_url);
+    let environments = environments::read(reader, &public_url);
     Config {
         zone,
         public_url,
@@ -133,6 +136,7 @@ pub(super) fn read(reader: &mut Reader) -> Config {
         },
         agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
         ci,
+        environments,
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),

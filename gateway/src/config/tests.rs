@@ -51,7 +51,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 86);
+    assert_eq!(Config::default().effective().len(), 93);
 }
 
 #[test]
@@ -205,3 +205,4 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
 
 mod agents;
 mod ci;
+mod environments;

@@ -160,13 +160,21 @@ impl OfFile {
 #[derive(Debug)]
 pub struct Events {
     body: axum::body::Body,
+    /// `None`: who asked for it proved that once and for all of it.
+    follower: Option<Follower>,
+}
+
+#[derive(Debug)]
+struct Follower {
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     _followed: Arc<Followed>,
 }
 
 impl Events {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
-        if self.ended.as_mut().poll(context).is_ready() {
+        if let Some(follower) = &mut self.follower
+            && follower.ended.as_mut().poll(context).is_ready()
+        {
             return Poll::Ready(None);
         }
         // It breaks off only where the gateway does.
@@ -282,8 +290,11 @@ impl From<Lease> for Source {
 }
 
 impl ResponseBody {
-    pub(super) fn events(body: axum::body::Body, followed: Arc<Followed>) -> Self {
-        Self::Events(Box::new(Events { body, ended: Box::pin(followed.wait_owned()), _followed: followed }))
+    /// Makes one of what the API tells, which ends when whoever follows it may no longer.
+    pub(super) fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
+        let follower =
+            followed.map(|followed| Follower { ended: Box::pin(followed.wait_owned()), _followed: followed });
+        Self::Events(Box::new(Events { body, follower }))
     }
 
     /// Makes one of a file of so many bytes.
@@ -333,7 +344,8 @@ impl Body for ResponseBody {
         match self {
             Self::Own(bytes) => bytes.is_empty(),
             Self::App(download) => download.broken.is_none() && download.source.is_over(),
-            Self::Events(_) => false,
+            // A refusal over gRPC has its status in the head, which then has to end the stream.
+            Self::Events(events) => events.body.is_end_stream(),
             Self::File(file) => file.left == 0,
         }
     }
@@ -366,5 +378,17 @@ fn clean_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
             Frame::trailers(trailers)
         }
         Err(data) => data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_that_is_over_before_it_begins_ends_with_its_head() {
+        let is_over = |body| ResponseBody::events(body, None).is_end_stream();
+        assert!(is_over(axum::body::Body::empty()));
+        assert!(!is_over(axum::body::Body::from("data: more\n\n")));
     }
 }

@@ -13,22 +13,20 @@ mod folder;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::folder::{Found, Stamp, gone, mode_in_use, scan};
+use self::folder::{Found, gone, mode_in_use, scan};
+use crate::agents_dir::{LOOK_INTERVAL, Stamp};
 use crate::model::ClusterName;
 use crate::store::{Cluster, ClusterId, ConfigVersion, Store, StoreError, wall_clock};
 use crate::workspaces::cluster_config::ClusterConfig;
 
-pub use self::folder::{Refusal, RefusalCode, check};
-
-/// How often it is looked whether files changed. A `stat` call for each.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+pub use self::folder::check;
+pub use crate::agents_dir::{Refusal, RefusalCode};
 
 /// The configurations of all clusters.
 #[derive(Debug)]

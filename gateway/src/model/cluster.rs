@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::is_label;
+
 /// Longest name of a cluster, in bytes: it stands in label values and in names of namespaces beside a workspace's name.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 40;
 
@@ -31,14 +33,7 @@ impl FromStr for ClusterName {
     type Err = BadClusterName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
-        let bytes = text.as_bytes();
-        let is_good = bytes.len() <= CLUSTER_NAME_BYTES_MAX
-            && bytes.iter().copied().all(plain)
-            && is_edge(bytes.first())
-            && is_edge(bytes.last());
-        if is_good { Ok(Self(text.into())) } else { Err(BadClusterName) }
+        if is_label(text, CLUSTER_NAME_BYTES_MAX) { Ok(Self(text.into())) } else { Err(BadClusterName) }
     }
 }
 

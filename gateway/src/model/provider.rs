@@ -1,13 +1,20 @@
 //! The name of a CI system in which workspaces run.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 
+use super::is_label;
+
 /// Longest name of a provider, in bytes: it stands in keys of the configuration and in lists.
 pub const PROVIDER_NAME_BYTES_MAX: usize = 40;
+
+/// Times after which a CI system may end the job of a workspace: less would be over before it began, and more is no CI system's.
+pub const JOB_TIMES: RangeInclusive<Duration> = Duration::from_secs(10 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The name that the operator gave a CI system: `[a-z0-9]([a-z0-9-]*[a-z0-9])?`, at most [`PROVIDER_NAME_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,14 +37,7 @@ impl FromStr for ProviderName {
     type Err = BadProviderName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
-        let bytes = text.as_bytes();
-        let is_good = bytes.len() <= PROVIDER_NAME_BYTES_MAX
-            && bytes.iter().copied().all(plain)
-            && is_edge(bytes.first())
-            && is_edge(bytes.last());
-        if is_good { Ok(Self(text.into())) } else { Err(BadProviderName) }
+        if is_label(text, PROVIDER_NAME_BYTES_MAX) { Ok(Self(text.into())) } else { Err(BadProviderName) }
     }
 }
 

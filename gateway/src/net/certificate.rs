@@ -10,7 +10,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_X509_EXT_BASIC_CONSTRAINTS;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::model::UnixSeconds;
+use crate::model::{UnixSeconds, hexadecimal};
 
 /// Longest URI that is looked at, in bytes: that of a SPIFFE ID.
 const URI_BYTES_MAX: usize = 2048;
@@ -105,7 +105,7 @@ fn is_authority(certificate: &X509Certificate<'_>) -> Result<bool, BadCertificat
 
 fn fingerprint(certificate: &[u8]) -> Box<str> {
     let hash = digest(&SHA256, certificate);
-    hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(hash.as_ref().get(..16).unwrap_or_default()).into()
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{ACCEPT, RANGE};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
-use reqwest::{Client, RequestBuilder, redirect};
+use reqwest::{Client, RequestBuilder, Response, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-pub use self::stream::Stream;
+pub use self::stream::{Opened, Stream};
 pub use self::trust::{FetchSetupError, Trust};
 use crate::config::Secret;
 use crate::model::Endpoint;
@@ -293,27 +293,32 @@ impl Fetch {
             Expected::EndOfText(_) => request.header(ACCEPT, "text/plain, */*;q=0.1"),
         };
         let request = authorized(request, credentials);
-        let failed = |error: reqwest::Error| failure(&server, error);
-        let mut response = request.send().await.map_err(failed)?;
-        let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
-        // What a length in the head claims is not believed: only what came is held.
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            read_bytes = read_bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
-            body.extend_from_slice(&chunk);
-            let is_too_long = match expected {
-                Expected::Json => body.len() > ANSWER_BYTES_MAX,
-                Expected::EndOfText(bytes) => {
-                    body.advance(body.len().saturating_sub(bytes));
-                    read_bytes > TEXT_BYTES_MAX
-                }
-            };
-            if is_too_long {
-                return Err(FetchError::TooLong { server });
-            }
-        }
-        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-        Ok(Answer { server, status, headers, body: body.freeze() })
+        let response = request.send().await.map_err(|error| failure(&server, error))?;
+        read(server, response, expected).await
     }
+}
+
+/// Reads an answer to its end.
+async fn read(server: String, mut response: Response, expected: Expected) -> Result<Answer, FetchError> {
+    let failed = |error: reqwest::Error| failure(&server, error);
+    let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
+    // What a length in the head claims is not believed: only what came is held.
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        read_bytes = read_bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+        body.extend_from_slice(&chunk);
+        let is_too_long = match expected {
+            Expected::Json => body.len() > ANSWER_BYTES_MAX,
+            Expected::EndOfText(bytes) => {
+                body.advance(body.len().saturating_sub(bytes));
+                read_bytes > TEXT_BYTES_MAX
+            }
+        };
+        if is_too_long {
+            return Err(FetchError::TooLong { server });
+        }
+    }
+    let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+    Ok(Answer { server, status, headers, body: body.freeze() })
 }
 
 fn authorized(request: RequestBuilder, credentials: Credentials<'_>) -> RequestBuilder {

@@ -15,6 +15,7 @@ mod refusal;
 mod review;
 mod run;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -73,8 +74,8 @@ pub struct AgentIdentities {
     ci: Vec<CiSystem>,
     /// Projects whose jobs the gateway itself asks for.
     runs: Vec<RunIssuer>,
-    /// There may be workspaces in CI systems.
-    has_runs: bool,
+    /// The CI systems that workspaces may be in; `None` if there are no such workspaces.
+    providers: Option<HashSet<ProviderName>>,
 }
 
 impl AgentIdentities {
@@ -90,21 +91,30 @@ impl AgentIdentities {
             clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
             ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
             runs: Vec::new(),
-            has_runs: false,
+            providers: None,
         })
     }
 
-    /// Lets in the agents of jobs that the gateway itself asks CI systems for, while it does.
+    /// Lets in the agents of jobs that the gateway itself asks CI systems for, while it does. Those of the time before it was
+    /// turned off are known as well, so that they end.
     ///
     /// # Errors
     /// [`FetchSetupError`] names a file of authorities that cannot be used.
     pub fn with_runs(mut self, ci: &Ci) -> Result<Self, FetchSetupError> {
-        self.has_runs = ci.enabled;
-        for provider in ci.providers.iter().filter(|_| ci.enabled) {
-            match &provider.system {
-                CiSystemOf::Gitlab(gitlab) => self.runs.push(RunIssuer::new(provider, gitlab)?),
+        let names = ci.providers.iter().filter(|_| ci.enabled).map(|provider| provider.name.clone());
+        self.providers = Some(names.collect());
+        for provider in &ci.providers {
+            let issuer = match &provider.system {
+                CiSystemOf::Gitlab(gitlab) => RunIssuer::new(provider, gitlab),
                 // Its jobs show tokens of the gateway's.
-                CiSystemOf::Command(_) => {}
+                CiSystemOf::Command(_) => continue,
+            };
+            match issuer {
+                Ok(issuer) => self.runs.push(issuer),
+                Err(error) if ci.enabled => return Err(error),
+                Err(error) => {
+                    warn!(provider = %provider.name, %error, "jobs of a CI system that is turned off cannot be told")
+                }
             }
         }
         Ok(self)
@@ -253,51 +263,54 @@ impl AgentIdentities {
 
     /// Looks among the jobs that the gateway itself asked for; `None` if it asks nobody of that name.
     async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
-        let mut found = None;
+        let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
             match one.identify(text, &self.store, now).await {
-                // Another provider of the same GitLab may be the one: with another project, or other runners or another audience.
-                Err(Refusal::OtherProject) if found.is_some() => {}
-                Err(refused) if refused.is_of_one_provider() => found = Some(Err(refused)),
-                other => return Some(other),
+                Err(refusal) if refusal.is_of_one_provider() => {
+                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                }
+                found => return Some(found),
             }
         }
-        found
+        refused.map(Err)
     }
 
     /// Finds whose run the job with a signed token is of. The token is not used up.
     ///
     /// # Errors
     /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
-    pub async fn run_of(&self, headers: &HeaderMap) -> Result<(ProviderName, RunOwner), Refusal> {
+    pub async fn run_of(&self, headers: &HeaderMap) -> Result<RunOwner, Refusal> {
         let now = moment();
         let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(Refusal::Missing) };
         let issuer = claimed_issuer(text)?;
-        let mut refused = Refusal::Issuer;
+        let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(&issuer)) {
             match one.run_of(text, &self.store, now).await {
-                Ok((_, run)) if run.is_stopping || run.desired != DesiredState::Running => {
+                Ok(run) if run.is_stopping || run.desired != DesiredState::Running => {
                     return Err(Refusal::WorkspaceStopped);
                 }
-                Ok(found) => return Ok(found),
-                Err(Refusal::OtherProject) if refused != Refusal::Issuer => {}
-                Err(other) if other.is_of_one_provider() => refused = other,
-                Err(other) => return Err(other),
+                Err(refusal) if refusal.is_of_one_provider() => {
+                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                }
+                found => return found,
             }
         }
-        Err(refused)
+        Err(refused.unwrap_or(Refusal::Issuer))
     }
 
-    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not to run: what it runs in is to end
-    /// then.
+    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not to run, or the gateway cannot look
+    /// after it there any more: what it runs in is to end then.
     ///
     /// # Errors
-    /// [`Refusal::WorkspaceStopped`] or [`Refusal::Unavailable`].
+    /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
     pub async fn may_run(&self, subject: &Subject) -> Result<(), Refusal> {
-        let Some(workspace) = subject.workspace().filter(|_| self.has_runs) else { return Ok(()) };
+        let (Some(workspace), Some(providers)) = (subject.workspace(), &self.providers) else { return Ok(()) };
         let found = self.store.managed(workspace).await.map_err(|error| store_failed(&error))?;
         let Some(managed) = found else { return Ok(()) };
         let Some(ci) = managed.ci() else { return Ok(()) };
+        if !providers.contains(&ci.provider) {
+            return Err(Refusal::RunOver);
+        }
         let is_stopping = ci.live().is_some_and(|run| run.stop_at.is_some());
         match managed.lifecycle.desired == DesiredState::Running && !is_stopping {
             true => Ok(()),
@@ -349,3 +362,6 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(slot, byte)| *slot = *byte);
     hash
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,6 +151,15 @@ pub struct RunOwner {
     pub desired: DesiredState,
 }
 
+/// Whether runs of a CI system live that it was asked for and that the gateway does not know all names of yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Some pipeline of that CI system may be a run.
+    pub pipeline: bool,
+    /// Some pipeline that another one started there may be a run's.
+    pub child: bool,
+}
+
 impl Store {
     /// Makes a workspace in a CI system. One of the same name and owner that is over makes room.
     ///
@@ -327,6 +336,19 @@ impl Store {
             is_stopping: is_set("stop_at")?,
             desired: row.get::<&str>("desired")?.parse().map_err(|_| corrupt("lifecycles", "desired"))?,
         }))
+    }
+
+    /// Tells whether a pipeline of a CI system that is not known may be one of a run.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn awaited(&self, provider: &ProviderName) -> Result<Awaited, StoreError> {
+        let statement = sql("SELECT count(*) AS children, count(CASE WHEN pipeline IS NULL THEN 1 END) AS pipelines \
+             FROM ci_runs JOIN ci_workspaces ON ci_workspaces.workspace_id = ci_runs.workspace_id \
+             WHERE provider = $1 AND ended_at IS NULL AND asked_at IS NOT NULL AND child_pipeline IS NULL");
+        let row = statement.bind(provider.as_str()).fetch_one(&self.readers).await?;
+        let (children, pipelines): (i64, i64) = (row.get("children")?, row.get("pipelines")?);
+        Ok(Awaited { pipeline: pipelines > 0, child: children > 0 })
     }
 
     /// Returns up to `limit` workspaces in CI systems that are not over, behind `after`, by id, each with the revision of its

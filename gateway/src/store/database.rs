@@ -42,6 +42,8 @@ pub(super) enum About<'a> {
     Cluster(i64),
     /// The workspaces of a CI system.
     Provider(&'a str),
+    /// An environment, and what is prepared in it.
+    Environment(i64),
     /// The key that secrets are sealed with.
     Seal,
 }
@@ -58,6 +60,7 @@ impl About<'_> {
             Self::Users => Some("users".to_owned()),
             Self::Cluster(id) => Some(format!("cluster {id}")),
             Self::Provider(name) => Some(format!("provider {name}")),
+            Self::Environment(id) => Some(format!("environment {id}")),
             Self::Seal => Some("seal".to_owned()),
         }
     }

@@ -51,6 +51,7 @@ pub(super) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
         step!(5, "uses of tokens", "0005_agent_token_uses.sql"),
         step!(6, "workspaces with a lifecycle", "0006_lifecycles.sql"),
         step!(7, "workspaces in CI systems", "0007_ci_workspaces.sql"),
+        step!(8, "environments of jobs", "0008_environments.sql"),
     ]
 });
 

@@ -64,6 +64,14 @@ impl fmt::Display for WorkspaceId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterId(pub(super) i64);
 
+impl ClusterId {
+    /// Returns its number, by which templates name it.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        u64::try_from(self.0).unwrap_or_default()
+    }
+}
+
 impl FromStr for ClusterId {
     type Err = BadId;
 

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::addresses::Addresses;
 use super::devfile;
 use super::pipeline::{PipelineFacts, PipelineProblem, PipelineSettings, Project, VariableName, generate};
-use crate::model::{ProviderName, WorkspaceName, Zone};
+use crate::model::{ProviderName, WorkspaceName};
 use crate::store::{CiProject, Quotas, Variable, VariableKind};
 
 /// Most tags of one workspace.
@@ -24,12 +25,8 @@ pub const TAG_BYTES_MAX: usize = 255;
 pub struct CiTargets {
     /// By their names.
     pub targets: BTreeMap<ProviderName, CiTarget>,
-    /// The domain under which workspaces have their hosts.
-    pub zone: Zone,
-    /// The gateway, for people.
-    pub public_url: String,
-    /// The gateway, for agents in jobs.
-    pub agents_url: String,
+    /// Where the gateway is, for jobs.
+    pub addresses: Addresses,
 }
 
 /// What workspaces may be in one CI system.
@@ -122,15 +119,19 @@ impl CiTargets {
         let variables: Vec<VariableName> = facts
             .variables
             .iter()
-            .map(|variable| VariableName { name: variable.name.clone(), is_file: variable.kind == VariableKind::File })
+            .map(|variable| VariableName {
+                name: variable.name.clone(),
+                is_file: variable.kind == VariableKind::File,
+                bytes: variable.value.reveal().len(),
+            })
             .collect();
         let facts = PipelineFacts {
             workspace: facts.workspace,
             run: facts.run,
             cache_key: facts.cache_key,
-            agents_url: &self.agents_url,
-            public_url: &self.public_url,
-            zone: &self.zone,
+            agents_url: &self.addresses.agents_url,
+            public_url: &self.addresses.public_url,
+            zone: &self.addresses.zone,
             project: project.as_ref(),
             tags: facts.tags,
             variables: &variables,

@@ -5,6 +5,7 @@
 //! stored is not the file but its meaning, as canonical JSON: each workspace keeps the version that it was made with,
 //! and comments or another order of keys are no new version.
 
+mod access;
 mod amounts;
 mod lists;
 mod network;
@@ -19,8 +20,9 @@ use serde_json::Value as Json;
 use super::document::{self, At, Problem, Problems};
 use crate::model::TimeLimits;
 
+pub use access::{AccessAs, AccessEntry, CiAccess};
 pub use amounts::{Amounts, Resources};
-pub use lists::SecretRef;
+pub use lists::{RESERVED_PREFIXES, SecretRef, reserved_prefix};
 pub use network::{Egress, NetworkPolicy};
 
 /// The largest configuration, in bytes.
@@ -72,6 +74,10 @@ pub struct ClusterConfig {
     pub tools_image: String,
     /// What agents in workspaces dial; `None` for the gateway's own address.
     pub gateway_url: Option<String>,
+    /// Jobs of which projects may have environments in the cluster. Left out of the JSON where there are none, so that what
+    /// was stored before there was such a thing stays what it is.
+    #[serde(skip_serializing_if = "CiAccess::is_empty")]
+    pub ci_access: CiAccess,
 }
 
 impl Default for ClusterConfig {
@@ -95,6 +101,7 @@ impl Default for ClusterConfig {
             max_stopped_hours: 744,
             tools_image: String::new(),
             gateway_url: None,
+            ci_access: CiAccess::default(),
         }
     }
 }

@@ -23,10 +23,41 @@ pub const VALUES_MAX: usize = 50_000;
 /// What a byte order mark is in UTF-8; editors of one system begin files with it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
+/// How a text is read that is not quite YAML 1.2, or not quite the file.
+pub trait Dialect {
+    /// Returns what a text without quotes means.
+    fn plain(&self, text: &str) -> Value {
+        Value::of_plain(text)
+    }
+
+    /// Returns where something stands in the file, given where it stands in the text that is read.
+    fn place(&self, place: Place) -> Place {
+        place
+    }
+}
+
+/// YAML 1.2 with its core schema.
+#[derive(Debug)]
+struct Core;
+
+impl Dialect for Core {}
+
 /// Reads a YAML file of at most `bytes_max` bytes. `None` only with a problem noted: there is no tree to go on with.
 ///
 /// An empty file is an empty value.
 pub fn parse(bytes: &[u8], bytes_max: usize, problems: &mut Problems) -> Option<Node> {
+    let text = decode(bytes, bytes_max, problems)?;
+    parse_text(text, bytes_max, &Core, problems)
+}
+
+/// Reads what [`decode`] returned, or what was made of it, as somebody's dialect. Anchors and aliases may copy `copied_max` bytes.
+/// `None` only with a problem noted.
+pub fn parse_text(text: &str, copied_max: usize, dialect: &dyn Dialect, problems: &mut Problems) -> Option<Node> {
+    build::build(text, copied_max, dialect, problems)
+}
+
+/// Returns the text of a file of at most `bytes_max` bytes, without a byte order mark. `None` only with a problem noted.
+pub fn decode<'b>(bytes: &'b [u8], bytes_max: usize, problems: &mut Problems) -> Option<&'b str> {
     if bytes.len() > bytes_max {
         problems.add("", None, format!("the file is larger than {}", show_size(bytes_max)));
         return None;
@@ -46,7 +77,7 @@ pub fn parse(bytes: &[u8], bytes_max: usize, problems: &mut Problems) -> Option<
         problems.add("", Some(place), format!("the file holds U+{:04X}, which YAML does not allow", u32::from(found)));
         return None;
     }
-    build::build(text, bytes_max, problems)
+    Some(text)
 }
 
 /// Returns whether YAML allows a character to stand in a file (YAML 1.2.2, section 5.1).

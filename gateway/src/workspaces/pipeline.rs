@@ -17,6 +17,7 @@ mod yaml;
 use std::time::Duration;
 
 pub use self::problem::PipelineProblem;
+pub(crate) use self::yaml::Yaml;
 use super::devfile::Devfile;
 use crate::model::{WorkspaceName, Zone};
 
@@ -38,6 +39,8 @@ pub struct PipelineSettings {
     pub agents: Vec<AgentFile>,
     /// How the job proves who it is.
     pub proof: Proof,
+    /// Longest value of a workspace's variable that the CI system can hand to a job, in bytes.
+    pub value_bytes_max: usize,
     /// Certificates to trust besides the system's, in PEM, where the gateway's are not signed by one of those.
     pub ca_pem: Option<String>,
 }
@@ -130,6 +133,8 @@ pub struct VariableName {
     pub name: String,
     /// The value is in a file of this name in `GW_FILES_DIR`; else it is in the environment.
     pub is_file: bool,
+    /// How long the value is, in bytes.
+    pub bytes: usize,
 }
 
 /// A pipeline's definition.

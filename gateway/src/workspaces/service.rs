@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::addresses::Addresses;
 use super::changes::{Change, Changes, Listener};
 use super::ci::CiTargets;
 use super::cluster_config::ClusterConfig;
 use super::devfile;
 use super::frozen::{Facts, freeze};
 use crate::auth::token::{Token, TokenKind};
-use crate::config::Config;
-use crate::model::{ClusterName, DesiredState, Lifecycle, Scheme, UnixSeconds, UserName, WorkspaceName, Zone};
+use crate::model::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
 use crate::store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
 
 pub use ci::NewOnCi;
@@ -34,30 +34,6 @@ const TRIES: usize = 16;
 
 /// How often a workspace is prepared anew because its cluster got another configuration meanwhile. Operators change files by hand.
 const CONFIGS_MAX: usize = 4;
-
-/// Where things are, as workspaces have to know it.
-#[derive(Clone, Debug)]
-pub struct Addresses {
-    /// The domain under which workspaces have their hosts.
-    pub zone: Zone,
-    /// The gateway, for people.
-    pub public_url: String,
-    /// The gateway, for agents, unless a cluster's configuration says another.
-    pub agents_url: String,
-}
-
-impl Addresses {
-    /// Takes them from a gateway's configuration: agents find it at the public host, on the port that is for them.
-    #[must_use]
-    pub fn of(config: &Config, agents_port: u16) -> Self {
-        let scheme = if config.tls.agents.is_some() { Scheme::Https } else { Scheme::Http };
-        Self {
-            zone: config.zone.clone(),
-            public_url: config.public_url.to_string(),
-            agents_url: format!("{}://{}:{agents_port}", scheme.as_str(), config.public_url.host()),
-        }
-    }
-}
 
 /// A workspace that somebody wants.
 #[derive(Debug)]

@@ -77,6 +77,6 @@ fn length(bytes: &[u8]) -> Result<Option<(u64, usize)>, MessageError> {
 }
 
 /// Encodes a message with its length in front.
-pub(super) fn delimited(message: &impl prost::Message) -> Bytes {
+pub(crate) fn delimited(message: &impl prost::Message) -> Bytes {
     Bytes::from(message.encode_length_delimited_to_vec())
 }

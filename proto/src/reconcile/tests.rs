@@ -164,7 +164,7 @@ fn fields_that_no_peer_sends_are_named() {
 
 fn wire_intent(desired: i32) -> Bytes {
     let intent = crate::wire::Intent { workspace: "a".into(), namespace: "b".into(), desired, ..Default::default() };
-    decoder::delimited(&crate::wire::ToCluster { body: Some(crate::wire::to_cluster::Body::Intent(intent)) })
+    delimited(&crate::wire::ToCluster { body: Some(crate::wire::to_cluster::Body::Intent(intent)) })
 }
 
 #[test]

@@ -261,28 +261,32 @@ impl Detail {
 
 impl Termination {
     fn to_wire(&self) -> wire::Termination {
-        let blocker = |blocker: &Blocker| wire::Blocker {
-            object: plain(&blocker.object),
-            finalizers: blocker.finalizers.iter().take(ENTRIES_MAX).map(|text| plain(text)).collect(),
-            since: blocker.since,
-            message: plain(&blocker.message),
-        };
-        wire::Termination {
-            is_done: self.is_done,
-            blockers: self.blockers.iter().take(ENTRIES_MAX).map(blocker).collect(),
-        }
+        let blockers = self.blockers.iter().take(ENTRIES_MAX).map(Blocker::to_wire).collect();
+        wire::Termination { is_done: self.is_done, blockers }
     }
 
     fn from_wire(termination: wire::Termination) -> Self {
-        let blocker = |blocker: &wire::Blocker| Blocker {
+        let blockers = termination.blockers.iter().take(ENTRIES_MAX).map(Blocker::from_wire).collect();
+        Self { is_done: termination.is_done, blockers }
+    }
+}
+
+impl Blocker {
+    pub(crate) fn to_wire(&self) -> wire::Blocker {
+        wire::Blocker {
+            object: plain(&self.object),
+            finalizers: self.finalizers.iter().take(ENTRIES_MAX).map(|text| plain(text)).collect(),
+            since: self.since,
+            message: plain(&self.message),
+        }
+    }
+
+    pub(crate) fn from_wire(blocker: &wire::Blocker) -> Self {
+        Self {
             object: plain(&blocker.object),
             finalizers: blocker.finalizers.iter().take(ENTRIES_MAX).map(|text| plain(text)).collect(),
             since: blocker.since,
             message: plain(&blocker.message),
-        };
-        Self {
-            is_done: termination.is_done,
-            blockers: termination.blockers.iter().take(ENTRIES_MAX).map(blocker).collect(),
         }
     }
 }

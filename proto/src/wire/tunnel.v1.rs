@@ -735,3 +735,247 @@ impl FailureKind {
         }
     }
 }
+/// Gateway to cluster agent.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentCall {
+    #[prost(oneof = "environment_call::Body", tags = "1, 2")]
+    pub body: ::core::option::Option<environment_call::Body>,
+}
+/// Nested message and enum types in `EnvironmentCall`.
+pub mod environment_call {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Apply(super::EnvironmentApply),
+        #[prost(message, tag = "2")]
+        Remove(super::EnvironmentRemove),
+    }
+}
+/// Cluster agent to gateway.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentAnswer {
+    #[prost(oneof = "environment_answer::Body", tags = "1, 2")]
+    pub body: ::core::option::Option<environment_answer::Body>,
+}
+/// Nested message and enum types in `EnvironmentAnswer`.
+pub mod environment_answer {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(message, tag = "1")]
+        Progress(super::EnvironmentProgress),
+        #[prost(message, tag = "2")]
+        Done(super::EnvironmentDone),
+    }
+}
+/// Which environment, and as whom.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentScope {
+    /// Name of the cluster agent.
+    #[prost(string, tag = "1")]
+    pub cluster: ::prost::alloc::string::String,
+    /// Key of the environment, as in the label of its inventory.
+    #[prost(string, tag = "2")]
+    pub environment: ::prost::alloc::string::String,
+    /// Name of its inventory, which owns its objects.
+    #[prost(string, tag = "3")]
+    pub inventory: ::prost::alloc::string::String,
+    /// As whom objects are read and written (Kubernetes, "User impersonation"). Absent: as the agent itself.
+    #[prost(message, optional, tag = "4")]
+    pub identity: ::core::option::Option<Identity>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Identity {
+    #[prost(string, tag = "1")]
+    pub user: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "3")]
+    pub extra: ::prost::alloc::vec::Vec<IdentityExtra>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IdentityExtra {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "2")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Names one object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectRef {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// Empty: of the whole cluster.
+    #[prost(string, tag = "4")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub name: ::prost::alloc::string::String,
+    /// Empty: not known.
+    #[prost(string, tag = "6")]
+    pub uid: ::prost::alloc::string::String,
+}
+/// Has the environment be what `objects` says.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentApply {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<EnvironmentScope>,
+    /// A JSON array of Kubernetes objects in the order to apply them.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub objects: ::prost::bytes::Bytes,
+    /// What the gateway has recorded: what is not in `objects` any more is deleted.
+    #[prost(message, repeated, tag = "3")]
+    pub tracked: ::prost::alloc::vec::Vec<ObjectRef>,
+}
+/// Deletes what the environment has.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentRemove {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<EnvironmentScope>,
+    /// What the gateway has recorded.
+    #[prost(message, repeated, tag = "2")]
+    pub tracked: ::prost::alloc::vec::Vec<ObjectRef>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnvironmentProgress {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "EnvironmentStep", tag = "2")]
+    pub step: i32,
+    /// For people.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+/// The last message.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnvironmentDone {
+    /// What is the environment's and in the cluster now, as far as it is known: also what may be.
+    #[prost(message, repeated, tag = "1")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
+    #[prost(message, repeated, tag = "2")]
+    pub errors: ::prost::alloc::vec::Vec<ObjectError>,
+    /// What is to go and still there.
+    #[prost(message, repeated, tag = "3")]
+    pub left: ::prost::alloc::vec::Vec<Blocker>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectError {
+    /// Absent: it is about the call.
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "ObjectErrorCode", tag = "2")]
+    pub code: i32,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EnvironmentStep {
+    Unknown = 0,
+    /// It was written.
+    Applied = 1,
+    /// It was already as it is to be.
+    Unchanged = 2,
+    /// Its deletion was asked for.
+    Deleting = 3,
+    /// It is not there any more.
+    Gone = 4,
+    /// It is left as it is: it is not this environment's, or says that it is to be kept.
+    Kept = 5,
+    Failed = 6,
+    /// It has to be gone first, and is not yet.
+    Waiting = 7,
+}
+impl EnvironmentStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "ENVIRONMENT_STEP_UNKNOWN",
+            Self::Applied => "ENVIRONMENT_STEP_APPLIED",
+            Self::Unchanged => "ENVIRONMENT_STEP_UNCHANGED",
+            Self::Deleting => "ENVIRONMENT_STEP_DELETING",
+            Self::Gone => "ENVIRONMENT_STEP_GONE",
+            Self::Kept => "ENVIRONMENT_STEP_KEPT",
+            Self::Failed => "ENVIRONMENT_STEP_FAILED",
+            Self::Waiting => "ENVIRONMENT_STEP_WAITING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ENVIRONMENT_STEP_UNKNOWN" => Some(Self::Unknown),
+            "ENVIRONMENT_STEP_APPLIED" => Some(Self::Applied),
+            "ENVIRONMENT_STEP_UNCHANGED" => Some(Self::Unchanged),
+            "ENVIRONMENT_STEP_DELETING" => Some(Self::Deleting),
+            "ENVIRONMENT_STEP_GONE" => Some(Self::Gone),
+            "ENVIRONMENT_STEP_KEPT" => Some(Self::Kept),
+            "ENVIRONMENT_STEP_FAILED" => Some(Self::Failed),
+            "ENVIRONMENT_STEP_WAITING" => Some(Self::Waiting),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ObjectErrorCode {
+    Unknown = 0,
+    /// It is there and not this environment's, or says that it is to be kept. To an apply: nothing was applied. To a remove: it
+    /// was left as it is and is not the environment's any more, and the others were removed.
+    NotOwned = 1,
+    /// Who asks may not.
+    Forbidden = 2,
+    /// The API server does not take it as it is.
+    Invalid = 3,
+    /// The API server has no such kind.
+    UnknownKind = 4,
+    NamespaceMissing = 5,
+    /// Somebody else changes it, or it is still being deleted.
+    Conflict = 6,
+    /// The API server does not answer.
+    Unavailable = 7,
+    /// The agent acts for nobody of that name.
+    Identity = 8,
+    /// A newer call for this environment came.
+    Superseded = 9,
+}
+impl ObjectErrorCode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "OBJECT_ERROR_CODE_UNKNOWN",
+            Self::NotOwned => "OBJECT_ERROR_CODE_NOT_OWNED",
+            Self::Forbidden => "OBJECT_ERROR_CODE_FORBIDDEN",
+            Self::Invalid => "OBJECT_ERROR_CODE_INVALID",
+            Self::UnknownKind => "OBJECT_ERROR_CODE_UNKNOWN_KIND",
+            Self::NamespaceMissing => "OBJECT_ERROR_CODE_NAMESPACE_MISSING",
+            Self::Conflict => "OBJECT_ERROR_CODE_CONFLICT",
+            Self::Unavailable => "OBJECT_ERROR_CODE_UNAVAILABLE",
+            Self::Identity => "OBJECT_ERROR_CODE_IDENTITY",
+            Self::Superseded => "OBJECT_ERROR_CODE_SUPERSEDED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OBJECT_ERROR_CODE_UNKNOWN" => Some(Self::Unknown),
+            "OBJECT_ERROR_CODE_NOT_OWNED" => Some(Self::NotOwned),
+            "OBJECT_ERROR_CODE_FORBIDDEN" => Some(Self::Forbidden),
+            "OBJECT_ERROR_CODE_INVALID" => Some(Self::Invalid),
+            "OBJECT_ERROR_CODE_UNKNOWN_KIND" => Some(Self::UnknownKind),
+            "OBJECT_ERROR_CODE_NAMESPACE_MISSING" => Some(Self::NamespaceMissing),
+            "OBJECT_ERROR_CODE_CONFLICT" => Some(Self::Conflict),
+            "OBJECT_ERROR_CODE_UNAVAILABLE" => Some(Self::Unavailable),
+            "OBJECT_ERROR_CODE_IDENTITY" => Some(Self::Identity),
+            "OBJECT_ERROR_CODE_SUPERSEDED" => Some(Self::Superseded),
+            _ => None,
+        }
+    }
+}

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from workspaces import Gateway, Refused, check, note, spread, until
+from workspaces import Gateway, ask, ask_once, check, note, spread, until
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--kills", type=int, default=40)
@@ -107,32 +107,12 @@ def watch():
             doubles.extend(f"{folder}: {found}" for folder, found in runs.items() if len(found) > 1)
 
 
-def ask(action):
-    """Until the gateway answers: it may be gone now. A refusal is an answer."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return action()
-        except Refused as refusal:
-            if refusal.status not in (502, 503, 504) or time.monotonic() > deadline:
-                raise
-        except Exception:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
-
-
 def create():
     global serial
     serial += 1
     name = f"crash-{serial}"
     body = {"name": name, "executor": "ci", "agent": "local", "devfile": DEVFILE}
-    try:
-        ask(lambda: gateway.call("POST", "/workspaces", body))
-    except Refused as refusal:
-        # It was killed behind the commit, before the answer: asked again, the name is taken, by us.
-        if refusal.status != 409:
-            raise
+    ask_once(lambda: gateway.call("POST", "/workspaces", body))
     acknowledged[name] = "Running"
     hurts[name] = 0
 

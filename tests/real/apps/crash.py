@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from workspaces import LABEL, Cluster, Gateway, Refused, check, note, spread, until
+from workspaces import LABEL, Cluster, Gateway, ask, ask_once, check, note, spread, until
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--kills", type=int, default=200)
@@ -66,34 +66,11 @@ take_overs = []  # how long each took, in seconds
 not_taken_over = []
 
 
-def ask(action):
-    """Until the gateway answers: it may be gone now. A refusal is an answer."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return action()
-        except Refused as refusal:
-            if refusal.status not in (502, 503, 504) or time.monotonic() > deadline:
-                raise
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        except Exception as error:  # the connection was cut in the middle of an answer
-            if time.monotonic() > deadline:
-                raise error
-        time.sleep(0.05)
-
-
 def create():
     global serial
     serial += 1
     name = f"crash-{serial}"
-    try:
-        ask(lambda: gateway.create(options.cluster, name))
-    except Refused as refusal:
-        # It was killed behind the commit, before the answer: asked again, the name is taken, by us.
-        if refusal.status != 409:
-            raise
+    ask_once(lambda: gateway.create(options.cluster, name))
     acknowledged[name] = "Running"
 
 

@@ -43,12 +43,13 @@ start_etcd() {
 }
 
 # start_apiserver : starts it (again), on the same port, with the same certificate and the same objects. Nodes begin without the
-# taint that a controller, which is not here, takes away when they are ready.
+# taint that a controller, which is not here, takes away when they are ready. APISERVER_MORE has further flags.
+APISERVER_MORE=()
 start_apiserver() {
   spawn apiserver "$PARTS/kube-apiserver" --etcd-servers "http://127.0.0.1:$ETCD" --bind-address 127.0.0.1 --secure-port "$API" \
     --cert-dir "$KUBE/apiserver" --service-cluster-ip-range 10.0.0.0/16 --service-account-issuer "$ISSUER" \
     --service-account-key-file "$KUBE/sa.pub" --service-account-signing-key-file "$KUBE/sa.key" --authorization-mode RBAC \
-    --token-auth-file "$KUBE/tokens.csv" --disable-admission-plugins TaintNodesByCondition
+    --token-auth-file "$KUBE/tokens.csv" --disable-admission-plugins TaintNodesByCondition "${APISERVER_MORE[@]}"
   wait_port apiserver "$API" 60
   until_ok 60 api -f /readyz >/dev/null || give_up "the API server does not become ready: $(tail -n 1 "$OUT/apiserver.log")"
 }
@@ -61,7 +62,8 @@ start_controllers() {
     --controllers "$(tr -s ' \n' ',' <<<'namespace-controller deployment-controller replicaset-controller
       garbage-collector-controller pod-garbage-collector-controller serviceaccount-controller
       root-ca-certificate-publisher-controller resourcequota-controller endpointslice-controller
-      persistentvolume-binder-controller persistentvolumeclaim-protection-controller persistentvolume-protection-controller' |
+      persistentvolume-binder-controller persistentvolumeclaim-protection-controller persistentvolume-protection-controller
+      clusterrole-aggregation-controller' |
       sed 's/,$//')"
   cat >"$KUBE/scheduler.yaml" <<YAML
 apiVersion: kubescheduler.config.k8s.io/v1

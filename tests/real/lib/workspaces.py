@@ -31,7 +31,7 @@ class Refused(Exception):
 
     def __init__(self, status, body):
         super().__init__(f"{status} {body[:300]!r}")
-        self.status = status
+        self.status, self.body = status, body
 
 
 class Caller:
@@ -89,6 +89,30 @@ class Gateway:
             found.update({row["name"]: row["state"] or {} for row in page["workspaces"]})
             cursor = page["next_cursor"]
         return found
+
+
+def ask(action):
+    """Until the gateway answers: it may be gone now. A refusal is an answer."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return action()
+        except Refused as refusal:
+            if refusal.status not in (502, 503, 504) or time.monotonic() > deadline:
+                raise
+        except Exception:  # no connection, or one that was cut in the middle of an answer
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+def ask_once(action):
+    """Until the gateway answers, for what can be done once: what was done before a kill is refused with 409, and was done by us."""
+    try:
+        ask(action)
+    except Refused as refusal:
+        if refusal.status != 409:
+            raise
 
 
 class Cluster:

@@ -1,5 +1,9 @@
 //! Checks answers against the document that describes them: as much of JSON Schema as that document uses.
 
+use e2e::until;
+use gateway::environments::facts::Info;
+use gateway::environments::request::By;
+use gateway::environments::template::{Rendered, TemplateName};
 use serde_json::Value;
 
 use super::support::{As, SAME_ORIGIN, World};
@@ -124,6 +128,7 @@ async fn answers_are_what_the_document_says() {
         it.call("GET", "/sessions", "/sessions", who, "").await;
     }
     lifecycle(&it, &dev).await;
+    environments(&it, &dev).await;
     let made = it.call("POST", "/tokens", "/tokens", &dev, r#"{"kind":"user"}"#).await;
     let id = made["id"].as_str().unwrap();
     for _ in 0..2 {
@@ -181,6 +186,69 @@ async fn lifecycle(it: &Checker<'_>, dev: &As) {
     world.gateway.observe("app", gateway::model::ActualState::Terminated, None, &[]).await;
     for _ in 0..2 {
         it.call("DELETE", template, one, dev, "").await;
+    }
+}
+
+/// Asks for environments, in all the ways that are answered differently without a cluster's agent.
+async fn environments(it: &Checker<'_>, dev: &As) {
+    let world = it.world;
+    until("the cluster is known", || world.gateway.environments.agent(&"one".parse().unwrap()).is_ok()).await;
+    let info =
+        r#"{"environment":{"name":"review/1"},"project":{"id":7,"path":"team/app","url":"https://git.test/team/app"}}"#;
+    let wanted = |template: &str| format!(r#"{{"agent":"one","template":{template},"info":{info}}}"#);
+    let built_in = wanted(r#"{"name":"default"}"#);
+    let rendered = it.call("POST", "/environments/render", "/environments/render", dev, &built_in).await;
+    let rendered = rendered["data"].as_str().unwrap().to_owned();
+    for template in [r#"{"name":"none"}"#, r#"{"name":"x","data":"objects: [{{ .x }}]"}"#, "{}"] {
+        it.call("POST", "/environments/render", "/environments/render", dev, &wanted(template)).await;
+    }
+    let secret = r#"{"name":"x","data":"objects: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]"}"#;
+    for who in [dev, &As::Nobody] {
+        it.call("POST", "/environments/ensure", "/environments/ensure", who, &wanted(secret)).await;
+    }
+    let name: TemplateName = "default".parse().unwrap();
+    let rendered = Rendered::parse(&name, rendered.as_bytes()).unwrap();
+    let facts: Info = serde_json::from_str(
+        r#"{"agent":{"id":1,"name":"one","url":"http://x.test"},"environment":{"id":0,"name":"review/1","slug":"review-1",
+            "page_url":"http://x.test"},"project":{"id":7,"slug":"team-app","path":"team/app","url":"http://x.test"}}"#,
+    )
+    .unwrap();
+    let by = By::User("dev".parse().unwrap());
+    let made = world.gateway.environments.ensure(&"one".parse().unwrap(), rendered, facts, by).await.unwrap();
+    let one = format!("/environments/{}", made.environment().unwrap());
+    let template = "/environments/{id}";
+    for who in [dev, &As::Nobody] {
+        for query in
+            ["", "?limit=1", "?limit=0", "?state=gone", "?agent=one&project_id=7&name=review%2F1", "?agent=none"]
+        {
+            it.call("GET", "/environments", &format!("/environments{query}"), who, "").await;
+        }
+        it.call("GET", template, &one, who, "").await;
+        it.call("GET", template, "/environments/0", who, "").await;
+        for body in [r#"{"state":"stopping"}"#, r#"{"state":"gone"}"#, "["] {
+            it.call("PATCH", template, &one, who, body).await;
+        }
+        it.call("GET", "/agents/{name}", "/agents/one", who, "").await;
+        it.call("GET", "/agents/{name}", "/agents/none", who, "").await;
+        let templates = "/agents/{name}/environment-templates";
+        it.call("GET", templates, "/agents/one/environment-templates", who, "").await;
+        it.call("GET", templates, "/agents/none/environment-templates", who, "").await;
+        for name in ["default", "none", "Not-A-Name"] {
+            let path = format!("/agents/one/environment-templates/{name}");
+            it.call("GET", "/agents/{name}/environment-templates/{template}", &path, who, "").await;
+        }
+        it.call("GET", "/environment-templates/default", "/environment-templates/default", who, "").await;
+        let job = r#"{"project_id":7,"project_path":"team/app","environment":"review/1","job_id":1,"user_id":1,"username":"ann"}"#;
+        for body in [format!(r#"{{"agent":"one","job":{job}}}"#), r#"{"agent":"one"}"#.to_owned(), "[".to_owned()] {
+            it.call("POST", "/environments/unmet", "/environments/unmet", who, &body).await;
+            it.call("POST", "/environments/complete", "/environments/complete", who, &body).await;
+        }
+        let hook = "/environments/hooks/gitlab";
+        it.call("POST", hook, hook, who, r#"{"event_name":"project_destroy","project_id":7}"#).await;
+        it.call("DELETE", template, "/environments/0", who, "").await;
+        it.call("DELETE", template, &one, who, "").await;
+        it.call("DELETE", "/projects/{id}/environments", "/projects/7/environments", who, "").await;
+        it.call("DELETE", "/projects/{id}/environments", "/projects/x/environments", who, "").await;
     }
 }
 

@@ -10,7 +10,7 @@ use tunnel_link::drain::Drained;
 use tunnel_proto::hello::Hello;
 
 use crate::raw_agent::RawAgent;
-use crate::resume::Flaky;
+use crate::resume::{Flaky, notice_stalls};
 
 /// Status code of gRPC.
 const UNAVAILABLE: u16 = 14;
@@ -41,7 +41,11 @@ async fn finish(mut raw: Raw) {
 
 #[tokio::test]
 async fn link_that_breaks_during_the_drain_comes_back_and_what_it_carries_finishes() {
-    let flaky = Flaky::new(|config| config.timeouts.drain = DRAIN).await;
+    let flaky = Flaky::new(|config| {
+        notice_stalls(config);
+        config.timeouts.drain = DRAIN;
+    })
+    .await;
     let waiting = half_asked(&flaky).await;
     let mut stream = flaky.ask(&flaky.apps.upgrade, "GET /", "connection: upgrade\r\nupgrade: echo\r\n").await;
     assert_eq!(stream.head().await.expect("a head").status(), 101);

@@ -92,9 +92,20 @@ async fn ask(gateway: &TestGateway, token: &str, request: &str, body: &str) -> M
     raw.message().await.expect("an answer")
 }
 
-/// Presses a button, as soon as there is one.
+/// Presses a button of the page as it is now.
 async fn press(gateway: &TestGateway, token: &str, choice: &str) -> Message {
-    ask(gateway, token, "POST /job", &format!("{{\"choice\":\"{choice}\"}}")).await
+    press_of(gateway, token, &shown(gateway, token).await, choice).await
+}
+
+/// Presses a button of a page that showed this.
+async fn press_of(gateway: &TestGateway, token: &str, shown: &Value, choice: &str) -> Message {
+    let body = json!({"choice": choice, "instance": shown["instance"]});
+    ask(gateway, token, "POST /job", &body.to_string()).await
+}
+
+/// Returns what the page shows.
+async fn shown(gateway: &TestGateway, token: &str) -> Value {
+    serde_json::from_slice(&ask(gateway, token, "GET /state", "").await.body).unwrap()
 }
 
 #[tokio::test]
@@ -109,8 +120,7 @@ async fn failed_job_is_held_at_one_link_and_passes_when_its_owner_continues_it()
         assert_eq!(link, format!("http://{}/", gateway.authority(WORKSPACE, TERMINAL_PORT)));
         let page = ask(&gateway, &gateway.user_token, "GET /", "").await;
         assert_eq!((page.status(), page.text().contains("Continue")), (200, true), "{page:?}");
-        let state: Value =
-            serde_json::from_slice(&ask(&gateway, &gateway.user_token, "GET /state", "").await.body).unwrap();
+        let state = shown(&gateway, &gateway.user_token).await;
         assert_eq!((&state["job"]["phase"], &state["job"]["exit_status"]), (&json!("held"), &json!(3)), "{state}");
         assert_eq!(state["job"]["command"], "sh -c 'exit 3'");
         for request in ["GET /", "GET /state", "POST /job"] {
@@ -151,6 +161,30 @@ async fn failed_job_ends_as_its_command_did_when_its_owner_fails_it_or_nobody_co
 }
 
 #[tokio::test]
+async fn late_press_for_one_command_of_a_job_does_not_count_for_the_next_one() {
+    let issuer = Issuer::start().await;
+    let gateway = gateway_with(&section(&issuer), |_| {}).await;
+    let first = Job::new(&gateway, &token(&issuer, &json!({})), "exit 3", Length::seconds(60));
+    let somebody = async {
+        first.link().await;
+        let page = shown(&gateway, &gateway.user_token).await;
+        (press_of(&gateway, &gateway.user_token, &page, "fail").await.status(), page)
+    };
+    let (end, (pressed, page)) = first.while_somebody(somebody).await;
+    assert_eq!((end, pressed), (End::Status(3), 204));
+    until("the first session is over", || gateway.registry.is_empty()).await;
+
+    let second = Job::new(&gateway, &token(&issuer, &json!({"jti": "b"})), "exit 4", Length::seconds(60));
+    let somebody = async {
+        second.link().await;
+        let late = press_of(&gateway, &gateway.user_token, &page, "continue").await;
+        (late.status(), late.text(), press(&gateway, &gateway.user_token, "fail").await.status())
+    };
+    let (end, pressed) = second.while_somebody(somebody).await;
+    assert_eq!((end, pressed), (End::Status(4), (409, "{\"error\":\"another_job\"}".into(), 204)));
+}
+
+#[tokio::test]
 async fn passing_job_is_no_session_and_a_refused_one_is_told_why() {
     let issuer = Issuer::start().await;
     let gateway = gateway_with(&section(&issuer), |_| {}).await;
@@ -183,8 +217,7 @@ async fn token_that_ends_while_the_command_runs_is_shown_before() {
     let job = Job::new(&gateway, &short, &script, Length::seconds(60));
     let somebody = async {
         gateway.until_connected(WORKSPACE).await;
-        let state: Value =
-            serde_json::from_slice(&ask(&gateway, &gateway.user_token, "GET /state", "").await.body).unwrap();
+        let state = shown(&gateway, &gateway.user_token).await;
         let early = press(&gateway, &gateway.user_token, "continue").await.status();
         assert!(job.said().is_empty(), "nothing is said while the command runs: {:?}", job.said());
         std::fs::write(&done, "").unwrap();

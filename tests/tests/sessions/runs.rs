@@ -1,7 +1,7 @@
 //! Jobs that the gateway itself asked a GitLab for: each opens the workspace whose current run it is of, and nothing else does.
 
 use e2e::TestGateway;
-use e2e::raw::Raw;
+use e2e::raw::{Message, Raw};
 use e2e::scripted::hello;
 use gateway::config::Config;
 use gateway::model::{DesiredState, WorkspaceName};
@@ -13,22 +13,28 @@ use crate::issuer::{AUDIENCE, Issuer, now};
 use crate::raw_agent::RawAgent;
 
 const NOT_FOUND: u16 = 5;
+const UNAVAILABLE: u16 = 14;
 const UNAUTHENTICATED: u16 = 16;
 
 /// Starts a gateway whose workspaces are pipelines of `group/project`. Its GitLab makes tokens and answers nothing else.
 async fn gateway_for(issuer: &Issuer) -> TestGateway {
+    gateway_with(issuer, "").await
+}
+
+/// Likewise, with more of the configuration about agents.
+async fn gateway_with(issuer: &Issuer, agents: &str) -> TestGateway {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("gateway.toml"), std::env::current_exe().unwrap());
     let text = format!(
         "public_url = '{AUDIENCE}'\n[ci]\nenabled = true\nagent_files = '{}'\n\
          [ci.providers.gitlab]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n\
-         [ci.providers.another]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n",
+         [ci.providers.another]\nkind = 'gitlab'\nurl = '{1}'\nproject = 'group/project'\ntoken_file = '/none'\n{agents}",
         program.display(),
         issuer.url
     );
     std::fs::write(&file, text).unwrap();
     let loaded = Config::load(Some(&file), &std::collections::BTreeMap::new()).expect("a configuration");
-    TestGateway::start_with(|config| config.ci = loaded.ci).await
+    TestGateway::start_with(|config| (config.ci, config.auth.agents.ci) = (loaded.ci, loaded.auth.agents.ci)).await
 }
 
 async fn read(store: &Store) -> (Managed, CiState) {
@@ -95,14 +101,18 @@ async fn refusal(gateway: &TestGateway, token: &str, instance: u64) -> (u16, Str
 
 /// Asks for the definition of a job's pipeline, and returns status and body.
 async fn definition(gateway: &TestGateway, token: &str) -> (u16, String) {
+    let answer = ask_definition(gateway, token).await;
+    (answer.status(), answer.text())
+}
+
+async fn ask_definition(gateway: &TestGateway, token: &str) -> Message {
     let mut raw = Raw::connect(gateway.addresses.public).await;
     let authority = format!("localhost:{}", gateway.addresses.public.port());
     raw.send(format!(
         "GET /api/v1/ci/pipeline HTTP/1.1\r\nhost: {authority}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
     ))
     .await;
-    let answer = raw.message().await.expect("an answer");
-    (answer.status(), answer.text())
+    raw.message().await.expect("an answer")
 }
 
 #[tokio::test]
@@ -159,4 +169,53 @@ async fn agent_of_a_run_that_is_to_end_or_is_over_is_told_that_its_workspace_is_
     assert_eq!(refusal(&gateway, &fresh, 9).await, (NOT_FOUND, "run_over".to_owned()));
     // The one that was in comes back with what it used, and is told the same.
     assert_eq!(refusal(&gateway, &token, 7).await, (NOT_FOUND, "run_over".to_owned()));
+}
+
+#[tokio::test]
+async fn agent_of_a_pipeline_that_is_not_known_yet_comes_back_soon_and_no_rule_takes_its_token() {
+    let issuer = Issuer::start().await;
+    let rule = format!(
+        "[[auth.agents.ci]]\nissuer = '{}'\n[[auth.agents.ci.rules]]\nworkspace = 'ci-{{project_id}}--{{job_id}}'\n\
+         owner = '{{user_login}}'\ncreate = true\nclaims = {{ project_path = 'group/project' }}\n",
+        issuer.url
+    );
+    let gateway = gateway_with(&issuer, &rule).await;
+    let welcome = async |token: &str, instance| {
+        let mut agent = RawAgent::dial(&gateway, token, by(instance)).await;
+        agent.welcome().await.workspace.to_string()
+    };
+    make(&gateway).await;
+    change_run(&gateway.store, |state| state.run.as_mut().unwrap().child = None).await;
+    let child = job(&issuer, "child", &json!({"pipeline_source": "parent_pipeline"}));
+    for _ in 0..2 {
+        assert_eq!(refusal(&gateway, &child, 7).await, (UNAVAILABLE, "run_not_known_yet".to_owned()));
+    }
+    // A job of a pipeline that nobody else started is none that is waited for.
+    let own = json!({"pipeline_source": "push", "pipeline_id": "90", "job_id": "400"});
+    assert_eq!(welcome(&job(&issuer, "own", &own), 8).await, "ci-22--400");
+    change_run(&gateway.store, |state| state.run.as_mut().unwrap().child = Some("78".into())).await;
+    assert_eq!(welcome(&child, 7).await, "app", "its token was not used up");
+    let other = json!({"pipeline_source": "parent_pipeline", "pipeline_id": "91", "job_id": "500"});
+    assert_eq!(welcome(&job(&issuer, "other", &other), 9).await, "ci-22--500", "no run is without its pipelines");
+}
+
+#[tokio::test]
+async fn definition_is_asked_for_again_while_the_run_may_be_unknown_and_refused_for_good_when_it_cannot() {
+    let issuer = Issuer::start().await;
+    let gateway = gateway_for(&issuer).await;
+    make(&gateway).await;
+    change_run(&gateway.store, |state| {
+        let run = state.run.as_mut().unwrap();
+        (run.pipeline, run.child) = (None, None);
+    })
+    .await;
+    let parent = job(&issuer, "parent", &json!({"pipeline_id": "77", "pipeline_source": "api"}));
+    let answer = ask_definition(&gateway, &parent).await;
+    assert_eq!((answer.status(), answer.header("retry-after")), (503, Some("5")), "{}", answer.text());
+    assert!(answer.text().contains("run_not_known_yet"), "{}", answer.text());
+    change_run(&gateway.store, |state| state.run.as_mut().unwrap().pipeline = Some("77".into())).await;
+    assert_eq!(definition(&gateway, &parent).await.0, 200);
+    let another = job(&issuer, "another", &json!({"pipeline_id": "79", "pipeline_source": "api"}));
+    let (status, told) = definition(&gateway, &another).await;
+    assert!(status == 401 && told.contains("run_unknown"), "{status} {told}");
 }

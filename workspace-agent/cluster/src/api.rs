@@ -1,6 +1,7 @@
 //! The Kubernetes API, as much of it as is needed: objects as the JSON that they are, each request with a deadline, answers
 //! with a bound, and what time may heal is asked for again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,24 @@ pub(crate) struct Api {
     client: Client,
     manager: Arc<str>,
     stop: CancellationToken,
+    /// Of every request: as whom it is made, if not as the agent itself.
+    headers: Arc<HeaderMap>,
 }
+
+/// What an object is applied over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over<'a> {
+    /// There is none: one that somebody made meanwhile is a conflict, whatever it says.
+    Nothing,
+    /// Whatever is there; fields that others set are taken.
+    Anything,
+    /// The same, in this version alone: one that was changed meanwhile is a conflict.
+    Version(&'a str),
+}
+
+/// A version that no object has: etcd counts from it, and it is the version of an empty store. Server-side apply of an object that
+/// names its version makes one where there is none, and is a conflict where one is in another version.
+const NO_VERSION: &str = "1";
 
 /// One request.
 pub(crate) struct Call {
@@ -59,8 +77,11 @@ impl Call {
         Self { body: Some((content_type, Bytes::from(body.to_string()))), ..self }
     }
 
-    fn request(&self) -> Result<Request<Body>, ApiError> {
+    fn request(&self, headers: &HeaderMap) -> Result<Request<Body>, ApiError> {
         let mut request = Request::builder().method(self.method.clone()).uri(&self.path);
+        if let Some(map) = request.headers_mut() {
+            map.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
         request = request.header(header::ACCEPT, self.accept);
         let body = match &self.body {
             Some((content_type, bytes)) => {
@@ -76,7 +97,7 @@ impl Call {
 impl Api {
     /// Makes a client that writes as `manager` (Kubernetes, "Server-Side Apply": field managers).
     pub(crate) fn new(client: Client, manager: &str) -> Self {
-        Self { client, manager: manager.into(), stop: CancellationToken::new() }
+        Self { client, manager: manager.into(), stop: CancellationToken::new(), headers: Arc::default() }
     }
 
     /// Makes one that gives up between two requests once `stop` is cancelled. A request that was sent is waited for: it may
@@ -85,9 +106,19 @@ impl Api {
         Self { stop, ..self.clone() }
     }
 
+    /// Makes one whose requests are made as somebody else.
+    pub(crate) fn acting_as(&self, headers: HeaderMap) -> Self {
+        Self { headers: Arc::new(headers), ..self.clone() }
+    }
+
     /// Returns the client.
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Asks what there is (Kubernetes API, discovery).
+    pub(crate) async fn discover(&self, path: &str) -> Result<Value, ApiError> {
+        self.call(&Call::new(Method::GET, path.to_owned())).await
     }
 
     /// Reads an object.
@@ -118,12 +149,24 @@ impl Api {
         Ok(listed)
     }
 
-    /// Applies an object (Kubernetes, "Server-Side Apply"); `is_forced` takes fields that others set.
-    pub(crate) async fn apply(&self, path: &str, object: &Value, is_forced: bool) -> Result<Value, ApiError> {
+    /// Applies an object (Kubernetes, "Server-Side Apply").
+    pub(crate) async fn apply(&self, path: &str, object: &Value, over: Over<'_>) -> Result<Value, ApiError> {
         let manager = escape(&self.manager);
+        let is_forced = over != Over::Nothing;
         let path = format!("{path}?fieldManager={manager}&fieldValidation=Strict&force={is_forced}");
+        let version = match over {
+            Over::Nothing => Some(NO_VERSION),
+            Over::Anything => None,
+            Over::Version(version) => Some(version),
+        };
+        let mut applied = Cow::Borrowed(object);
+        if let Some(version) = version
+            && let Some(metadata) = applied.to_mut().get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
         // JSON is YAML, and this type is what every version knows.
-        self.call(&Call::new(Method::PATCH, path).with("application/apply-patch+yaml", object)).await
+        self.call(&Call::new(Method::PATCH, path).with("application/apply-patch+yaml", &applied)).await
     }
 
     /// Makes an object in a collection.
@@ -165,11 +208,16 @@ impl Api {
             };
             let Some(wait) = retry::wait(&error, attempts, rand::random()) else { return Err(error) };
             debug!(method = %call.method, path = call.path, %error, ?wait, "asking the Kubernetes API again");
-            tokio::select! {
-                () = self.stop.cancelled() => return Err(ApiError::Superseded),
-                () = tokio::time::sleep(wait) => {}
-            }
+            self.unless_stopped(tokio::time::sleep(wait)).await?;
         }
+    }
+
+    /// Waits for something that is no request.
+    ///
+    /// # Errors
+    /// [`ApiError::Superseded`] as soon as nobody wants answers any more.
+    pub(crate) async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Result<T, ApiError> {
+        self.stop.run_until_cancelled(waiting).await.ok_or(ApiError::Superseded)
     }
 
     /// Asks once.
@@ -177,14 +225,14 @@ impl Api {
     /// Cancel safety: the request may be carried out all the same.
     pub(crate) async fn once(&self, call: &Call, patience: Duration) -> Result<Value, ApiError> {
         let asking = async {
-            let answer = self.client.send(call.request()?).await.map_err(|error| unavailable(&error))?;
+            let answer = self.client.send(call.request(&self.headers)?).await.map_err(|error| unavailable(&error))?;
             let (head, body) = answer.into_parts();
             let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
             let bytes = bytes.map_err(|error| unavailable(&*error))?.to_bytes();
             if head.status.is_success() {
                 return serde_json::from_slice(&bytes).map_err(|error| unavailable(&error));
             }
-            Err(refusal(head.status.as_u16(), &head.headers, &bytes))
+            Err(refusal(head.status.as_u16(), &head.headers, &bytes, &call.path))
         };
         let late = |_elapsed| ApiError::Unavailable { message: format!("no answer within {patience:?}"), after: None };
         timeout(patience, asking).await.map_err(late)?
@@ -212,11 +260,11 @@ impl Api {
     }
 }
 
-/// Turns the absence of an object into an answer.
+/// Turns the absence of an object into an answer. No other 404 is one.
 fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(ApiError::Absent(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -235,16 +283,30 @@ fn unavailable(error: &(dyn std::error::Error + 'static)) -> ApiError {
 }
 
 /// Reads a refusal: its body is a Status (Kubernetes API, meta/v1), unless something in between answered.
-fn refusal(code: u16, headers: &HeaderMap, body: &[u8]) -> ApiError {
+fn refusal(code: u16, headers: &HeaderMap, body: &[u8], path: &str) -> ApiError {
     let status: Value = serde_json::from_slice(body).unwrap_or_default();
-    let message = status.get("message").and_then(Value::as_str).unwrap_or("no message").to_owned();
+    let text = |pointer: &str| status.pointer(pointer).and_then(Value::as_str);
+    let message = text("/message").unwrap_or("no message").to_owned();
+    if let (404, Some("NotFound"), Some(kind), Some(name)) =
+        (code, text("/reason"), text("/details/kind"), text("/details/name"))
+    {
+        return if names(path, kind, name) { ApiError::Absent(message) } else { ApiError::NotFound(message) };
+    }
     let header = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let seconds = header.or_else(|| status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64));
     ApiError::of(code, message, seconds.map(Duration::from_secs))
 }
 
-/// Writes a text into a query (RFC 3986, section 2.1).
-fn escape(text: &str) -> String {
+/// Returns whether a path is that of the object of a kind, in the plural as paths have it, and a name.
+fn names(path: &str, kind: &str, name: &str) -> bool {
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    path.strip_suffix(name)
+        .and_then(|path| path.strip_suffix('/')?.strip_suffix(kind))
+        .is_some_and(|path| path.ends_with('/'))
+}
+
+/// Writes a text into a query or the name of a header field (RFC 3986, section 2.1).
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -265,10 +327,41 @@ mod tests {
         let body = br#"{"kind":"Status","message":"too many","details":{"retryAfterSeconds":3}}"#;
         let after = |seconds| Some(Duration::from_secs(seconds));
         let error = |after| ApiError::Unavailable { message: "too many (429)".into(), after };
+        let refusal = |code, headers: &HeaderMap, body: &[u8]| refusal(code, headers, body, "/api/v1/namespaces/a");
         assert_eq!(refusal(429, &HeaderMap::new(), body), error(after(3)));
         let headers = HeaderMap::from_iter([(header::RETRY_AFTER, "7".parse().expect("a value"))]);
         assert_eq!(refusal(429, &headers, body), error(after(7)));
         assert_eq!(refusal(403, &headers, b"<html>"), ApiError::Forbidden("no message".into()));
+    }
+
+    #[test]
+    fn object_is_absent_only_if_the_answer_names_it() {
+        let read = |body: &str, path: &str| refusal(404, &HeaderMap::new(), body.as_bytes(), path);
+        let status = |reason: &str, kind: &str, name: &str| {
+            json!({"kind": "Status", "message": "no", "reason": reason, "details": {"kind": kind, "name": name}})
+                .to_string()
+        };
+        let accounts = "/api/v1/namespaces/app/serviceaccounts";
+        for path in [format!("{accounts}/app"), format!("{accounts}/app?fieldManager=x&force=true")] {
+            assert_eq!(read(&status("NotFound", "serviceaccounts", "app"), &path), ApiError::Absent("no".into()));
+            // What it is in, or refers to.
+            for (kind, name) in
+                [("namespaces", "app"), ("serviceaccounts", "ap"), ("serviceaccounts", "p"), ("accounts", "app")]
+            {
+                assert_eq!(
+                    read(&status("NotFound", kind, name), &path),
+                    ApiError::NotFound("no".into()),
+                    "{kind} {name}"
+                );
+            }
+            assert_eq!(read(&status("Other", "serviceaccounts", "app"), &path), ApiError::NotServed("no".into()));
+            for body in ["404 page not found\n", "<html>", "", r#"{"kind":"Status","reason":"NotFound","details":{}}"#]
+            {
+                assert_eq!(read(body, &path), ApiError::NotServed("no message".into()), "{body}");
+            }
+        }
+        // An object is made in its collection.
+        assert_eq!(read(&status("NotFound", "serviceaccounts", "app"), accounts), ApiError::NotFound("no".into()));
     }
 
     #[test]

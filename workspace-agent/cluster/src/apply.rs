@@ -13,26 +13,25 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::warn;
 use tunnel_proto::reconcile::{Blocker, FailureKind};
 
-use crate::api::Api;
+use crate::api::{Api, Over};
 use crate::config::{Group, Scope};
-use crate::inventory::{self, BadInventory};
-use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, has_dependents, is_rewritten};
+use crate::delete::{self, Pruned};
+use crate::inventory::BadInventory;
+use crate::ledger;
+use crate::object::{CLUSTER_LABEL, Live, OWNER_ANNOTATION, Object, ObjectKey, Resource, is_rewritten};
 use crate::order::sort_to_delete;
-use crate::prune::{self, Context, Verdict};
+use crate::prune::{self, Context};
 use crate::resources::Resources;
 use crate::retry::ApiError;
 
-/// Attempts at writing an inventory that somebody else changes at the same time.
-const WRITES_MAX: u32 = 5;
-
-/// Attempts at deleting an object that changes while it is judged.
-const JUDGEMENTS_MAX: u32 = 4;
-
 /// How long a pass waits for what it deleted to be gone; what takes longer is looked at by the next one.
 const GONE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Attempts at applying an object that somebody else makes at the same time: an attempt of one's own, say, whose answer was lost.
+const JUDGEMENTS_MAX: u32 = 4;
 
 /// How long between two looks.
 const GONE_POLL: Duration = Duration::from_millis(100);
@@ -78,7 +77,9 @@ impl Problem {
     pub(crate) fn of(object: &impl std::fmt::Display, error: &ApiError) -> Self {
         let kind = match error {
             ApiError::Invalid(_) => FailureKind::Config,
-            ApiError::NotFound(_)
+            ApiError::Absent(_)
+            | ApiError::NotFound(_)
+            | ApiError::NotServed(_)
             | ApiError::Conflict(_)
             | ApiError::Forbidden(_)
             | ApiError::Unavailable { .. }
@@ -97,7 +98,9 @@ impl Stopped {
     pub(crate) fn by(object: &impl std::fmt::Display, error: &ApiError) -> Self {
         match error {
             ApiError::Superseded => Self::Superseded,
-            ApiError::NotFound(_)
+            ApiError::Absent(_)
+            | ApiError::NotFound(_)
+            | ApiError::NotServed(_)
             | ApiError::Conflict(_)
             | ApiError::Forbidden(_)
             | ApiError::Invalid(_)
@@ -120,7 +123,8 @@ impl Pass<'_> {
     pub(crate) async fn apply(&self, group: &Group) -> Result<Outcome, Stopped> {
         let mut outcome = Outcome::default();
         let wanted = group.keys();
-        let tracked = self.write_inventory(group, |tracked| tracked.union(&wanted).cloned().collect()).await?;
+        let inventory = &group.inventory;
+        let tracked = ledger::write(self.api, inventory, |tracked| tracked.union(&wanted).cloned().collect()).await?;
         let mut uids = BTreeSet::new();
         let mut forgotten = BTreeSet::new();
         for object in &group.objects {
@@ -141,48 +145,9 @@ impl Pass<'_> {
             self.prune(stale, group.name(), &uids, &mut forgotten, &mut outcome).await?;
         }
         if !forgotten.is_empty() {
-            self.write_inventory(group, |tracked| tracked.difference(&forgotten).cloned().collect()).await?;
+            ledger::write(self.api, inventory, |tracked| tracked.difference(&forgotten).cloned().collect()).await?;
         }
         Ok(outcome)
-    }
-
-    /// Writes an inventory; returns what it tracked before. Somebody else's change in between is read and kept.
-    async fn write_inventory(
-        &self,
-        group: &Group,
-        change: impl Fn(&BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey>,
-    ) -> Result<BTreeSet<ObjectKey>, Stopped> {
-        let key = &group.inventory.key;
-        let resource = self.find(&group.inventory).await?;
-        let path = resource.path(&key.namespace, &key.name);
-        for _ in 0..WRITES_MAX {
-            let live = self.api.get(&path).await.map_err(|error| Stopped::by(key, &error))?;
-            if let Some(live) = &live {
-                inventory::check(live, &key.name)?;
-            }
-            let tracked = live.as_ref().map(inventory::tracked).transpose()?.unwrap_or_default();
-            let keys = change(&tracked);
-            let written = inventory::with_tracked(&group.inventory.value, live.as_ref(), &keys)?;
-            let result = match &live {
-                Some(live) if inventory::is_same(live, &written) => return Ok(tracked),
-                Some(_) => self.api.replace(&path, &written).await,
-                None if keys.is_empty() => return Ok(tracked),
-                None => self.api.create(&resource.collection(&key.namespace), &written).await,
-            };
-            match result {
-                Ok(_) => return Ok(tracked),
-                Err(ApiError::Conflict(_)) => {
-                    debug!(inventory = %key, "somebody else wrote the inventory, reading it again")
-                }
-                Err(ApiError::NotFound(_)) if live.is_some() => {}
-                Err(error) => return Err(Stopped::by(key, &error)),
-            }
-        }
-        Err(Stopped::Problem(Problem {
-            kind: FailureKind::Kubernetes,
-            message: format!("{key}: somebody else changes this inventory all the time"),
-            is_temporary: true,
-        }))
     }
 
     async fn find(&self, object: &Object) -> Result<Resource, Stopped> {
@@ -196,33 +161,51 @@ impl Pass<'_> {
         }
     }
 
-    /// Applies one object; returns what the API server made of it.
+    /// Applies one object; returns what the API server made of it. One that appears while it is being applied is not taken, but
+    /// looked at again.
     async fn apply_object(&self, object: &Object, inventory: &str) -> Result<Value, Stopped> {
         let key = &object.key;
-        let path = self.find(object).await?.path(&key.namespace, &key.name);
-        let (live, whole) = self.live(key, &path).await.map_err(|error| Stopped::by(key, &error))?;
-        if let Some(live) = &live {
-            if !self.is_ours(live, inventory) {
-                let message = format!("{key} is there already and is not of this workspace: it is left as it is");
-                return Err(Stopped::Problem(Problem::config(message)));
+        let mut resource = self.find(object).await?;
+        let mut judgements = 0;
+        loop {
+            judgements += 1;
+            let path = resource.path(&key.namespace, &key.name);
+            let (live, whole) = match self.live(key, &path).await {
+                Err(unserved @ ApiError::NotServed(_)) if judgements < JUDGEMENTS_MAX => {
+                    let version = Some(object.version.as_str());
+                    let found = self.resources.find_again(self.api, &resource, version, &key.kind, unserved).await;
+                    resource = found.map_err(|error| Stopped::by(key, &error))?;
+                    continue;
+                }
+                looked => looked.map_err(|error| Stopped::by(key, &error))?,
+            };
+            self.check(key, live.as_ref(), inventory)?;
+            if let Some(whole) = whole.filter(|whole| object.is_said_by(whole)) {
+                return Ok(whole);
             }
-            if live.deleting_since.is_some() {
-                let held = if live.finalizers.is_empty() {
-                    String::new()
-                } else {
-                    format!(" by {}", live.finalizers.join(", "))
-                };
-                let message = format!("{key} is still being deleted, held{held}: it can be made again once it is gone");
-                let kind = FailureKind::Kubernetes;
-                return Err(Stopped::Problem(Problem { kind, message, is_temporary: false }));
+            let over = if live.is_some() { Over::Anything } else { Over::Nothing };
+            match self.api.apply(&path, &object.value, over).await {
+                Err(ApiError::Conflict(_)) if over == Over::Nothing && judgements < JUDGEMENTS_MAX => {}
+                applied => return applied.map_err(|error| Stopped::by(key, &error)),
             }
         }
-        if let Some(whole) = whole.filter(|whole| object.is_said_by(whole)) {
-            return Ok(whole);
+    }
+
+    /// Checks that an object may be applied over what is there.
+    fn check(&self, key: &ObjectKey, live: Option<&Live>, inventory: &str) -> Result<(), Stopped> {
+        let Some(live) = live else { return Ok(()) };
+        if !self.is_ours(live, inventory) {
+            let message = format!("{key} is there already and is not of this workspace: it is left as it is");
+            return Err(Stopped::Problem(Problem::config(message)));
         }
-        // An object that was made by somebody else in this moment is a conflict and is not taken.
-        let applied = self.api.apply(&path, &object.value, live.is_some()).await;
-        applied.map_err(|error| Stopped::by(key, &error))
+        if live.deleting_since.is_some() {
+            let held =
+                if live.finalizers.is_empty() { String::new() } else { format!(" by {}", live.finalizers.join(", ")) };
+            let message = format!("{key} is still being deleted, held{held}: it can be made again once it is gone");
+            let kind = FailureKind::Kubernetes;
+            return Err(Stopped::Problem(Problem { kind, message, is_temporary: false }));
+        }
+        Ok(())
     }
 
     /// Reads what an object's metadata says; and the object, where it is not to be applied if it is as it was sent.
@@ -285,45 +268,24 @@ impl Pass<'_> {
 
     /// Deletes an object if that is right. Returns whether it is to be waited for; otherwise the inventory forgets it.
     async fn prune_object(&self, key: &ObjectKey, context: Context<'_>) -> Result<bool, Stopped> {
-        for _ in 0..JUDGEMENTS_MAX {
-            let live = self.look(key).await?;
-            let (uid, resource_version) = match prune::judge(key, live.as_ref(), context) {
-                Verdict::Gone => return Ok(false),
-                Verdict::Leaving | Verdict::Held => return Ok(true),
-                Verdict::Released(why) => {
-                    warn!(workspace = self.scope.workspace, object = %key, ?why, "not deleted, and not tracked any more");
-                    return Ok(false);
-                }
-                Verdict::Delete { uid, resource_version } => (uid, resource_version),
-            };
-            let Some(path) = self.path(key).await? else { return Ok(false) };
-            match self.api.delete(&path, &uid, &resource_version, has_dependents(key)).await {
-                Ok(()) => return Ok(true),
-                Err(ApiError::NotFound(_)) => return Ok(false),
-                // It changed: it is judged again as it is now.
-                Err(ApiError::Conflict(_)) => {}
-                Err(error) => return Err(Stopped::by(key, &error)),
+        match delete::prune(self.api, self.resources, key, context).await {
+            Ok(Pruned::Leaving(_) | Pruned::Held(_) | Pruned::Deleted(_)) => Ok(true),
+            Ok(Pruned::Gone) => Ok(false),
+            Ok(Pruned::Released(why)) => {
+                warn!(workspace = self.scope.workspace, object = %key, ?why, "not deleted, and not tracked any more");
+                Ok(false)
             }
+            Err(ApiError::Conflict(message)) => Err(Stopped::Problem(Problem {
+                kind: FailureKind::Kubernetes,
+                message: format!("{key} {message}"),
+                is_temporary: true,
+            })),
+            Err(error) => Err(Stopped::by(key, &error)),
         }
-        Err(Stopped::Problem(Problem {
-            kind: FailureKind::Kubernetes,
-            message: format!("{key} changes all the time and could not be deleted"),
-            is_temporary: true,
-        }))
     }
 
     async fn look(&self, key: &ObjectKey) -> Result<Option<Live>, Stopped> {
-        let Some(path) = self.path(key).await? else { return Ok(None) };
-        self.api.metadata(&path).await.map_err(|error| Stopped::by(key, &error))
-    }
-
-    /// Returns an object's path; `None` if the API server has not even its kind.
-    async fn path(&self, key: &ObjectKey) -> Result<Option<String>, Stopped> {
-        match self.resources.find(self.api, &key.group, None, &key.kind).await {
-            Ok(resource) => Ok(Some(resource.path(&key.namespace, &key.name))),
-            Err(ApiError::NotFound(_)) => Ok(None),
-            Err(error) => Err(Stopped::by(key, &error)),
-        }
+        delete::look(self.api, self.resources, key).await.map_err(|error| Stopped::by(key, &error))
     }
 }
 

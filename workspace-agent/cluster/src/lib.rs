@@ -4,6 +4,8 @@
 //! It is given a byte stream to a gateway and a client of the cluster. What it has to remember is in the cluster, in the
 //! inventories of its workspaces: it can be killed at any moment, and goes on from what it finds.
 //!
+//! Beside that it applies and removes objects of CI jobs' environments, as a gateway asks it to: [`environments`].
+//!
 //! Decisions are pure: `order`, `inventory`, `prune`, `terminate`, `tracker`, `reasons`, `election` and their neighbours
 //! take what was found and say what is to be done. The rest asks the API server and does it.
 
@@ -12,9 +14,12 @@ mod apply;
 mod books;
 mod config;
 mod conversation;
+mod delete;
 mod election;
+pub mod environments;
 mod inventory;
 pub mod lease;
+mod ledger;
 mod namespace;
 mod object;
 mod observe;

@@ -76,23 +76,28 @@ pub(crate) async fn delete(api: &Api, scope: &Scope, looked: &Looked) -> Result<
     let Live { uid, resource_version, .. } = &looked.live;
     match api.delete(&path(scope), uid, resource_version, false).await {
         // Gone, or changed: the next look tells.
-        Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        Ok(()) | Err(ApiError::Absent(_) | ApiError::Conflict(_)) => Ok(()),
         Err(error) => Err(stopped(scope, &error)),
     }
 }
 
 /// Tells what keeps a namespace from being gone: what its deletion says of itself (Kubernetes API, NamespaceCondition).
 pub(crate) fn blocker(scope: &Scope, looked: &Looked) -> Blocker {
-    let conditions = looked.value.pointer("/status/conditions").and_then(Value::as_array);
-    let conditions = conditions.into_iter().flatten();
-    let holding = conditions.filter(|condition| condition.get("status").and_then(Value::as_str) == Some("True"));
-    let messages: Vec<_> = holding.filter_map(|condition| condition.get("message").and_then(Value::as_str)).collect();
     Blocker {
         object: format!("Namespace {}", scope.namespace),
         finalizers: looked.live.finalizers.clone(),
         since: looked.live.deleting_since.unwrap_or_default(),
-        message: messages.join(" "),
+        message: conditions(&looked.value),
     }
+}
+
+/// Tells what a namespace's conditions say of its deletion.
+pub(crate) fn conditions(namespace: &Value) -> String {
+    let conditions = namespace.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions = conditions.into_iter().flatten();
+    let holding = conditions.filter(|condition| condition.get("status").and_then(Value::as_str) == Some("True"));
+    let messages: Vec<_> = holding.filter_map(|condition| condition.get("message").and_then(Value::as_str)).collect();
+    messages.join(" ")
 }
 
 fn path(scope: &Scope) -> String {

@@ -21,6 +21,9 @@ pub(crate) const CLUSTER_LABEL: &str = "workspace-gateway.dev/cluster";
 /// On a copy of a pull secret: `namespace/name` of what it was copied from.
 pub(crate) const COPY_ANNOTATION: &str = "workspace-gateway.dev/copied-from";
 
+/// The kind, of the core group, that the others are in.
+pub(crate) const NAMESPACE: &str = "Namespace";
+
 /// Names an object in a cluster, whatever version of its API it is written in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey {
@@ -145,11 +148,12 @@ pub(crate) struct Resource {
     pub(crate) is_namespaced: bool,
 }
 
-/// Group, version, kind and plural of the namespaced kinds that workspaces are made of: asking the API server for what never
+/// Group, version, kind and plural of the kinds that workspaces and environments are made of: asking the API server for what never
 /// changes would cost a request for each of them.
-const KNOWN: [(&str, &str, &str, &str); 15] = [
+const KNOWN: [(&str, &str, &str, &str); 16] = [
     ("", "v1", "ConfigMap", "configmaps"),
     ("", "v1", "LimitRange", "limitranges"),
+    ("", "v1", NAMESPACE, "namespaces"),
     ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
     ("", "v1", "Pod", "pods"),
     ("", "v1", "ResourceQuota", "resourcequotas"),
@@ -175,7 +179,7 @@ impl Resource {
             group: group.to_owned(),
             version: found.1.to_owned(),
             plural: found.3.to_owned(),
-            is_namespaced: true,
+            is_namespaced: kind != NAMESPACE,
         })
     }
 

@@ -12,11 +12,10 @@ use tunnel_proto::state::{ActualState, DesiredState};
 use crate::api::Api;
 use crate::apply::{Pass, Problem, Stopped};
 use crate::config::{self, Group, Scope};
-use crate::inventory;
+use crate::ledger;
 use crate::namespace;
-use crate::object::{Live, Resource};
+use crate::object::Live;
 use crate::resources::Resources;
-use crate::retry::ApiError;
 use crate::secrets::Sources;
 use crate::terminate::{Found, Inventory, Namespace, Step, decide};
 
@@ -133,7 +132,7 @@ impl Shell {
             let state = looked.as_ref().map_or(Namespace::Shared, |looked| looked.state);
             let (inventories, lives) = match state {
                 Namespace::Absent | Namespace::Leaving => (Vec::new(), BTreeMap::new()),
-                Namespace::Ours | Namespace::Foreign | Namespace::Shared => self.inventories(job, groups, api).await?,
+                Namespace::Ours | Namespace::Foreign | Namespace::Shared => inventories(groups, api).await?,
             };
             match (decide(job.actual, &Found { namespace: state, inventories }), &looked) {
                 (Step::Forget, _) => return Ok(()),
@@ -153,8 +152,10 @@ impl Shell {
                     }
                 }
                 (Step::DeleteInventories(names), _) => {
-                    for live in names.iter().filter_map(|name| lives.get(name)) {
-                        delete_inventory(api, &job.scope, live).await?;
+                    for group in groups.iter().filter(|group| names.iter().any(|name| name == group.name())) {
+                        if let Some(live) = lives.get(group.name()) {
+                            ledger::delete(api, &group.inventory.key, live).await?;
+                        }
                     }
                 }
                 (Step::DeleteNamespace, Some(looked)) => namespace::delete(api, &job.scope, looked).await?,
@@ -195,39 +196,18 @@ impl Shell {
         }
         Ok(blockers)
     }
-
-    /// Finds the inventories that are there.
-    async fn inventories(
-        &self,
-        job: &Job,
-        groups: &[Group],
-        api: &Api,
-    ) -> Result<(Vec<Inventory>, BTreeMap<String, Live>), Stopped> {
-        let (mut found, mut lives) = (Vec::new(), BTreeMap::new());
-        for group in groups {
-            let name = group.name();
-            let value = api.get(&inventory_path(&job.scope, name)).await;
-            let Some(value) = value.map_err(|error| Stopped::by(&group.inventory.key, &error))? else { continue };
-            inventory::check(&value, name)?;
-            let tracked = inventory::tracked(&value)?.len();
-            found.push(Inventory { name: name.to_owned(), tracked });
-            lives.insert(name.to_owned(), Live::read(&value));
-        }
-        Ok((found, lives))
-    }
 }
 
-fn inventory_path(scope: &Scope, name: &str) -> String {
-    Resource::known("", None, "ConfigMap").map(|maps| maps.path(&scope.namespace, name)).unwrap_or_default()
-}
-
-/// Deletes an inventory if it is still as empty as it was seen.
-async fn delete_inventory(api: &Api, scope: &Scope, live: &Live) -> Result<(), Stopped> {
-    let path = inventory_path(scope, &live.name);
-    match api.delete(&path, &live.uid, &live.resource_version, false).await {
-        Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
-        Err(error) => Err(Stopped::by(&format!("ConfigMap {}", live.name), &error)),
+/// Finds the inventories that are there.
+async fn inventories(groups: &[Group], api: &Api) -> Result<(Vec<Inventory>, BTreeMap<String, Live>), Stopped> {
+    let (mut found, mut lives) = (Vec::new(), BTreeMap::new());
+    for group in groups {
+        let name = group.name();
+        let (Some(value), tracked) = ledger::read(api, &group.inventory.key).await? else { continue };
+        found.push(Inventory { name: name.to_owned(), tracked: tracked.len() });
+        lives.insert(name.to_owned(), Live::read(&value));
     }
+    Ok((found, lives))
 }
 
 /// Joins the problems of a pass into one: a person reads them together.

@@ -13,8 +13,6 @@ const KEEP: [(&str, &str); 2] =
 /// What is to be done with an object that nobody wants any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is gone: the inventory forgets it.
-    Gone,
     /// It is being deleted: the inventory tracks it until it is gone.
     Leaving,
     /// It is to be deleted, if it still is what was judged.
@@ -55,8 +53,7 @@ pub(crate) fn stale(tracked: &BTreeSet<ObjectKey>, wanted: &BTreeSet<ObjectKey>)
 }
 
 /// Judges one of them by what is live under its name.
-pub(crate) fn judge(key: &ObjectKey, live: Option<&Live>, context: Context<'_>) -> Verdict {
-    let Some(live) = live else { return Verdict::Gone };
+pub(crate) fn judge(key: &ObjectKey, live: &Live, context: Context<'_>) -> Verdict {
     if context.applied.contains(&live.uid) {
         return Verdict::Released(Why::JustApplied);
     }
@@ -94,7 +91,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(kind: &str, live: Option<&Live>, applied: &[&str], occupied: &[&str], expected: Verdict) {
+    fn check(kind: &str, live: &Live, applied: &[&str], occupied: &[&str], expected: Verdict) {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let (applied, occupied) = (set(applied), set(occupied));
         let context = Context { inventory: "i", applied: &applied, occupied: &occupied };
@@ -107,44 +104,39 @@ mod tests {
 
     #[test]
     fn object_that_is_ours_and_not_wanted_is_deleted_as_it_was_seen() {
-        check("Secret", Some(&ours()), &["other"], &["ns"], delete());
-    }
-
-    #[test]
-    fn object_that_is_gone_is_forgotten() {
-        check("Secret", None, &[], &[], Verdict::Gone);
+        check("Secret", &ours(), &["other"], &["ns"], delete());
     }
 
     #[test]
     fn object_that_was_just_applied_under_another_group_stays() {
-        check("Secret", Some(&ours()), &["u"], &[], Verdict::Released(Why::JustApplied));
+        check("Secret", &ours(), &["u"], &[], Verdict::Released(Why::JustApplied));
     }
 
     #[test]
     fn object_of_another_inventory_or_of_none_stays() {
-        check("Secret", Some(&live(&[(OWNER_ANNOTATION, "j")])), &[], &[], Verdict::Released(Why::Foreign));
-        check("Secret", Some(&live(&[])), &[], &[], Verdict::Released(Why::Foreign));
+        check("Secret", &live(&[(OWNER_ANNOTATION, "j")]), &[], &[], Verdict::Released(Why::Foreign));
+        check("Secret", &live(&[]), &[], &[], Verdict::Released(Why::Foreign));
     }
 
     #[test]
     fn object_that_says_so_is_kept() {
         for (name, value) in KEEP {
             let kept = live(&[(OWNER_ANNOTATION, "i"), (name, value)]);
-            check("Secret", Some(&kept), &[], &[], Verdict::Released(Why::Kept));
-            check("Secret", Some(&live(&[(OWNER_ANNOTATION, "i"), (name, "no")])), &[], &[], delete());
+            check("Secret", &kept, &[], &[], Verdict::Released(Why::Kept));
+            check("Secret", &live(&[(OWNER_ANNOTATION, "i"), (name, "no")]), &[], &[], delete());
         }
     }
 
     #[test]
     fn object_that_is_being_deleted_is_waited_for() {
         let leaving = Live { deleting_since: Some(1), ..ours() };
-        check("Secret", Some(&leaving), &[], &[], Verdict::Leaving);
+        check("Secret", &leaving, &[], &[], Verdict::Leaving);
     }
 
     #[test]
     fn namespace_with_objects_of_ours_is_held() {
-        check("Namespace", Some(&ours()), &[], &["ns"], Verdict::Held);
-        check("Namespace", Some(&ours()), &[], &["other"], delete());
+        check("Namespace", &ours(), &[], &["ns"], Verdict::Held);
+        check("Namespace", &ours(), &[], &["other"], delete());
     }
 
     #[test]
@@ -180,7 +172,7 @@ mod tests {
             };
             let applied = BTreeSet::from(["v".to_owned()]);
             let context = Context { inventory: "i", applied: &applied, occupied: &BTreeSet::new() };
-            let verdict = judge(&key("ns", "a", "", "Secret"), Some(&live), context);
+            let verdict = judge(&key("ns", "a", "", "Secret"), &live, context);
             let is_deleted = matches!(verdict, Verdict::Delete { .. });
             prop_assert_eq!(is_deleted, owner == Some("i") && !keeps && uid == "u" && !deleting);
         }

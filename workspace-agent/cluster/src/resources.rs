@@ -1,12 +1,12 @@
-//! Where objects of a kind are in the API: known, or asked for once.
+//! Where objects of a kind are in the API: known, or asked for once, and again when the server does not know the place any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::object::Resource;
+use crate::object::{Live, ObjectKey, Resource};
 use crate::retry::ApiError;
 
 /// Group, version if one is wanted, kind.
@@ -19,10 +19,10 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Finds a kind; without a version, in the one that the server prefers.
+    /// Finds a kind; without a version, in the one that the server prefers of those that have it.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`] if the server has no such kind.
+    /// [`ApiError::NotFound`] if the server says that it has no such kind.
     pub(crate) async fn find(
         &self,
         api: &Api,
@@ -41,31 +41,91 @@ impl Resources {
         self.asked.lock().insert(wanted, found.clone());
         Ok(found)
     }
+
+    /// Finds a kind anew, whose place the server did not know any more.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] as of [`Resources::find`]; `unserved` if the kind still is in that place.
+    pub(crate) async fn find_again(
+        &self,
+        api: &Api,
+        before: &Resource,
+        version: Option<&str>,
+        kind: &str,
+        unserved: ApiError,
+    ) -> Result<Resource, ApiError> {
+        self.asked.lock().retain(|(group, _, asked), _| *group != before.group || asked != kind);
+        let found = self.find(api, &before.group, version, kind).await?;
+        if found == *before { Err(unserved) } else { Ok(found) }
+    }
+
+    /// Reads the metadata of an object, and returns it with its path. `None` if it is not there: the server says so, or has not
+    /// even its kind.
+    ///
+    /// # Errors
+    /// [`ApiError::NotServed`] if what the server says is not clear.
+    pub(crate) async fn look(&self, api: &Api, key: &ObjectKey) -> Result<Option<(String, Live)>, ApiError> {
+        let resource = match self.find(api, &key.group, None, &key.kind).await {
+            Ok(resource) => resource,
+            Err(ApiError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let path = resource.path(&key.namespace, &key.name);
+        let unserved = match api.metadata(&path).await {
+            Err(error @ ApiError::NotServed(_)) => error,
+            looked => return Ok(looked?.map(|live| (path, live))),
+        };
+        match self.find_again(api, &resource, None, &key.kind, unserved).await {
+            Ok(resource) => {
+                let path = resource.path(&key.namespace, &key.name);
+                Ok(api.metadata(&path).await?.map(|live| (path, live)))
+            }
+            Err(ApiError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
+/// Asks for a kind. That it is not there is known only from lists that do not have it: a 404 may have other reasons.
 async fn ask(api: &Api, group: &str, version: Option<&str>, kind: &str) -> Result<Resource, ApiError> {
-    let absent = || ApiError::NotFound(format!("the API server has no kind {kind} in the group `{group}`"));
-    let version = match version {
-        Some(version) => version.to_owned(),
-        None if group.is_empty() => "v1".to_owned(),
-        None => {
-            let about = api.get(&format!("/apis/{group}")).await?.ok_or_else(absent)?;
-            let preferred = about.pointer("/preferredVersion/version").and_then(Value::as_str);
-            preferred.ok_or_else(absent)?.to_owned()
-        }
-    };
     let base = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-    let listed = api.get(&format!("{base}/{version}")).await?.ok_or_else(absent)?;
-    let resources = listed.get("resources").and_then(Value::as_array);
-    let mut resources = resources.into_iter().flatten();
-    let text = |resource: &Value, name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    // Subresources have a slash in their name.
-    let found = resources.find(|resource| text(resource, "kind") == kind && !text(resource, "name").contains('/'));
-    let found = found.ok_or_else(absent)?;
-    Ok(Resource {
-        group: group.to_owned(),
-        version,
-        plural: text(found, "name"),
-        is_namespaced: found.get("namespaced").and_then(Value::as_bool) == Some(true),
-    })
+    for version in versions(api, group, version).await? {
+        let listed = api.discover(&format!("{base}/{version}")).await?;
+        let mut resources = listed.get("resources").and_then(Value::as_array).into_iter().flatten();
+        // Subresources have a slash in their name.
+        let found = resources
+            .find(|one| text(one, "kind") == Some(kind) && !text(one, "name").is_none_or(|name| name.contains('/')));
+        if let Some(found) = found {
+            return Ok(Resource {
+                group: group.to_owned(),
+                version,
+                plural: text(found, "name").unwrap_or_default().to_owned(),
+                is_namespaced: found.get("namespaced").and_then(Value::as_bool) == Some(true),
+            });
+        }
+    }
+    let within = version.map_or_else(String::new, |version| format!(", version {version}"));
+    Err(ApiError::NotFound(format!("the API server has no kind {kind} in the group `{group}`{within}")))
+}
+
+/// Returns the versions of a group that are served, the preferred one first; of these the wanted one alone, if one is wanted.
+async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<String>, ApiError> {
+    let mut versions = if group.is_empty() {
+        vec!["v1".to_owned()]
+    } else {
+        let listed = api.discover("/apis").await?;
+        let mut groups = listed.get("groups").and_then(Value::as_array).into_iter().flatten();
+        let Some(about) = groups.find(|about| text(about, "name") == Some(group)) else { return Ok(Vec::new()) };
+        let served = about.get("versions").and_then(Value::as_array).into_iter().flatten();
+        let preferred = about.get("preferredVersion");
+        let versions = preferred.into_iter().chain(served).filter_map(|one| text(one, "version"));
+        versions.map(str::to_owned).collect()
+    };
+    let mut seen = BTreeSet::new();
+    versions.retain(|version| wanted.is_none_or(|wanted| wanted == version) && seen.insert(version.clone()));
+    Ok(versions)
+}
+
+fn text<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
+    value.get(name).and_then(Value::as_str)
 }

@@ -16,9 +16,16 @@ const WAIT_MAX: Duration = Duration::from_secs(8);
 /// Why a request did not do what it was for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ApiError {
-    /// 404.
+    /// 404 that names the object which was asked for: it is not there.
+    #[error("not found: {0}")]
+    Absent(String),
+    /// 404 that names another one, which is missing; or the server says that it has no such kind.
     #[error("not found: {0}")]
     NotFound(String),
+    /// 404 that names nothing: the server does not serve the path any more, or something in between answered. It says nothing
+    /// about the object.
+    #[error("the Kubernetes API does not know the path: {0}")]
+    NotServed(String),
     /// 409: somebody changed it meanwhile, or it is there already.
     #[error("conflict: {0}")]
     Conflict(String),
@@ -42,10 +49,10 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    /// Reads an answer's status code, with the message of its body.
+    /// Reads an answer's status code, with the message of its body. What a 404 is about, its body tells.
     pub(crate) fn of(code: u16, message: String, after: Option<Duration>) -> Self {
         match code {
-            404 => Self::NotFound(message),
+            404 => Self::NotServed(message),
             409 => Self::Conflict(message),
             401 | 403 => Self::Forbidden(message),
             408 | 425 | 429 | 500..=599 => Self::Unavailable { message: format!("{message} ({code})"), after },
@@ -55,7 +62,7 @@ impl ApiError {
 
     /// Returns whether time may heal it.
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::NotServed(_))
     }
 }
 
@@ -91,7 +98,7 @@ mod tests {
         }
         for code in [400, 401, 403, 404, 405, 409, 410, 415, 422] {
             let error = ApiError::of(code, "no".into(), None);
-            assert!(!error.is_temporary(), "{code}");
+            assert_eq!(error.is_temporary(), code == 404, "{code}");
             assert_eq!(wait(&error, 1, 0.5), None, "{code}");
         }
         assert_eq!(wait(&ApiError::Superseded, 1, 0.5), None);

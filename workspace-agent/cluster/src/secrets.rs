@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 use tunnel_proto::reconcile::{Detail, SecretRef};
 
-use crate::api::Api;
+use crate::api::{Api, Over};
 use crate::apply::{Problem, Stopped};
 use crate::config::Scope;
 use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, Live, Resource, WORKSPACE_LABEL};
@@ -22,6 +22,9 @@ use crate::retry::ApiError;
 /// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). No other one is copied: the gateway could
 /// ask for any Secret that the agent may read.
 const TYPES: [&str; 2] = ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"];
+
+/// Attempts at writing a copy while somebody else makes a Secret of its name.
+const JUDGEMENTS_MAX: u32 = 4;
 
 /// What is known of a source.
 #[derive(Clone, Debug, Default)]
@@ -152,15 +155,24 @@ async fn write(
 ) -> Result<Option<&'static str>, Stopped> {
     let stopped = |error: &ApiError| Stopped::by(&format!("Secret {}", source.name), error);
     let path = path(scope, source);
-    let live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
-    if live.as_ref().is_some_and(|live| !is_copy(live, scope, source)) {
-        return Ok(Some("is not copied: the workspace's namespace has another secret of its name"));
-    }
     let copy = json!({"apiVersion": "v1", "kind": "Secret", "type": contents.kind, "data": contents.data,
         "metadata": {"name": source.name, "namespace": scope.namespace,
             "labels": {WORKSPACE_LABEL: scope.workspace, CLUSTER_LABEL: scope.cluster},
             "annotations": {COPY_ANNOTATION: origin(source)}}});
-    match api.apply(&path, &copy, live.is_some()).await {
+    let mut live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
+    let mut applied = Ok(Value::Null);
+    for _ in 0..JUDGEMENTS_MAX {
+        if live.as_ref().is_some_and(|live| !is_copy(live, scope, source)) {
+            return Ok(Some("is not copied: the workspace's namespace has another secret of its name"));
+        }
+        applied = api.apply(&path, &copy, if live.is_some() { Over::Anything } else { Over::Nothing }).await;
+        if live.is_some() || !matches!(applied, Err(ApiError::Conflict(_))) {
+            break;
+        }
+        // It appeared in this moment: by an attempt whose answer was lost, or by somebody else.
+        live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
+    }
+    match applied {
         Ok(_) => Ok(None),
         // Its type cannot be changed (Kubernetes API, Secret): it is made anew by the next pass.
         Err(ApiError::Invalid(_)) if live.is_some() => {
@@ -180,7 +192,7 @@ async fn remove(api: &Api, scope: &Scope, source: &SecretRef) -> Result<(), Stop
     let live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
     let Some(live) = live.filter(|live| is_copy(live, scope, source)) else { return Ok(()) };
     match api.delete(&path, &live.uid, &live.resource_version, false).await {
-        Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        Ok(()) | Err(ApiError::Absent(_) | ApiError::Conflict(_)) => Ok(()),
         Err(error) => Err(stopped(&error)),
     }
 }

@@ -69,9 +69,8 @@ impl CommandLine {
     fn spawn(&self) -> io::Result<Child> {
         match tokio::process::Command::from(self.command()).spawn() {
             Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                let script = Self { program: SHELL.into(), ..self.clone() };
                 let words = std::iter::once(self.found()).chain(self.arguments.iter().cloned());
-                let script = Self { arguments: words.collect(), ..script };
+                let script = Self { program: SHELL.into(), arguments: words.collect(), ..self.clone() };
                 tokio::process::Command::from(script.command()).spawn()
             }
             started => started,
@@ -117,6 +116,9 @@ impl CommandLine {
             Err(error) => return Ran { end: self.not_started(&error, say), asked_to_end: false },
         };
         let mut running = Running { child, witness, handing: Handing::default(), asked_to_end: false };
+        if let (Some(witness), Some(id)) = (&mut running.witness, running.child.id()) {
+            witness.guard(id).await;
+        }
         let end = running.until_end(signals, attachment, dial_at, say).await;
         if let Some(witness) = running.witness {
             witness.end().await;

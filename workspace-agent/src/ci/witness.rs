@@ -1,13 +1,15 @@
-//! A second process of the group, which says which signals hit it: those went to the whole group, and so to the command too.
+//! A second process of the group. It says which signals hit it: those went to the whole group, and so to the command too. And it ends
+//! the command when the first one is killed, which nobody can catch: else the command would run on, and its job with it.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::signals::Signals;
+use super::tree::Tree;
 
 /// The hidden command of this program that is one.
 pub const COMMAND: &str = "ci-witness";
@@ -16,8 +18,8 @@ pub const COMMAND: &str = "ci-witness";
 pub(super) struct Witness {
     child: Child,
     says: ChildStdout,
-    /// Ends the witness when it is closed, also by the end of this process.
-    _ends: ChildStdin,
+    /// Says which process is the command. When it is closed, this process was killed: else the witness is ended before.
+    tells: ChildStdin,
 }
 
 impl Witness {
@@ -26,8 +28,14 @@ impl Witness {
         let mut command = Command::new(program);
         command.arg(COMMAND).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().ok()?;
-        let (says, ends) = (child.stdout.take()?, child.stdin.take()?);
-        Some(Self { child, says, _ends: ends })
+        let (says, tells) = (child.stdout.take()?, child.stdin.take()?);
+        Some(Self { child, says, tells })
+    }
+
+    /// Tells it which process it is to end if this one is killed.
+    pub(super) async fn guard(&mut self, command: u32) {
+        // One that is gone guards nothing.
+        self.tells.write_all(&command.to_be_bytes()).await.unwrap_or_default();
     }
 
     /// Waits until it is hit; `None` when it is gone.
@@ -54,8 +62,7 @@ impl Witness {
 /// The system's.
 pub async fn be() -> io::Result<ExitCode> {
     let mut signals = Signals::take()?;
-    // Nothing ever comes: what is waited for is the end of it.
-    let mut ended = tokio::task::spawn_blocking(|| io::stdin().read(&mut [0]));
+    let mut ended = tokio::task::spawn_blocking(|| guard(&mut io::stdin().lock()));
     loop {
         tokio::select! {
             number = signals.next() => {
@@ -66,5 +73,19 @@ pub async fn be() -> io::Result<ExitCode> {
             }
             _ended = &mut ended => return Ok(ExitCode::SUCCESS),
         }
+    }
+}
+
+/// Waits until the one who started this process is gone, and ends the command that was told.
+fn guard(told: &mut impl Read) {
+    let mut command = [0; 4];
+    // It may be gone before there is a command.
+    let is_told = told.read_exact(&mut command).is_ok();
+    let command = i32::from_be_bytes(command);
+    let command = if is_told { Tree::of(command) } else { None };
+    // Nothing more ever comes: what is waited for is the end of it.
+    told.read_exact(&mut [0]).unwrap_or_default();
+    if let Some(command) = command {
+        command.kill();
     }
 }

@@ -81,6 +81,7 @@ struct Refusal(StatusCode, &'static str);
 
 const NOT_FOUND: Refusal = Refusal(StatusCode::NOT_FOUND, "not_found");
 const GONE: Refusal = Refusal(StatusCode::NOT_FOUND, "terminal_gone");
+const ANOTHER_JOB: Refusal = Refusal(StatusCode::CONFLICT, "another_job");
 const BAD_REQUEST: Refusal = Refusal(StatusCode::BAD_REQUEST, "bad_request");
 
 async fn answer(
@@ -223,6 +224,8 @@ async fn make(
 #[serde(deny_unknown_fields)]
 struct Chosen {
     choice: ChoiceName,
+    /// Which process the page showed the command of: one job may hold several commands, one after the other.
+    instance: String,
 }
 
 #[derive(Deserialize)]
@@ -238,7 +241,11 @@ async fn choose(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Refusal> {
     let job = terminals.job().ok_or(NOT_FOUND)?;
-    let choice = match read::<Chosen>(request).await?.choice {
+    let Chosen { choice, instance } = read(request).await?;
+    if instance != terminals.inner.instance {
+        return Err(ANOTHER_JOB);
+    }
+    let choice = match choice {
         ChoiceName::Continue => Choice::Continue,
         ChoiceName::Fail => Choice::Fail,
     };

@@ -193,16 +193,20 @@ async fn terminals_are_bounded_and_those_that_ended_make_room() {
     assert_eq!(terminals.open().err(), Some(Reason::PortClosed));
 }
 
+/// Finds the number that a shell wrote as `pid:NUMBER:`.
+fn pid_in(text: &str) -> Option<u32> {
+    text.split("pid:").find_map(|rest| rest.split_once(':')?.0.parse().ok())
+}
+
 #[tokio::test]
 async fn end_of_the_agent_ends_its_shells() {
     let terminals = terminals();
     let id = made(&terminals).await;
     let mut page = Page::owner(&terminals, &id, 1).await;
     page.run("echo pid:$$:\n").await;
-    page.until(|page| page.text().matches(':').count() >= 4).await;
-    let text = page.text();
-    let number =
-        text.lines().find_map(|line| line.strip_prefix("pid:")?.strip_suffix(':')).expect("a number").to_owned();
+    // What was typed is shown too, once or twice, and a prompt may come in front of the answer.
+    page.until(|page| pid_in(&page.text()).is_some()).await;
+    let number = pid_in(&page.text()).expect("it was there");
     let alive =
         || std::fs::read_to_string(format!("/proc/{number}/cmdline")).is_ok_and(|line| line.starts_with("/bin/sh"));
     assert!(alive());
@@ -233,7 +237,7 @@ async fn requests_that_make_no_sense_are_refused_by_name() {
         ("POST /terminals", OWNER, "{}", (400, "bad_request")),
         ("POST /terminals", OWNER, r#"{"columns":80,"rows":70000}"#, (400, "bad_request")),
         ("POST /terminals", OWNER, &long, (400, "bad_request")),
-        ("POST /job", OWNER, r#"{"choice":"fail"}"#, (404, "not_found")),
+        ("POST /job", OWNER, r#"{"choice":"fail","instance":"x"}"#, (404, "not_found")),
         ("DELETE /terminals/x", OWNER, "", (404, "terminal_gone")),
         (&format!("GET /terminals/x/stream{page}"), &ours, "", (404, "terminal_gone")),
         (&format!("{stream}{page}"), OWNER, "", (400, "bad_request")),
@@ -314,8 +318,12 @@ async fn job_is_shown_and_the_choice_of_the_owner_reaches_it() {
     let mut page = Page::owner(&terminals, &id, 1).await;
     page.until(|page| page.job.as_deref().is_some_and(|job| job.first() == Some(&0) && job.ends_with(b"make test")))
         .await;
-    let choose =
-        async |fields, choice: &str| ask(&terminals, "POST /job", fields, &format!(r#"{{"choice":"{choice}"}}"#)).await;
+    let instance = terminals.inner.instance.clone();
+    let choose_for = async |instance: &str, fields, choice: &str| {
+        let body = format!(r#"{{"choice":"{choice}","instance":"{instance}"}}"#);
+        ask(&terminals, "POST /job", fields, &body).await
+    };
+    let choose = async |fields, choice: &str| choose_for(&instance, fields, choice).await;
     assert_eq!(choose(OWNER, "continue").await, (409, r#"{"error":"job_not_held"}"#.into()));
     job.state.send_modify(|state| state.phase = Phase::Held { exit_status: 2, until_unix: 1_800_000_000 });
     page.until(|page| page.job.as_deref().is_some_and(|job| job.starts_with(b"\x01\0\0\0\x02"))).await;
@@ -326,6 +334,11 @@ async fn job_is_shown_and_the_choice_of_the_owner_reaches_it() {
     );
     assert_eq!(choose("gateway-access: shared\r\n", "fail").await.0, 403);
     assert_eq!(choose(OWNER, "maybe").await.0, 400);
+    assert!(state.contains(&format!(r#""instance":"{instance}""#)), "{state}");
+    let late = choose_for(&random_name(), OWNER, "continue").await;
+    assert_eq!(late, (409, r#"{"error":"another_job"}"#.into()), "a page of the command before this one");
+    assert_eq!(ask(&terminals, "POST /job", OWNER, r#"{"choice":"continue"}"#).await.0, 400);
+    assert!(job.chosen.lock().is_empty());
     assert_eq!(choose(OWNER, "continue").await.0, 204);
     assert_eq!(*job.chosen.lock(), [(Choice::Continue, Some("ann".to_owned()))]);
     page.until(|page| page.job.as_deref().is_some_and(|job| job.first() == Some(&2))).await;

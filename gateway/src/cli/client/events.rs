@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use http::Method;
 use http::header::CONTENT_TYPE;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::sse::{Event, Reader};
-use super::{Client, ClientError};
+use super::{Client, ClientError, refused};
 use crate::model::WorkspaceName;
-use crate::net::fetch::{FetchError, Stream};
+use crate::net::fetch::{FetchError, Opened, Stream};
 
 /// What the stream is asked for as.
 const KIND: &str = "text/event-stream";
@@ -16,7 +18,7 @@ const KIND: &str = "text/event-stream";
 /// How long a gateway may say nothing: it says that it is there three times as often.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// What is told of one workspace.
+/// What is told of one workspace, or one environment.
 #[derive(Debug)]
 pub(in crate::cli) struct Events {
     stream: Stream,
@@ -36,6 +38,23 @@ impl Client {
             return Err(FetchError::Status { server: from.origin(), status: stream.status().as_u16() }.into());
         }
         Ok(Events { stream, reader: Reader::default(), heard_at: Instant::now() })
+    }
+
+    /// Sends a request and begins to listen to what comes of it.
+    ///
+    /// # Errors
+    /// [`ClientError`], also for a gateway that tells nothing of it.
+    pub(in crate::cli) async fn listen(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Events, ClientError> {
+        let to = self.at(path)?;
+        match self.fetch.open(method, &to, KIND, body, self.credentials()).await? {
+            Opened::Stream(stream) => Ok(Events { stream, reader: Reader::default(), heard_at: Instant::now() }),
+            Opened::Answer(answer) => Err(refused(&answer)),
+        }
     }
 }
 

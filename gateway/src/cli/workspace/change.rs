@@ -16,11 +16,12 @@ use crate::cli::token::default_owner;
 use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, On, Output, WorkspaceCommand};
 use crate::config::Config;
 use crate::executors::ci::downloads::{DownloadError, Downloads};
-use crate::executors::ci::settings::{CiSetupError, Places, targets};
+use crate::executors::ci::settings::{CiSetupError, targets};
 use crate::model::{BadProviderName, ClusterName, UnixSeconds, WorkspaceName};
 use crate::store::{CiProject, Store, Variable};
+use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
-use crate::workspaces::service::{Addresses, NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
+use crate::workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
 
 /// A change that a command asks for.
 #[derive(Clone, Copy)]
@@ -232,8 +233,7 @@ fn service_with_ci(store: &Store, config: &Config) -> Result<Workspaces, BadCi> 
     }
     let addresses = Addresses::of(config, config.listen.agents.port());
     let agents = Downloads::open(&config.ci.agent_files)?.agents(&addresses.public_url);
-    let places = Places { zone: addresses.zone, public_url: addresses.public_url, agents_url: addresses.agents_url };
-    Ok(made.with_ci(targets(&config.ci, places, &agents)?.into()))
+    Ok(made.with_ci(targets(&config.ci, addresses, &agents)?.into()))
 }
 
 /// CI systems are configured and cannot be used.

@@ -39,7 +39,7 @@ fn providers_are_read_by_their_names_and_have_defaults() {
 #[test]
 fn all_problems_of_providers_are_told_at_once() {
     let text = "[ci]\nenabled = true\n[ci.providers.Bad_Name]\nkind = 'command'\nprogram = ' '\n[ci.providers.one]\nkind = 'jenkins'\n\
-        [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '1s'\neditor = 'archive'\nprogramm = 'x'\n\
+        [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '9m'\neditor = 'archive'\nprogramm = 'x'\n\
         inherit_variables = 'A=1'\n[ci.providers.three]\n";
     let told = problems("ci-all", text, &[]).join("\n");
     for expected in [
@@ -50,7 +50,7 @@ fn all_problems_of_providers_are_told_at_once() {
         ":10: ci.providers.two.url = \"http://gitlab.example\": the scheme must be https",
         "ci.providers.two.project: is missing",
         "ci.providers.two.token_file: is missing",
-        ":11: ci.providers.two.job_timeout = \"1s\": must be from 1m to 30d",
+        ":11: ci.providers.two.job_timeout = \"9m\": must be from 10m to 30d",
         ":12: ci.providers.two.editor = \"archive\": needs editor_archive_url",
         ":13: ci.providers.two.programm: unknown key",
         ":14: ci.providers.two.inherit_variables = \"A=1\"",

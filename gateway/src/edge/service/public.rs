@@ -1,23 +1,27 @@
 //! The public host: sign-in, the API, and the pages.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::info;
 
 use super::sign_in::is_sign_in;
-use super::strangers::{overloaded, tried};
+use super::strangers::{checked, overloaded, tried};
 use super::{Edge, Origin, Refusal};
-use crate::api::{Answer, Api, Caller, Told};
+use crate::api::{Answer, Api, Caller, Proof, Told};
 use crate::audit::{Credential, Event, Items, Record, Text};
+use crate::auth::policy::RequestShape;
 use crate::auth::request::Offered;
 use crate::auth::shape::{self, Here};
 use crate::auth::sign_in::Visit;
 use crate::auth::sign_in::event::SignInEvent;
 use crate::edge::body::ResponseBody;
+use crate::edge::followers::Followed;
 use crate::edge::host::{BadHost, authority_of};
 use crate::edge::living::Asker;
 use crate::edge::respond::Failure;
@@ -59,6 +63,9 @@ impl Edge {
         if Api::has(request.uri().path()) {
             return self.call_api(request, origin).await;
         }
+        if Api::is_grpc(request.method(), request.headers()) {
+            return self.call_grpc(request, origin).await;
+        }
         let (parts, body) = request.into_parts();
         let now = Instant::now();
         if let Some(answer) = zone::answer(&parts, self.rules.zone()) {
@@ -88,18 +95,54 @@ impl Edge {
     async fn call_api(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
         let now = Instant::now();
-        let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.visitor(&offered, origin, now).await?;
-        let authority = authority_of(&parts).map_err(BadHost::failure)?;
-        let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
-        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-        let path = parts.uri.path();
-        let caller = Caller::new(principal, offered, (path, shape), origin.peer, &self.traces.next());
-        if caller.has_to_sign_in(path, shape) {
+        let (caller, shape) = self.caller(&parts, origin, now).await?;
+        if caller.has_to_sign_in(parts.uri.path(), shape) {
             return Ok(self.sign_in.ask(Visit::from(&parts), now).map(ResponseBody::from));
         }
         let request = Request::from_parts(parts, body);
         Ok(self.call(request, caller, origin).await)
+    }
+
+    /// Finds who calls the API, and counts those who prove nothing.
+    async fn caller(&self, parts: &Parts, origin: &Origin, now: Instant) -> Result<(Caller, RequestShape), Failure> {
+        let vouched = self.api.vouched(parts, now).await;
+        let (principal, offered) = match &vouched {
+            Some(vouched) => {
+                checked(vouched.is_good(), vouched.is_bad(), origin, now)?;
+                (None, Offered::Nothing)
+            }
+            None => {
+                let offered = Offered::read(&parts.headers, self.site.cookies());
+                (self.visitor(&offered, origin, now).await?, offered)
+            }
+        };
+        let authority = authority_of(parts).map_err(BadHost::failure)?;
+        let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
+        let shape = shape::read(&parts.method, &parts.headers, &offered, here);
+        let caller = Caller::new(principal, offered, (parts.uri.path(), shape), origin.peer, &self.traces.next());
+        Ok((caller.vouched(vouched), shape))
+    }
+
+    /// Answers a call of the services that programs reach over gRPC on this host.
+    async fn call_grpc(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let (caller, _) = self.caller(&parts, origin, Instant::now()).await?;
+        let (trace, proven) = (caller.trace(), caller.proven());
+        let (response, failed) = self.api.call(Request::from_parts(parts, body), caller).await;
+        if let Some(code) = failed {
+            self.metrics.failed(code);
+            info!(code, %trace, peer = %origin.peer, "call of a service failed");
+        }
+        let followed = self.followed(proven);
+        Ok(response.map(|body| ResponseBody::events(body, followed)))
+    }
+
+    /// Has it asked again and again whether somebody may go on listening, if that can change.
+    fn followed(&self, proven: Option<Proof>) -> Option<Arc<Followed>> {
+        match proven? {
+            Proof::User(offered, user) => Some(self.followers.follow(offered, user)),
+            Proof::Job => None,
+        }
     }
 
     /// Calls the API, and counts and logs a failure as for any other host.
@@ -107,8 +150,8 @@ impl Edge {
         let (trace, proven) = (caller.trace(), caller.proven());
         let response = match (self.api.answer(request, caller).await, proven) {
             (Answer::Whole(response), _) => response.map(ResponseBody::from),
-            (Answer::Events(response), Some((offered, user))) => {
-                let followed = self.followers.follow(offered, user);
+            (Answer::Events(response), Some(proof)) => {
+                let followed = self.followed(Some(proof));
                 response.map(|body| ResponseBody::events(body, followed))
             }
             (Answer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),

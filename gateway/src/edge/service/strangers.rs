@@ -60,6 +60,20 @@ fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now:
     Ok(())
 }
 
+/// Counts a credential that is no user's, and was checked without a look-up.
+pub(super) fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant) -> Result<(), Failure> {
+    let guest = &origin.guest;
+    if is_good {
+        guest.prove();
+        return Ok(());
+    }
+    guest.ask(now.into_std()).map_err(overloaded)?;
+    if is_bad {
+        guest.fail(now.into_std()).map_err(overloaded)?;
+    }
+    Ok(())
+}
+
 /// Returns whether a credential that proved nobody was meant to.
 fn is_bad(offered: &Offered, cookie_counts: bool) -> bool {
     match offered {

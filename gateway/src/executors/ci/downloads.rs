@@ -3,31 +3,35 @@
 //! They are hashed once, at the start, and kept open: a file that is replaced by another one is served as it was. What a job
 //! got is compared with the hash in its definition before it runs, so that nothing has to be believed here. A program is
 //! no secret.
+//!
+//! There may be any number of downloads, and slow ones keep nobody waiting: what bounds them is what they share. Of each part of a file
+//! there is one copy in memory, for as long as somebody sends it, and files are read a few parts at a time.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream;
+use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
+use crate::model::hexadecimal;
 use crate::workspaces::pipeline::{AgentFile, Architecture};
 
 /// Where the programs are below `public_url`, before their SHA-256 in hexadecimal.
 pub const AGENTS_PATH: &str = "/api/v1/ci/agents/";
 
-/// Downloads at a time. Whoever comes when all are under way is told to come again.
-const DOWNLOADS_MAX: usize = 64;
+/// Parts of files that are read at a time. Others wait for their turn, which comes as fast as the disk is.
+const READS_MAX: usize = 16;
 
-/// What is read of a file at once, in bytes; each download has one of them in memory.
+/// What is read of a file at once, in bytes: one part.
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// What the head of an ELF file has, in bytes (System V ABI, "ELF Header"): as far as the machine.
@@ -62,7 +66,7 @@ pub enum DownloadError {
 #[derive(Debug)]
 pub struct Downloads {
     files: BTreeMap<String, Arc<Download>>,
-    permits: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
 }
 
 /// One program.
@@ -72,12 +76,22 @@ pub struct Download {
     sha256: [u8; 32],
     bytes: u64,
     file: File,
+    /// Its parts, as far as somebody is sending them.
+    chunks: Mutex<Vec<Weak<Chunk>>>,
 }
 
-/// Too many are under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("too many downloads at a time")]
-pub struct Busy;
+/// A part of a file.
+#[derive(Debug)]
+struct Chunk(Box<[u8]>);
+
+/// A part that is being sent, perhaps to several at a time.
+struct Sent(Arc<Chunk>);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
 
 impl Downloads {
     /// Opens and hashes files.
@@ -93,7 +107,7 @@ impl Downloads {
             }
             files.insert(hexadecimal(&download.sha256), Arc::new(download));
         }
-        Ok(Self { files, permits: Arc::new(Semaphore::new(DOWNLOADS_MAX)) })
+        Ok(Self { files, reads: Arc::new(Semaphore::new(READS_MAX)) })
     }
 
     /// Returns where jobs get the programs, and what these have to be.
@@ -114,14 +128,10 @@ impl Downloads {
         self.files.get(sha256).cloned()
     }
 
-    /// Begins to read a program. The stream ends with an error if the file has become shorter.
-    ///
-    /// # Errors
-    /// [`Busy`] while as many as there may be are under way.
-    pub fn read(&self, download: Arc<Download>) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, Busy> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| Busy)?;
-        let reading = Reading { download, at: 0, _permit: permit };
-        Ok(stream::try_unfold(reading, Reading::next))
+    /// Begins to read a program. The stream ends with an error if the file has become shorter. One that nobody polls holds nothing
+    /// that another one needs.
+    pub fn read(&self, download: Arc<Download>) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+        stream::try_unfold(Reading { download, number: 0, reads: self.reads.clone() }, Reading::next)
     }
 }
 
@@ -137,7 +147,8 @@ impl Download {
         };
         let architecture = architecture.ok_or_else(|| DownloadError::NoProgram { path: path.to_owned() })?;
         let (sha256, bytes) = hash(&mut file).map_err(unreadable)?;
-        Ok(Self { architecture, sha256, bytes, file })
+        let number = usize::try_from(bytes.div_ceil(CHUNK_BYTES as u64)).unwrap_or(usize::MAX);
+        Ok(Self { architecture, sha256, bytes, file, chunks: Mutex::new((0..number).map(|_| Weak::new()).collect()) })
     }
 
     /// Returns how long it is, in bytes.
@@ -145,30 +156,61 @@ impl Download {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Returns a part that somebody is sending.
+    fn sent(&self, number: usize) -> Option<Arc<Chunk>> {
+        self.chunks.lock().get(number)?.upgrade()
+    }
+
+    /// Reads a part from the file. Of two who do at a time, the second one gets what the first one has.
+    fn read(&self, number: usize) -> io::Result<Arc<Chunk>> {
+        let at = number as u64 * CHUNK_BYTES as u64;
+        let wanted = usize::try_from(self.bytes.saturating_sub(at)).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        let mut bytes = vec![0; wanted].into_boxed_slice();
+        self.file.read_exact_at(&mut bytes, at)?;
+        let read = Arc::new(Chunk(bytes));
+        let mut chunks = self.chunks.lock();
+        let Some(place) = chunks.get_mut(number) else { return Ok(read) };
+        if let Some(there) = place.upgrade() {
+            return Ok(there);
+        }
+        *place = Arc::downgrade(&read);
+        Ok(read)
+    }
 }
 
 /// A download under way.
 struct Reading {
     download: Arc<Download>,
-    at: u64,
-    _permit: OwnedSemaphorePermit,
+    /// Which part is next.
+    number: usize,
+    reads: Arc<Semaphore>,
 }
 
 impl Reading {
     async fn next(mut self) -> io::Result<Option<(Bytes, Self)>> {
-        let left = self.download.bytes.saturating_sub(self.at);
-        if left == 0 {
+        if self.number as u64 * CHUNK_BYTES as u64 >= self.download.bytes {
             return Ok(None);
         }
-        let (download, at) = (self.download.clone(), self.at);
-        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-        let chunk = tokio::task::spawn_blocking(move || {
-            let mut chunk = BytesMut::zeroed(wanted);
-            download.file.read_exact_at(&mut chunk, at).map(|()| chunk.freeze())
+        let chunk = match self.download.sent(self.number) {
+            Some(chunk) => chunk,
+            None => self.read().await?,
+        };
+        self.number += 1;
+        Ok(Some((Bytes::from_owner(Sent(chunk)), self)))
+    }
+
+    /// Reads the next part.
+    async fn read(&self) -> io::Result<Arc<Chunk>> {
+        let turn = self.reads.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let (download, number) = (self.download.clone(), self.number);
+        let read = tokio::task::spawn_blocking(move || {
+            // Somebody may have read it meanwhile.
+            let chunk = download.sent(number).map_or_else(|| download.read(number), Ok);
+            drop(turn);
+            chunk
         });
-        let chunk = chunk.await.map_err(io::Error::other)??;
-        self.at += chunk.len() as u64;
-        Ok(Some((chunk, self)))
+        read.await.map_err(io::Error::other)?
     }
 }
 
@@ -198,14 +240,6 @@ fn architecture(head: [u8; HEAD_BYTES]) -> Option<Architecture> {
     }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing into a String does not fail.
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::TryStreamExt as _;
@@ -222,7 +256,7 @@ mod tests {
     }
 
     async fn read(downloads: &Downloads, name: &str) -> Vec<u8> {
-        let stream = downloads.read(downloads.find(name).unwrap()).unwrap();
+        let stream = downloads.read(downloads.find(name).unwrap());
         let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
         chunks.concat()
     }
@@ -264,16 +298,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn downloads_at_a_time_are_bounded_and_a_dropped_one_makes_room() {
+    async fn slow_downloads_keep_nobody_waiting_and_share_what_they_hold() {
         let folder = tempfile::tempdir().unwrap();
-        let downloads = Downloads::open(&[program(folder.path(), "agent", 0x3e, b"")]).unwrap();
+        let body: Vec<u8> = (0..=250).cycle().take(3 * CHUNK_BYTES).collect();
+        let downloads = Downloads::open(&[program(folder.path(), "agent", 0x3e, &body)]).unwrap();
         let name = name_of(&downloads.agents("http://localhost")[0]);
         let download = downloads.find(&name).unwrap();
-        let mut held: Vec<_> =
-            (0..DOWNLOADS_MAX).map(|_| Box::pin(downloads.read(download.clone()).unwrap())).collect();
-        assert!(downloads.read(download.clone()).is_err());
-        held.pop();
-        assert!(downloads.read(download).is_ok());
+        let (mut slow, mut held) = (Vec::new(), Vec::new());
+        for _ in 0..1_000 {
+            let mut reading = Box::pin(downloads.read(download.clone()));
+            held.push(reading.try_next().await.unwrap().unwrap());
+            slow.push(reading);
+        }
+        assert!(held.iter().all(|chunk| chunk.as_ptr() == held[0].as_ptr()), "one copy for all");
+        assert_eq!(read(&downloads, &name).await.len(), body.len() + HEAD_BYTES);
+        let parts = || (0..4).map(|number| download.sent(number).is_some()).collect::<Vec<_>>();
+        assert_eq!(parts(), [true, false, false, false], "what nobody sends is not kept");
+        drop((slow, held));
+        assert_eq!(parts(), [false; 4]);
     }
 
     #[test]

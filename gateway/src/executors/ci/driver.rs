@@ -3,7 +3,6 @@
 //! Nothing is remembered here that is needed: what is due follows from what is stored and heard, and a gateway that starts
 //! looks at every workspace once.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +12,17 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::plan::{Heard, Pace};
+use self::books::Books;
+use super::plan::Pace;
 use super::settings::Systems;
-use super::visit::{Seen, Visit};
+use super::visit::Visit;
 use crate::executors::timers::Clock;
-use crate::executors::timers::deadlines::Deadlines;
 use crate::sessions::registry::Registry;
-use crate::store::{Store, StoreError, WorkspaceId};
-use crate::workspaces::changes::{Change, Changes, Heard as Told, Listener};
+use crate::store::{Store, StoreError};
+use crate::telemetry::Metrics;
+use crate::workspaces::changes::{Change, Changes, Heard, Listener};
+
+mod books;
 
 /// How often it is looked what is due, and whose agents came or went, which nobody tells.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,15 +36,13 @@ const VISITS_MAX: usize = 256;
 /// Workspaces that are read at a time.
 const PAGE: u32 = 500;
 
-/// After what time a workspace is looked at again that could not be read.
-const UNREADABLE_PAUSE: Duration = Duration::from_secs(10 * 60);
-
 /// Looks after workspaces in CI systems.
 pub struct Driver {
     pub(super) registry: Arc<Registry>,
     pub(super) store: Store,
     pub(super) changes: Changes,
     pub(super) systems: Arc<Systems>,
+    pub(super) metrics: Metrics,
     pub(super) clock: Clock,
     pub(super) pace: Pace,
 }
@@ -53,25 +53,6 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What is remembered of a workspace between two looks at it.
-#[derive(Debug, Default)]
-struct Known {
-    revision: i64,
-    seen: Option<Seen>,
-    heard: Heard,
-    is_under_way: bool,
-    /// Something happened while it was looked at.
-    is_due_again: bool,
-}
-
-/// What is under way, and what is due when.
-#[derive(Debug, Default)]
-struct Books {
-    known: HashMap<WorkspaceId, Known>,
-    deadlines: Deadlines<WorkspaceId>,
-    read_at: Option<Instant>,
-}
-
 impl Driver {
     /// Makes one.
     #[must_use]
@@ -80,31 +61,33 @@ impl Driver {
         store: Store,
         changes: Changes,
         systems: Arc<Systems>,
+        metrics: Metrics,
         clock: Clock,
     ) -> Arc<Self> {
-        Arc::new(Self { registry, store, changes, systems, clock, pace: Pace::DEFAULT })
+        Arc::new(Self { registry, store, changes, systems, metrics, clock, pace: Pace::DEFAULT })
     }
 
     /// Runs until `stop`, and then until what is under way has come to an end.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut books, mut visits) = (Books::default(), JoinSet::<Visit>::new());
+        let (mut books, mut visits, mut read_at) = (Books::default(), JoinSet::<Visit>::new(), None);
         let mut listener = self.changes.listen();
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                _ = ticks.tick() => self.look(&mut books).await,
-                told = listen(&mut listener) => self.note(&mut books, told),
-                Some(ended) = visits.join_next() => match ended {
-                    Ok(visit) => self.ended(&mut books, visit),
-                    // It is read again, as after a start.
-                    Err(error) => {
-                        warn!(%error, "a look at a workspace in a CI system ended badly");
-                        books = Books::default();
-                        visits.abort_all();
-                    }
+                _ = ticks.tick() => self.look(&mut books, &mut read_at).await,
+                told = listen(&mut listener) => match told {
+                    // Of clusters, others take care.
+                    Some(Change { cluster: Some(_), .. }) => {}
+                    Some(Change { workspace, cluster: None }) => books.put(workspace, (self.clock)()),
+                    None => read_at = None,
                 },
+                Some(ended) = visits.join_next_with_id() => {
+                    if let Some((workspace, why)) = books.ended(ended, (self.clock)()) {
+                        warn!(%workspace, why, "a workspace in a CI system cannot be looked after");
+                    }
+                }
             }
             self.begin(&mut books, &mut visits);
         }
@@ -114,60 +97,21 @@ impl Driver {
     /// Looks at those that are due.
     fn begin(self: &Arc<Self>, books: &mut Books, visits: &mut JoinSet<Visit>) {
         while visits.len() < VISITS_MAX {
-            let Some(id) = books.deadlines.due((self.clock)()) else { return };
-            let known = books.known.entry(id).or_default();
-            if known.is_under_way {
-                known.is_due_again = true;
-                continue;
-            }
-            known.is_under_way = true;
-            let (driver, heard) = (self.clone(), known.heard.clone());
-            visits.spawn(async move { driver.visit(id, heard).await });
-        }
-    }
-
-    fn ended(&self, books: &mut Books, visit: Visit) {
-        let Visit { id, seen, heard, again } = visit;
-        let Some(seen) = seen else {
-            books.known.remove(&id);
-            books.deadlines.remove(id);
-            return;
-        };
-        let known = books.known.entry(id).or_default();
-        let is_due = std::mem::take(&mut known.is_due_again);
-        known.is_under_way = false;
-        (known.revision, known.heard) = (seen.revision, heard);
-        known.seen = Some(seen);
-        match again {
-            _ if is_due => books.deadlines.put(id, (self.clock)()),
-            Some(at) => books.deadlines.put(id, at),
-            None => books.deadlines.remove(id),
-        }
-    }
-
-    fn note(&self, books: &mut Books, told: Option<Change>) {
-        match told {
-            // Of clusters, others take care.
-            Some(Change { cluster: Some(_), .. }) => {}
-            Some(Change { workspace, cluster: None }) => books.deadlines.put(workspace, (self.clock)()),
-            None => books.read_at = None,
+            let Some((id, heard)) = books.next((self.clock)()) else { return };
+            let driver = self.clone();
+            let task = visits.spawn(async move { driver.visit(id, heard).await });
+            books.begun(task.id(), id);
         }
     }
 
     /// Finds out what has changed without a word.
-    async fn look(&self, books: &mut Books) {
-        let now = (self.clock)();
-        for (id, known) in &books.known {
-            let Some(seen) = &known.seen else { continue };
-            if !known.is_under_way && self.is_up(&seen.name) != seen.is_up {
-                books.deadlines.put(*id, now);
-            }
-        }
-        if books.read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {
+    async fn look(&self, books: &mut Books, read_at: &mut Option<Instant>) {
+        books.put_changed(|name| self.is_up(name), (self.clock)());
+        if read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {
             return;
         }
         match self.read(books).await {
-            Ok(()) => books.read_at = Some(Instant::now()),
+            Ok(()) => *read_at = Some(Instant::now()),
             Err(error) => warn!(%error, "cannot read which workspaces are in CI systems"),
         }
     }
@@ -178,28 +122,14 @@ impl Driver {
             let page = self.store.ci_revisions(after, PAGE).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(*last);
-            for (id, revision) in page {
-                let is_news =
-                    books.known.get(&id).is_none_or(|known| !known.is_under_way && known.revision != revision);
-                if is_news {
-                    books.deadlines.put(id, now);
-                }
-            }
+            books.list(page, now);
         }
-    }
-
-    /// Makes the end of a visit that failed.
-    pub(super) fn failed(&self, id: WorkspaceId, heard: Heard, seen: Option<Seen>, error: &StoreError) -> Visit {
-        let is_of_one_row = matches!(error, StoreError::Corrupt { .. } | StoreError::Unsealable { .. });
-        warn!(workspace = %id, %error, "a workspace in a CI system cannot be looked after");
-        let pause = if is_of_one_row { UNREADABLE_PAUSE } else { LOOK_INTERVAL };
-        Visit { id, seen: Some(seen.unwrap_or_default()), heard, again: Some((self.clock)().later(pause)) }
     }
 }
 
 async fn listen(listener: &mut Listener) -> Option<Change> {
     match listener.next().await {
-        Told::Change(change) => Some(change),
-        Told::Missed => None,
+        Heard::Change(change) => Some(change),
+        Heard::Missed => None,
     }
 }

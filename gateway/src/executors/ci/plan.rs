@@ -16,6 +16,10 @@ use super::provider::{RunState, RunStatus};
 use crate::model::{ActualState, DesiredState, Lifecycle, UnixSeconds};
 use crate::store::{CiRun, CiState};
 
+mod orphan;
+
+pub(super) use self::orphan::{OrphanStep, orphaned};
+
 /// How long things take and how often they are tried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -87,6 +91,8 @@ pub(super) struct Heard {
     pub(super) trouble: Option<Trouble>,
     /// Since when its agent is away, which was there.
     pub(super) away_since: Option<UnixSeconds>,
+    /// Why the run cannot be made, which was asked for before: whether that made it has to be seen first.
+    pub(super) refused: Option<String>,
 }
 
 /// A CI system that does not do what it is asked for.
@@ -177,7 +183,7 @@ pub(super) enum Step {
     },
     /// Ask for the run, after writing down when: [`asked`].
     Create,
-    /// Look whether the run was made, since nobody knows and nobody wants it any more.
+    /// Look whether the run was made, since nobody knows, and nobody wants it any more or it cannot be asked for again.
     Find,
     /// Ask where the run stands.
     Ask,
@@ -259,10 +265,15 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
         // Nobody was asked, so there is nothing.
         (false, None, _) => Step::End { failure: None },
         (_, _, Some(free)) => Step::Wait(Some(free)),
-        (true, _, None) => Step::Create,
-        (false, Some(_), None) => Step::Find,
+        (true, None, None) => Step::Create,
+        (true, Some(_), None) if heard.refused.is_none() => Step::Create,
+        (true | false, Some(_), None) => Step::Find,
     };
-    let reason = troubled(heard).or_else(|| is_wanted.then(|| "The CI system is asked for a job".to_owned()));
+    let asking = || match &heard.refused {
+        Some(why) => format!("It is looked for the job that was asked for before, since none can be made now: {why}"),
+        None => "The CI system is asked for a job".to_owned(),
+    };
+    let reason = troubled(heard).or_else(|| is_wanted.then(asking));
     Decision { actual: on_the_way(life), reason, step }
 }
 
@@ -452,6 +463,16 @@ pub(super) fn named(ci: &CiState, pipeline: &str, child: Option<&str>) -> CiStat
         run.pipeline = Some(pipeline.into());
         run.child = child.map(Box::from);
     })
+}
+
+/// Writes down that the run was not made, and never will be.
+pub(super) fn unmade_for_good(ci: &CiState, heard: &Heard, pace: &Pace, now: UnixSeconds) -> CiState {
+    ended(ci, heard.refused.as_deref().map(impossible).as_deref(), pace, now)
+}
+
+/// Says why there is no run.
+pub(super) fn impossible(why: &str) -> String {
+    format!("the job cannot be made: {why}")
 }
 
 /// Writes down that the agent came.

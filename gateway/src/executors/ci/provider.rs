@@ -12,14 +12,13 @@ mod text;
 use std::fmt;
 use std::str::FromStr;
 
-use aws_lc_rs::rand;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::command::Command;
 pub use self::error::ProviderError;
 use self::gitlab::Gitlab;
-use crate::auth::token::{NoRandomness, Token};
+use crate::auth::token::{NoRandomness, Token, random_key};
 use crate::model::{UnixSeconds, WorkspaceName};
 use crate::store::Variable;
 
@@ -67,7 +66,7 @@ macro_rules! key {
             /// # Errors
             /// [`NoRandomness`] when the system's source fails.
             pub fn generate() -> Result<Self, NoRandomness> {
-                random_hex().map(Self)
+                random_key::<KEY_BYTES>().map(Self)
             }
 
             /// Returns the key as text.
@@ -111,17 +110,13 @@ macro_rules! key {
 key!(RunKey);
 key!(CacheKey);
 
-fn random_hex() -> Result<String, NoRandomness> {
-    let mut bytes = [0; KEY_BYTES];
-    rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 /// A run to make.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRun<'a> {
     /// Its key, which is stored already.
     pub key: &'a RunKey,
+    /// Nobody was ever asked for it, so it cannot be there: it need not be looked for.
+    pub is_new: bool,
     /// When the key was stored: nothing older can be this run.
     pub since: UnixSeconds,
     /// Whose run it is.
@@ -235,14 +230,20 @@ impl Provider {
         }
     }
 
-    /// Finds a run by its key, which was stored at `since`.
+    /// Finds a run of a workspace by its key, which was stored at `since`. `None` says that it is not there, and never that
+    /// nobody could tell.
     ///
     /// # Errors
-    /// [`ProviderError`].
-    pub async fn find(&self, key: &RunKey, since: UnixSeconds) -> Result<Option<RunRef>, ProviderError> {
+    /// [`ProviderError`], also where not everything could be looked at.
+    pub async fn find(
+        &self,
+        key: &RunKey,
+        workspace: &CacheKey,
+        since: UnixSeconds,
+    ) -> Result<Option<RunRef>, ProviderError> {
         match self {
             Self::Gitlab(gitlab) => gitlab.find(key, since).await,
-            Self::Command(command) => command.find(key).await,
+            Self::Command(command) => command.find(key, workspace).await,
         }
     }
 

@@ -9,13 +9,14 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::provider::command::{Command, CommandSettings};
-use super::provider::gitlab::{Gitlab, GitlabSettings, GitlabToken};
+use super::provider::gitlab::{self, Gitlab, GitlabSettings, GitlabToken};
 use super::provider::{Provider, ProviderError};
 use crate::config::{self, Ci, CiEditor, CiProvider, CiSystem};
-use crate::model::{ProviderName, TimeLimits, Zone};
+use crate::model::{ProviderName, TimeLimits, WorkspaceName};
 use crate::net::fetch::FetchSetupError;
-use crate::store::Quotas;
-use crate::workspaces::ci::{CiTarget, CiTargets};
+use crate::store::{CiState, Quotas, Variable};
+use crate::workspaces::addresses::Addresses;
+use crate::workspaces::ci::{CiTarget, CiTargets, NoPipeline, RunFacts};
 use crate::workspaces::pipeline::{AgentFile, Editor, PipelineSettings, Proof};
 
 /// Questions that one CI system is asked at a time.
@@ -56,15 +57,15 @@ pub enum CiSetupError {
     },
 }
 
-/// Where the gateway is, as jobs have to know it.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// The domain under which workspaces have their hosts.
-    pub zone: Zone,
-    /// The gateway, for people.
-    pub public_url: String,
-    /// The gateway, for agents, unless the configuration says another.
-    pub agents_url: String,
+/// Why there is no definition.
+#[derive(Debug, Error)]
+pub enum NoDefinition {
+    /// The gateway is ending.
+    #[error("the work was interrupted")]
+    Interrupted,
+    /// There cannot be one.
+    #[error(transparent)]
+    Impossible(#[from] NoPipeline),
 }
 
 /// A CI system to be asked.
@@ -79,7 +80,17 @@ pub struct System {
     /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
     pub needs_token: bool,
     /// How many questions there may be at a time.
-    pub slots: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+}
+
+impl System {
+    /// Asks it something, as soon as not too many questions are under way.
+    ///
+    /// Cancel safety: that of the question; the place is given back.
+    pub async fn ask<T>(&self, question: impl Future<Output = T>) -> T {
+        let _slot = self.slots.acquire().await;
+        question.await
+    }
 }
 
 /// All CI systems of the configuration.
@@ -94,12 +105,12 @@ impl Systems {
     ///
     /// # Errors
     /// [`CiSetupError`] names the key to change.
-    pub fn new(ci: &Ci, places: Places, agents: &[AgentFile]) -> Result<Self, CiSetupError> {
+    pub fn new(ci: &Ci, addresses: Addresses, agents: &[AgentFile]) -> Result<Self, CiSetupError> {
         let mut systems = HashMap::new();
         for one in &ci.providers {
             systems.insert(one.name.clone(), system(one)?);
         }
-        Ok(Self { systems, targets: Arc::new(targets(ci, places, agents)?) })
+        Ok(Self { systems, targets: Arc::new(targets(ci, addresses, agents)?) })
     }
 
     /// Returns the CI system of that name.
@@ -114,6 +125,34 @@ impl Systems {
         &self.targets
     }
 
+    /// Makes the definition of a run of a workspace, beside this thread: a large devfile would keep others waiting.
+    ///
+    /// # Errors
+    /// [`NoDefinition`].
+    pub async fn definition(
+        &self,
+        workspace: &WorkspaceName,
+        ci: &CiState,
+        run: u64,
+        devfile: String,
+        variables: Vec<Variable>,
+    ) -> Result<String, NoDefinition> {
+        let (targets, workspace, ci) = (self.targets.clone(), workspace.clone(), ci.clone());
+        let work = move || {
+            let facts = RunFacts {
+                workspace: &workspace,
+                run,
+                cache_key: &ci.cache_key,
+                devfile: devfile.as_bytes(),
+                project: ci.project.as_ref(),
+                tags: &ci.tags,
+                variables: &variables,
+            };
+            targets.definition(&ci.provider, &facts)
+        };
+        Ok(tokio::task::spawn_blocking(work).await.map_err(|_| NoDefinition::Interrupted)??)
+    }
+
     /// Returns how long workspaces may be what they are, by where they run.
     #[must_use]
     pub fn limits(&self) -> HashMap<ProviderName, TimeLimits> {
@@ -125,7 +164,7 @@ impl Systems {
 ///
 /// # Errors
 /// [`CiSetupError::CaFile`].
-pub fn targets(ci: &Ci, places: Places, agents: &[AgentFile]) -> Result<CiTargets, CiSetupError> {
+pub fn targets(ci: &Ci, addresses: Addresses, agents: &[AgentFile]) -> Result<CiTargets, CiSetupError> {
     let ca_pem = ci.ca_file.clone().map(read_ca).transpose()?;
     let target = |one: &CiProvider| CiTarget {
         settings: PipelineSettings {
@@ -142,14 +181,18 @@ pub fn targets(ci: &Ci, places: Places, agents: &[AgentFile]) -> Result<CiTarget
                 CiSystem::Gitlab(gitlab) => Proof::IdToken { audience: gitlab.audience.to_string() },
                 CiSystem::Command(_) => Proof::FileVariable,
             },
+            value_bytes_max: match &one.system {
+                CiSystem::Gitlab(_) => gitlab::VALUE_BYTES_MAX,
+                CiSystem::Command(_) => usize::MAX,
+            },
             ca_pem: ca_pem.clone(),
         },
         allowed_tags: one.allowed_tags.clone(),
         quotas: Quotas { cluster: one.quota, user: one.quota_per_user },
     };
     let targets: BTreeMap<_, _> = ci.providers.iter().map(|one| (one.name.clone(), target(one))).collect();
-    let Places { zone, public_url, agents_url } = places;
-    Ok(CiTargets { targets, zone, public_url, agents_url: ci.agents_url.clone().unwrap_or(agents_url) })
+    let agents_url = ci.agents_url.clone().unwrap_or(addresses.agents_url);
+    Ok(CiTargets { targets, addresses: Addresses { agents_url, ..addresses } })
 }
 
 fn system(one: &CiProvider) -> Result<System, CiSetupError> {

@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
+use serde::Serialize;
 
-use super::{Credentials, Fetch, FetchError, TIME_MAX, authorized, failure};
+use super::{Answer, Credentials, Expected, Fetch, FetchError, TIME_MAX, authorized, failure, read};
 use crate::model::Endpoint;
 
 /// The longest that a server may go on, however much it has to say.
@@ -65,15 +66,53 @@ impl Fetch {
         kind: &'static str,
         credentials: Credentials<'_>,
     ) -> Result<Stream, FetchError> {
-        let server = from.origin();
-        let request = self.client(from).get(from.url().clone()).timeout(STREAM_TIME_MAX);
+        match self.open::<()>(Method::GET, from, kind, None, credentials).await? {
+            Opened::Stream(stream) => Ok(stream),
+            Opened::Answer(answer) => {
+                Err(FetchError::Status { server: from.origin(), status: answer.status().as_u16() })
+            }
+        }
+    }
+
+    /// Sends any request, with a JSON body or none, for a document of some kind whose end is not waited for. What is no such
+    /// document is read to its end, as for [`Fetch::call`].
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`]; [`FetchError::TimedOut`] if it does not begin within [`TIME_MAX`].
+    pub async fn open<T: Serialize + Sync>(
+        &self,
+        method: Method,
+        to: &Endpoint,
+        kind: &'static str,
+        body: Option<&T>,
+        credentials: Credentials<'_>,
+    ) -> Result<Opened, FetchError> {
+        let server = to.origin();
+        let request = self.client(to).request(method, to.url().clone()).timeout(STREAM_TIME_MAX);
         let request = authorized(request.header(ACCEPT, HeaderValue::from_static(kind)), credentials);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
         let answered = tokio::time::timeout(TIME_MAX, request.send()).await;
         let answered = answered.map_err(|_elapsed| FetchError::TimedOut { server: server.clone() })?;
         let response = answered.map_err(|error| failure(&server, error))?;
-        if !response.status().is_success() {
-            return Err(FetchError::Status { server, status: response.status().as_u16() });
+        let is_of_kind = |value: &HeaderValue| value.as_bytes().starts_with(kind.as_bytes());
+        if response.status().is_success() && response.headers().get(CONTENT_TYPE).is_some_and(is_of_kind) {
+            return Ok(Opened::Stream(Stream { server, response }));
         }
-        Ok(Stream { server, response })
+        let read = read(server.clone(), response, Expected::Json);
+        let read = tokio::time::timeout(TIME_MAX, read).await.map_err(|_elapsed| FetchError::TimedOut { server })?;
+        read.map(Opened::Answer)
     }
+}
+
+/// What came of asking for a document whose end is not waited for.
+#[derive(Debug)]
+pub enum Opened {
+    /// Its beginning.
+    Stream(Stream),
+    /// Something else, whole: mostly why not.
+    Answer(Answer),
 }

@@ -1,24 +1,14 @@
 //! The keys of issuers whose tokens agents come with.
 
-use serde::Deserialize;
 use serde_json::Value;
 
+pub(super) use crate::auth::issuer::programs::keys_of as of_issuer;
 use crate::auth::jwt::KeySet;
 use crate::config::Secret;
 use crate::model::Endpoint;
 use crate::net::fetch::{Credentials, Fetch};
 
 use super::review::TokenFile;
-
-/// Where an issuer says where its keys are, after its own address (OpenID Connect Discovery 1.0, section 4).
-const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
-
-/// The part of that document that counts here. Issuers for programs need not have the rest.
-#[derive(Deserialize)]
-struct Discovered {
-    issuer: String,
-    jwks_uri: String,
-}
 
 /// Returns the keys at a known address. A cluster's are for those it knows, so `token_file` may say who asks.
 pub(super) fn at(fetch: Fetch, url: Endpoint, token_file: Option<TokenFile>) -> KeySet {
@@ -30,25 +20,6 @@ pub(super) fn at(fetch: Fetch, url: Endpoint, token_file: Option<TokenFile>) -> 
                 None => None,
             };
             get(&fetch, &url, token.as_ref()).await
-        }
-    })
-}
-
-/// Returns the keys of an issuer that says itself where they are.
-pub(super) fn of_issuer(fetch: Fetch, issuer: Endpoint) -> KeySet {
-    KeySet::new(move || {
-        let (fetch, issuer) = (fetch.clone(), issuer.clone());
-        async move {
-            let url = issuer.join(DISCOVERY_PATH).map_err(|error| error.to_string())?;
-            let document = get(&fetch, &url, None).await?;
-            let found = Discovered::deserialize(document).map_err(|_| format!("{url} says not where its keys are"))?;
-            // Section 4.3: whoever answers here must not be able to speak for another issuer.
-            if found.issuer != issuer.as_str() {
-                return Err(format!("{url} speaks for another issuer"));
-            }
-            let keys =
-                found.jwks_uri.parse().map_err(|error| format!("the address of the keys of {issuer}: {error}"))?;
-            get(&fetch, &keys, None).await
         }
     })
 }

@@ -88,9 +88,12 @@ pub enum Refusal {
     /// It is of a job on another branch or tag.
     #[error("the token is of a job on another branch or tag than the one whose jobs are workspaces here")]
     OtherRef,
-    /// It is of a pipeline that was not made for any workspace, or that is not known yet.
+    /// It is of a pipeline that was not made for any workspace.
     #[error("the token is of a pipeline that no workspace was given")]
     RunUnknown,
+    /// It is of a pipeline that is not known yet, and may be a workspace's.
+    #[error("the token is of a pipeline that the gateway does not know yet: come back soon")]
+    RunAwaited,
     /// Its pipeline was a workspace's, and is over.
     #[error("the token is of a job whose workspace is done with it")]
     RunOver,
@@ -120,7 +123,7 @@ impl Refusal {
             Self::UnreadableCertificate(_) | Self::CertificateIdentity(_) => "certificate_identity",
             Self::CertificateExpired => "certificate_expired",
             Self::Issuer => "credential_issuer",
-            Self::Token(refused) => code_of_token(*refused),
+            Self::Token(refused) => refused.code(),
             Self::NotOfPod => "credential_not_of_pod",
             Self::NotVouched => "credential_not_vouched",
             Self::Rule => "credential_rule",
@@ -133,6 +136,7 @@ impl Refusal {
             Self::OtherProject => "job_of_another_project",
             Self::OtherRef => "job_of_another_ref",
             Self::RunUnknown => "run_unknown",
+            Self::RunAwaited => "run_not_known_yet",
             Self::RunOver => "run_over",
             Self::WorkspaceStopped => "workspace_stopped",
             Self::Busy => "credential_checks_busy",
@@ -142,7 +146,23 @@ impl Refusal {
 
     /// Returns whether another provider with the same issuer may still be the one that the job is of.
     pub(super) fn is_of_one_provider(&self) -> bool {
-        matches!(self, Self::OtherProject | Self::OtherRef | Self::RunUnknown | Self::Token(jwt::Refused::Audience))
+        matches!(
+            self,
+            Self::OtherProject
+                | Self::OtherRef
+                | Self::RunUnknown
+                | Self::RunAwaited
+                | Self::Token(jwt::Refused::Audience)
+        )
+    }
+
+    /// Returns what is told of two refusals by providers with the same issuer: that the run may be known soon before all else, and
+    /// that the job is of another project, which says least, after all else.
+    pub(super) fn or_more_telling(before: Option<Self>, refusal: Self) -> Self {
+        match before {
+            Some(before) if before == Self::RunAwaited || refusal == Self::OtherProject => before,
+            Some(_) | None => refusal,
+        }
     }
 
     /// Returns whether a rule for jobs of other kinds may still be for the job that the gateway did not ask for.
@@ -183,18 +203,21 @@ impl Refusal {
             | Self::OtherOwner
             | Self::NoUse
             | Self::OtherProject
-            | Self::OtherRef => Some(SLOWLY),
+            | Self::OtherRef
+            | Self::RunUnknown => Some(SLOWLY),
             Self::Token(refused) => Some(if *refused == jwt::Refused::KeysUnavailable { SOON } else { SLOWLY }),
-            // The CI system says later which pipeline a pipeline started.
-            Self::RunUnknown => Some(SOON),
-            Self::Busy | Self::Unavailable(_) => Some(SOON),
+            // The CI system says soon which pipeline a pipeline started.
+            Self::RunAwaited | Self::Busy | Self::Unavailable(_) => Some(SOON),
         }
     }
 
-    /// Returns whether it says nothing about the credential: somebody could not be asked.
+    /// Returns whether it says nothing about the credential: somebody could not be asked, or does not know yet.
     #[must_use]
     pub fn is_unchecked(&self) -> bool {
-        matches!(self, Self::Busy | Self::Unavailable(_) | Self::Token(jwt::Refused::KeysUnavailable))
+        matches!(
+            self,
+            Self::Busy | Self::Unavailable(_) | Self::RunAwaited | Self::Token(jwt::Refused::KeysUnavailable)
+        )
     }
 
     fn status(&self) -> Code {
@@ -206,19 +229,6 @@ impl Refusal {
             return Code::ResourceExhausted;
         }
         if self.is_unchecked() { Code::Unavailable } else { Code::Unauthenticated }
-    }
-}
-
-fn code_of_token(refused: jwt::Refused) -> &'static str {
-    match refused {
-        jwt::Refused::TooLong | jwt::Refused::Malformed | jwt::Refused::Critical => "credential_damaged",
-        jwt::Refused::Algorithm | jwt::Refused::UnknownKey | jwt::Refused::Signature => "credential_signature",
-        jwt::Refused::KeysUnavailable => "credential_unchecked",
-        jwt::Refused::Issuer => "credential_issuer",
-        jwt::Refused::Audience | jwt::Refused::AuthorizedParty => "credential_audience",
-        jwt::Refused::Expired => "credential_expired",
-        jwt::Refused::NotYet => "credential_not_yet",
-        jwt::Refused::Missing(_) | jwt::Refused::Claim(_) | jwt::Refused::Subject => "credential_claims",
     }
 }
 
@@ -245,6 +255,22 @@ mod tests {
         assert_eq!((expired.code, expired.retry_after), (Code::Unauthenticated, Some(SLOWLY)));
         let unreachable = Refused::from(Refusal::Token(jwt::Refused::KeysUnavailable));
         assert_eq!((unreachable.code, unreachable.retry_after), (Code::Unavailable, Some(SOON)));
+    }
+
+    #[test]
+    fn run_that_may_be_known_soon_is_told_whatever_other_providers_say_and_no_rule_is_asked() {
+        use Refusal::{OtherProject, OtherRef, RunAwaited, RunUnknown};
+        for other in [OtherProject, OtherRef, RunUnknown] {
+            for order in [[RunAwaited, other.clone()], [other, RunAwaited]] {
+                let told = order.into_iter().fold(None, |before, next| Some(Refusal::or_more_telling(before, next)));
+                assert_eq!(told, Some(RunAwaited));
+            }
+        }
+        assert_eq!(Refusal::or_more_telling(Some(RunUnknown), OtherProject), RunUnknown);
+        assert_eq!(Refusal::or_more_telling(Some(OtherProject), RunUnknown), RunUnknown);
+        assert!(!RunAwaited.leaves_it_to_rules() && RunUnknown.leaves_it_to_rules());
+        let awaited = Refused::from(RunAwaited);
+        assert_eq!((awaited.code, awaited.retry_after), (Code::Unavailable, Some(SOON)));
     }
 
     #[test]

@@ -36,11 +36,26 @@ pub(super) struct RunIssuer {
     keys: KeySet,
 }
 
+/// What a pipeline's tokens say it comes from that another pipeline started
+/// (<https://docs.gitlab.com/ci/jobs/job_rules/#ci_pipeline_source-predefined-variable>).
+const CHILD_SOURCE: &str = "parent_pipeline";
+
 /// What a token says of its job.
 #[derive(Debug, PartialEq, Eq)]
 struct Job {
     pipeline: String,
+    /// Another pipeline started that one.
+    is_child: bool,
     use_id: String,
+}
+
+/// What the job's token is shown for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be the agent of a workspace: that is the job that a run's pipeline started.
+    Agent,
+    /// To get the definition that a run's pipeline starts.
+    Definition,
 }
 
 impl RunIssuer {
@@ -80,7 +95,7 @@ impl RunIssuer {
             }
             Err(refused) => return Err(Refusal::Token(refused)),
         };
-        let found = self.owner(&job, store).await?;
+        let found = self.owner(&job, Purpose::Agent, store).await?;
         if !found.is_child {
             // The pipeline that asks for the definition may have jobs of the project beside it, which are no workspace.
             return Err(Refusal::RunUnknown);
@@ -89,15 +104,9 @@ impl RunIssuer {
     }
 
     /// Finds whose run the job with this token is of, without using it up.
-    pub(super) async fn run_of(
-        &self,
-        token: &str,
-        store: &Store,
-        now: Moment,
-    ) -> Result<(ProviderName, RunOwner), Refusal> {
+    pub(super) async fn run_of(&self, token: &str, store: &Store, now: Moment) -> Result<RunOwner, Refusal> {
         let claims = self.verify(token, now).await.map_err(Refusal::Token)?;
-        let found = self.owner(&self.job(&claims)?, store).await?;
-        Ok((self.provider.clone(), found))
+        self.owner(&self.job(&claims)?, Purpose::Definition, store).await
     }
 
     async fn verify(&self, token: &str, now: Moment) -> Result<Claims, Refused> {
@@ -114,10 +123,27 @@ impl RunIssuer {
         Job::of_claims(claims, &self.project, &self.reference)
     }
 
-    async fn owner(&self, job: &Job, store: &Store) -> Result<RunOwner, Refusal> {
-        let found = store.run_of_pipeline(&self.provider, &job.pipeline).await.map_err(|error| store_failed(&error))?;
+    async fn owner(&self, job: &Job, purpose: Purpose, store: &Store) -> Result<RunOwner, Refusal> {
+        let mut found = self.known(job, store).await?;
+        if found.is_none() {
+            let awaited = store.awaited(&self.provider).await.map_err(|error| store_failed(&error))?;
+            let is_awaited = match (job.is_child, purpose) {
+                (true, Purpose::Agent | Purpose::Definition) => awaited.child,
+                (false, Purpose::Definition) => awaited.pipeline,
+                (false, Purpose::Agent) => false,
+            };
+            if is_awaited {
+                return Err(Refusal::RunAwaited);
+            }
+            // It may have become known between the two questions.
+            found = self.known(job, store).await?;
+        }
         let found = found.ok_or(Refusal::RunUnknown)?;
         if found.is_live { Ok(found) } else { Err(Refusal::RunOver) }
+    }
+
+    async fn known(&self, job: &Job, store: &Store) -> Result<Option<RunOwner>, Refusal> {
+        store.run_of_pipeline(&self.provider, &job.pipeline).await.map_err(|error| store_failed(&error))
     }
 
     fn identity(
@@ -162,13 +188,14 @@ impl Job {
         let unique = claims.id.clone().filter(|id| !id.is_empty()).or_else(|| text(claims, "job_id"));
         let unique = unique.filter(|id| id.len() <= 512 && !id.chars().any(char::is_control)).ok_or(Refusal::NoUse)?;
         let use_id = format!("{PIPELINE}{pipeline} {unique}");
-        Ok(Self { pipeline, use_id })
+        let is_child = text(claims, "pipeline_source").as_deref() == Some(CHILD_SOURCE);
+        Ok(Self { pipeline, is_child, use_id })
     }
 
-    /// Reads it back from what was used.
+    /// Reads it back from what was used: by an agent, so the pipeline is known.
     fn of_use(use_id: &str) -> Option<Self> {
         let (pipeline, _) = use_id.strip_prefix(PIPELINE)?.split_once(' ')?;
-        Some(Self { pipeline: pipeline.to_owned(), use_id: use_id.to_owned() })
+        Some(Self { pipeline: pipeline.to_owned(), is_child: false, use_id: use_id.to_owned() })
     }
 }
 
@@ -208,6 +235,9 @@ mod tests {
         assert_eq!(job(&json!({"pipeline_id": 77})).map(|job| job.pipeline), Ok("77".to_owned()));
         assert!(job(&json!({"ref_path": null})).is_ok() && job(&json!({"ref_path": "refs/tags/main"})).is_ok());
         assert_eq!(Job::of_use("jti=1:a"), None);
+        for (source, is_child) in [("parent_pipeline", true), ("api", false), ("", false)] {
+            assert_eq!(job(&json!({"pipeline_source": source})).map(|job| job.is_child), Ok(is_child), "{source}");
+        }
     }
 
     #[test]

@@ -181,6 +181,34 @@ async fn pipeline_tells_its_workspace_while_its_run_is_the_current_one() {
     .await;
 }
 
+#[tokio::test]
+async fn pipeline_that_is_not_known_may_be_a_runs_from_the_request_until_all_its_names_are() {
+    each(async |store| {
+        let id = make(store, "app").await.workspace.id;
+        let (gitlab, other) = ("gitlab".parse().unwrap(), "other".parse().unwrap());
+        let [nothing, child, all] =
+            [(false, false), (false, true), (true, true)].map(|(pipeline, child)| Awaited { pipeline, child });
+        assert_eq!(store.awaited(&gitlab).await.unwrap(), nothing);
+        begin(store, id, "r1", 20).await;
+        assert_eq!(store.awaited(&gitlab).await.unwrap(), nothing, "nobody was asked");
+        type Change = fn(&mut CiRun);
+        let changes: [(Change, Awaited); 4] = [
+            (|run| run.asked_at = Some(at(21)), all),
+            (|run| run.pipeline = Some("7".into()), child),
+            (|run| run.child = Some("8".into()), nothing),
+            (|run| (run.child, run.ended_at) = (None, Some(at(22))), nothing),
+        ];
+        for (change, expected) in changes {
+            let (_, mut state) = read(store, id).await;
+            change(state.run.as_mut().unwrap());
+            assert!(store.put_run(id, &state, at(21)).await.unwrap());
+            assert_eq!(store.awaited(&gitlab).await.unwrap(), expected);
+            assert_eq!(store.awaited(&other).await.unwrap(), nothing);
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_that_begin_a_run_at_once_one_does() {
     each(async |store| {

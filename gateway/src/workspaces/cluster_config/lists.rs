@@ -9,7 +9,7 @@ use crate::workspaces::document::{At, Place, Problems, show};
 use crate::workspaces::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
 
 /// Prefixes of keys that say which object is whose; who could set them could have foreign objects deleted.
-const RESERVED_PREFIXES: [&str; 3] = [OWN_PREFIX, "cli-utils.sigs.k8s.io", "config.k8s.io"];
+pub const RESERVED_PREFIXES: [&str; 3] = [OWN_PREFIX, "cli-utils.sigs.k8s.io", "config.k8s.io"];
 
 /// Most annotations, in bytes with their keys. Kubernetes takes four times as many on one object, and ours come on top.
 const ANNOTATIONS_BYTES_MAX: usize = 64 * 1024;
@@ -92,7 +92,7 @@ fn read_map(at: &At<'_>, problems: &mut Problems, is_good: fn(&str) -> bool, rul
                 "must be a key such as name or example.com/name, the name with at most 63 letters and digits, and";
             let message = format!("{message} dashes, underscores and dots inside; it is {}", show(key));
             problems.add(at.path.clone(), Some(place), message);
-        } else if let Some(reserved) = reserved_prefix(key) {
+        } else if let Some(reserved) = reserved_prefix(key, &RESERVED_PREFIXES) {
             problems.add(
                 at.path.clone(),
                 Some(place),
@@ -110,9 +110,10 @@ fn read_map(at: &At<'_>, problems: &mut Problems, is_good: fn(&str) -> bool, rul
     map
 }
 
-/// Returns the reserved domain that a key's prefix is, or is in.
-fn reserved_prefix(key: &str) -> Option<&'static str> {
+/// Returns which of some domains a key's prefix is, or is in.
+#[must_use]
+pub fn reserved_prefix(key: &str, domains: &[&'static str]) -> Option<&'static str> {
     let (prefix, _) = key.split_once('/')?;
     let is_in = |domain: &&str| prefix.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    RESERVED_PREFIXES.into_iter().find(|domain| is_in(domain))
+    domains.iter().copied().find(is_in)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AGE_HOURS_MAX, ClusterConfig, amounts, lists, network};
+use super::{AGE_HOURS_MAX, ClusterConfig, access, amounts, lists, network};
 use crate::config::PublicUrl;
 use crate::workspaces::document::{At, Fields, Place, Problems, Value, show};
 use crate::workspaces::syntax::{is_dns_label, is_dns_subdomain, is_image};
@@ -26,7 +26,10 @@ pub(super) fn read_file(at: &At<'_>, problems: &mut Problems) -> ClusterConfig {
         return ClusterConfig::default();
     };
     let section = fields.take("workspaces").and_then(|at| at.fields(problems));
-    let config = section.map(|section| read_section(section, problems)).unwrap_or_default();
+    let mut config = section.map(|section| read_section(section, problems)).unwrap_or_default();
+    if let Some(at) = fields.take("ci_access") {
+        config.ci_access = access::read(&at, problems);
+    }
     fields.finish(problems);
     config
 }
@@ -161,7 +164,7 @@ fn prefix(text: &str) -> Result<String, String> {
     }
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     match is_dns_label(text) && !text.starts_with(KUBERNETES_PREFIX) {
         true => Ok(text.to_owned()),
         false => Err("must be the name of a namespace, a DNS label, and not one of Kubernetes' own".to_owned()),

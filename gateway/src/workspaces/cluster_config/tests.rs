@@ -1,3 +1,4 @@
+mod access;
 mod lists;
 
 use proptest::prelude::*;
@@ -130,6 +131,7 @@ fn full_file_is_read_as_it_says() {
             max_stopped_hours: 100,
             tools_image: text("registry.example.com/tools:1"),
             gateway_url: Some(text("https://agents.example.com:8443")),
+            ci_access: CiAccess::default(),
         }
     );
 }
@@ -142,7 +144,7 @@ fn unknown_keys_are_refused_at_each_level() {
                    default_resources_per_container, max_resources_per_workspace, image_pull_secrets, annotations, labels";
     check_with(
         "resource_management: {enabled: true}\n",
-        &["line 4, resource_management: unknown key; known here: workspaces"],
+        &["line 4, resource_management: unknown key; known here: workspaces, ci_access"],
     );
     check_with("  dns_zone: x\n", &[&format!("line 4, workspaces.dns_zone: unknown key; known here: {section}")]);
     check_with(

@@ -6,15 +6,16 @@ use std::ops::ControlFlow;
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError, StrInput, Tag, options};
 
 use super::read::{push_index, push_key, show};
-use super::{DEPTH_MAX, Entry, Node, Place, Problems, VALUES_MAX, Value, show_size};
+use super::{DEPTH_MAX, Dialect, Entry, Node, Place, Problems, VALUES_MAX, Value, show_size};
 
 /// A key of this name, without quotes, puts the keys of other maps into its own (the YAML 1.1 type "merge").
 const MERGE: &str = "<<";
 
 /// Reads a text. Anchors and aliases may copy `copied_max` bytes of it.
-pub(super) fn build(text: &str, copied_max: usize, problems: &mut Problems) -> Option<Node> {
+pub(super) fn build(text: &str, copied_max: usize, dialect: &dyn Dialect, problems: &mut Problems) -> Option<Node> {
     let mut builder = Builder {
         problems,
+        dialect,
         stack: Vec::new(),
         anchors: BTreeMap::new(),
         root: None,
@@ -27,7 +28,7 @@ pub(super) fn build(text: &str, copied_max: usize, problems: &mut Problems) -> O
         Parser::with_options(StrInput::new(text), options! { emit_comments: false, emit_unresolved_aliases: true });
     for item in parser {
         let step = match item {
-            Ok((event, span)) => builder.take(&event, place_of(&span.start)),
+            Ok((event, span)) => builder.take(&event, dialect.place(place_of(&span.start))),
             Err(error) => builder.give_up(&error),
         };
         match step {
@@ -92,6 +93,7 @@ enum Key {
 
 struct Builder<'p> {
     problems: &'p mut Problems,
+    dialect: &'p dyn Dialect,
     stack: Vec<Open>,
     /// By the parser's number; `None` until the value's end.
     anchors: BTreeMap<usize, Option<(Node, Weight)>>,
@@ -146,7 +148,7 @@ impl Builder<'_> {
     }
 
     fn give_up(&mut self, error: &ScanError) -> Step {
-        let place = place_of(error.marker());
+        let place = self.dialect.place(place_of(error.marker()));
         if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
             return self.too_deep(place);
         }
@@ -314,12 +316,12 @@ impl Builder<'_> {
         }
         let as_text = || Value::Text(text.to_owned());
         let Some(tag) = tag else {
-            return if plain { Value::of_plain(text) } else { as_text() };
+            return if plain { self.dialect.plain(text) } else { as_text() };
         };
         if is_unspecific(tag) {
             return as_text();
         }
-        let value = Value::of_plain(text);
+        let value = self.dialect.plain(text);
         match (tag.core_suffix(), &value) {
             (Some("str"), _) => as_text(),
             (Some("null"), Value::Null) | (Some("bool"), Value::Bool(_)) => value,

@@ -14,13 +14,16 @@ impl Place {
     pub const START: Self = Self { line: 1, column: 1 };
 
     /// Returns the place of what follows a text that begins a file.
-    pub(super) fn after(text: &str) -> Self {
+    #[must_use]
+    pub fn after(text: &str) -> Self {
         let lines = text.bytes().filter(|byte| *byte == b'\n').count();
         let last = text.rsplit('\n').next().unwrap_or_default();
         Self::new(lines + 1, last.chars().count() + 1)
     }
 
-    pub(super) fn new(line: usize, column: usize) -> Self {
+    /// Makes a place; what is too far away to be counted is as far as can be.
+    #[must_use]
+    pub fn new(line: usize, column: usize) -> Self {
         let bounded = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: bounded(line), column: bounded(column) }
     }

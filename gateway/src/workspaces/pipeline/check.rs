@@ -2,6 +2,7 @@
 
 mod input;
 
+use super::job::OF_SERVICE;
 use super::{PipelineFacts, PipelineProblem, PipelineSettings};
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, Exposure};
 
@@ -40,7 +41,7 @@ pub(super) fn problems(
 ) -> Vec<PipelineProblem> {
     let mut findings = Findings::default();
     input::settings(settings, &mut findings);
-    input::facts(facts, &mut findings);
+    input::facts(facts, settings, &mut findings);
     for component in &devfile.components {
         let place = format!("component {}", component.name);
         any_component(component, &place, &mut findings);
@@ -67,11 +68,16 @@ fn any_component(component: &Component, place: &str, findings: &mut Findings) {
     }
     for (name, value) in &component.env {
         let place = format!("{place}, variable {name}");
-        // With the sign between them, and the NUL behind.
-        if name.len() + value.len() + 2 > VARIABLE_BYTES_MAX {
-            findings.tell(&place, "is longer than 128 KiB, with which no program can be started");
-        }
+        fits(name, value.len(), &place, findings);
     }
+}
+
+/// Looks whether programs can be started with a variable.
+fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut Findings) {
+    // With the sign between them, and the NUL behind.
+    let bytes = name.len().saturating_add(value_bytes).saturating_add(2);
+    let message = "is longer than 128 KiB with its name, and no program can be started with it";
+    findings.require(place, bytes <= VARIABLE_BYTES_MAX, message);
 }
 
 /// The container that the job's script runs in.
@@ -101,6 +107,11 @@ fn side(devfile: &Devfile, component: &Component, place: &str, findings: &mut Fi
             endpoint.name, component.name, endpoint.target_port
         );
         findings.tell(place, message);
+    }
+    for (name, _) in component.env.iter().filter(|(name, _)| OF_SERVICE.contains(&name.as_str())) {
+        let message = "is how a runner is told what a service asks for and may take: say cpuRequest, cpuLimit, memoryRequest or \
+                       memoryLimit";
+        findings.tell(format!("{place}, variable {name}"), message);
     }
     let words = component.command.iter().chain(&component.args).map(|word| (place.to_owned(), word));
     let values = component.env.iter().map(|(name, value)| (format!("{place}, variable {name}"), value));

@@ -16,8 +16,8 @@ type Names = [&'static str; 4];
 const OF_JOB: Names =
     ["KUBERNETES_CPU_REQUEST", "KUBERNETES_CPU_LIMIT", "KUBERNETES_MEMORY_REQUEST", "KUBERNETES_MEMORY_LIMIT"];
 
-/// Those of a service, among its own.
-const OF_SERVICE: Names = [
+/// Those of a service, among its own, which therefore cannot be called so.
+pub(super) const OF_SERVICE: Names = [
     "KUBERNETES_SERVICE_CPU_REQUEST",
     "KUBERNETES_SERVICE_CPU_LIMIT",
     "KUBERNETES_SERVICE_MEMORY_REQUEST",

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
 use super::{Architecture, Editor, PipelineFacts, PipelineSettings, Project, Proof, environment};
+use crate::model::hexadecimal;
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, EDITOR_PORT, Exposure, PROJECTS_PATH};
 use crate::workspaces::shell;
 use crate::workspaces::syntax::is_web_url;
@@ -213,8 +214,4 @@ pub(super) fn project_folder(url: &str) -> String {
     let plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let name: String = last.strip_suffix(".git").unwrap_or(last).chars().filter(plain).take(100).collect();
     if name.trim_start_matches('.').is_empty() { "project".to_owned() } else { name.trim_start_matches('.').to_owned() }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

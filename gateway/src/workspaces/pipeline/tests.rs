@@ -65,6 +65,7 @@ fn settings() -> PipelineSettings {
         editor: Editor::Installed,
         agents: vec![agent(Architecture::Amd64, "amd64"), agent(Architecture::Arm64, "arm64")],
         proof: Proof::IdToken { audience: "https://gateway.example.com".to_owned() },
+        value_bytes_max: usize::MAX,
         ca_pem: None,
     }
 }
@@ -291,7 +292,7 @@ fn recorded_definitions_are_what_is_generated() {
     let least = devfile::parse(devfile::DEFAULT_DEVFILE.as_bytes()).unwrap();
     let project =
         Project { url: "https://gitlab.example.com/team/shop.git".to_owned(), reference: Some("main".to_owned()) };
-    let variable = |name: &str, is_file| VariableName { name: name.to_owned(), is_file };
+    let variable = |name: &str, is_file| VariableName { name: name.to_owned(), is_file, bytes: 1 };
     let site = Site {
         project: Some(project),
         variables: vec![variable("API_KEY", false), variable("id_ed25519", true)],

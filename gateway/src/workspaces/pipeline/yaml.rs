@@ -3,11 +3,15 @@
 
 /// What a definition is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Yaml {
+pub(crate) enum Yaml {
+    /// Nothing.
+    Null,
     /// A text, whatever it looks like.
     Text(String),
     /// A whole number.
     Whole(u64),
+    /// Any number that JSON has.
+    Number(serde_json::Number),
     /// `true` or `false`.
     Bool(bool),
     /// A list.
@@ -23,15 +27,15 @@ const STEP: usize = 2;
 const NOT_PLAIN: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
 
 impl Yaml {
-    pub(super) fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::List(texts.into_iter().map(Self::text).collect())
     }
 
-    pub(super) fn map<K: Into<String>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
+    pub(crate) fn map<K: Into<String>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
         Self::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 
@@ -40,12 +44,12 @@ impl Yaml {
         match self {
             Self::List(items) => items.is_empty(),
             Self::Map(entries) => entries.is_empty(),
-            Self::Text(_) | Self::Whole(_) | Self::Bool(_) => false,
+            Self::Null | Self::Text(_) | Self::Whole(_) | Self::Number(_) | Self::Bool(_) => false,
         }
     }
 
     /// Writes a file.
-    pub(super) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
         out
@@ -69,7 +73,7 @@ impl Yaml {
                     item.write_after(out, indent);
                 }
             }
-            Self::Text(_) | Self::Whole(_) | Self::Bool(_) => {
+            Self::Null | Self::Text(_) | Self::Whole(_) | Self::Number(_) | Self::Bool(_) => {
                 push_indent(out, indent);
                 self.write_scalar(out, indent);
             }
@@ -79,7 +83,7 @@ impl Yaml {
     /// Writes what follows a key or a dash that begins at a level.
     fn write_after(&self, out: &mut String, indent: usize) {
         match self {
-            Self::Text(_) | Self::Whole(_) | Self::Bool(_) => {
+            Self::Null | Self::Text(_) | Self::Whole(_) | Self::Number(_) | Self::Bool(_) => {
                 out.push(' ');
                 self.write_scalar(out, indent + STEP);
             }
@@ -109,7 +113,9 @@ impl Yaml {
                 out.push_str(&quote(text));
                 out.push('\n');
             }
+            Self::Null => out.push_str("null\n"),
             Self::Whole(number) => out.push_str(&format!("{number}\n")),
+            Self::Number(number) => out.push_str(&format!("{number}\n")),
             Self::Bool(value) => out.push_str(&format!("{value}\n")),
             Self::List(_) | Self::Map(_) => {}
         }

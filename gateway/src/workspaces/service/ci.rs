@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{NewWorkspace, WorkspaceError, Workspaces, variables};
-use crate::auth::token::NoRandomness;
+use crate::auth::token::random_key;
 use crate::model::{ProviderName, UnixSeconds, UserName};
 use crate::store::{CiProject, Managed, NewCi};
 use crate::workspaces::ci::{CiTargets, NoPipeline, RunFacts};
@@ -40,7 +40,7 @@ impl Workspaces {
         let (provider, target) = targets.find(on.provider.as_ref())?;
         target.allow(&on.tags)?;
         let (provider, quotas) = (provider.clone(), target.quotas);
-        let cache_key = random_key()?;
+        let cache_key = random_key::<CACHE_KEY_BYTES>()?;
         let checked = {
             let (targets, provider, name, cache_key) =
                 (targets.clone(), provider.clone(), name.clone(), cache_key.clone());
@@ -88,10 +88,4 @@ fn check(targets: &Arc<CiTargets>, provider: &ProviderName, facts: &RunFacts<'_>
         Err(NoPipeline::Devfile(problems)) => Err(problems.into()),
         Err(NoPipeline::Problems(problems)) => Err(WorkspaceError::Pipeline(problems)),
     }
-}
-
-fn random_key() -> Result<String, NoRandomness> {
-    let mut bytes = [0; CACHE_KEY_BYTES];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -78,6 +78,21 @@ async fn silence_and_lost_answers_are_outlived() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn object_whose_first_answer_is_lost_is_known_again_as_ones_own() {
+    for path in ["/deployments/w", "/services/w", "/persistentvolumeclaims/w-data", "/configmaps/w-scripts"] {
+        let world = World::fake(Mode::Unique).await;
+        let subject = world.workspace("w");
+        let mut peer = world.agent().await;
+        world
+            .trouble
+            .fail(1, Fault::AnswerLost, move |method, asked| *method == Method::PATCH && asked.ends_with(path));
+        peer.intend(subject.running(1)).await;
+        let report = peer.until("end of the pass", |report| report.failure.is_some() || report.applied == 1).await;
+        assert_eq!((report.failure, report.applied), (None, 1), "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn api_server_that_restarts_in_the_middle_of_a_prune_is_waited_for() {
     for mode in MODES {
         let world = World::fake(mode).await;

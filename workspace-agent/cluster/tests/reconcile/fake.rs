@@ -1,6 +1,8 @@
 //! A Kubernetes API server in memory, as much of it as a cluster agent asks: objects with versions, uids and finalizers,
 //! preconditions, server-side apply as far as who owns fields is not looked at, lists and watches.
 
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,9 +16,11 @@ use futures_util::stream;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+
+use self::words::{answer, line, missing, no_such_path, query, status};
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -40,6 +44,8 @@ struct State {
     namespaces_linger: bool,
     /// Claims that are stored as they were made: applied for the first time after that, they are written anew as they are.
     claims_as_made: BTreeSet<Place>,
+    /// Kinds that not every server has: group, version, kind, plural.
+    kinds: Vec<[&'static str; 4]>,
 }
 
 /// The server.
@@ -53,6 +59,16 @@ impl Fake {
 
     pub(crate) fn let_namespaces_linger(&self) {
         self.0.lock().expect("the state").namespaces_linger = true;
+    }
+
+    /// Gives the server a kind of namespaced objects, as a CustomResourceDefinition does.
+    pub(crate) fn install(&self, group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) {
+        self.0.lock().expect("the state").kinds.push([group, version, kind, plural]);
+    }
+
+    /// Takes a version of a kind away; the objects stay, and are there in other versions.
+    pub(crate) fn uninstall(&self, group: &str, version: &str) {
+        self.0.lock().expect("the state").kinds.retain(|kind| kind[0] != group || kind[1] != version);
     }
 
     /// Does what the namespace controller does.
@@ -78,8 +94,11 @@ impl Fake {
     fn answer(&self, request: &http::request::Parts, body: &[u8]) -> Answer {
         let mut state = self.0.lock().expect("the state");
         let query = query(request.uri.query().unwrap_or_default());
-        let Some(place) = Place::parse(request.uri.path()) else {
-            return status(404, "no such path", &json!({}));
+        if let Some(about) = state.discover(request.uri.path()) {
+            return answer(200, &about);
+        }
+        let Some(place) = Place::parse(request.uri.path()).and_then(|place| state.served(place)) else {
+            return no_such_path();
         };
         if query.get("watch").is_some_and(|watch| watch == "true") {
             return state.watch(place, query);
@@ -95,10 +114,22 @@ impl Fake {
         };
         match result {
             Ok(value) => answer(200, &value),
+            Err((404, message)) => missing(&message),
             Err((code, message)) => status(code, &message, &json!({})),
         }
     }
 }
+
+/// Kinds that every server has.
+const GROUPS: [&str; 7] = [
+    "/v1",
+    "version",
+    "apps/v1",
+    "batch/v1",
+    "networking.k8s.io/v1",
+    "rbac.authorization.k8s.io/v1",
+    "coordination.k8s.io/v1",
+];
 
 impl Place {
     fn parse(path: &str) -> Option<Self> {
@@ -128,6 +159,34 @@ impl Place {
 type Outcome = Result<Value, (u16, String)>;
 
 impl State {
+    /// Tells of groups and their versions, or of the kinds in a version.
+    fn discover(&self, path: &str) -> Option<Value> {
+        if path == "/apis" {
+            let version = |version: &str| json!({"version": version});
+            let group = |kind: &[&str; 4]| {
+                let versions = self.kinds.iter().filter(|other| other[0] == kind[0]).map(|other| version(other[1]));
+                json!({"name": kind[0], "preferredVersion": version(kind[1]), "versions": versions.collect::<Vec<_>>()})
+            };
+            return Some(json!({"kind": "APIGroupList", "groups": self.kinds.iter().map(group).collect::<Vec<_>>()}));
+        }
+        let (group, version) = path.strip_prefix("/apis/")?.split_once('/').filter(|(_, rest)| !rest.contains('/'))?;
+        let kinds: Vec<_> = self.kinds.iter().filter(|kind| kind[0] == group && kind[1] == version).collect();
+        kinds.first()?;
+        let resource = |kind: &&[&str; 4]| json!({"name": kind[3], "kind": kind[2], "namespaced": true});
+        Some(json!({"resources": kinds.iter().map(resource).collect::<Vec<_>>()}))
+    }
+
+    /// Returns where what a path names is kept, if it is served: objects are the same in all versions.
+    fn served(&self, place: Place) -> Option<Place> {
+        if GROUPS.contains(&place.api.as_str()) {
+            return Some(place);
+        }
+        let (group, version) = place.api.split_once('/')?;
+        let is_it = |kind: &&[&str; 4]| kind[0] == group && kind[1] == version && kind[3] == place.plural;
+        let kind = self.kinds.iter().find(is_it)?;
+        Some(Place { api: kind[0].to_owned(), ..place })
+    }
+
     fn get(&self, place: &Place) -> Outcome {
         if place.api == "version" {
             return Ok(json!({"gitVersion": "v1.34.0-fake"}));
@@ -190,7 +249,8 @@ impl State {
     }
 
     fn store(&mut self, place: Place, mut value: Value, kind: &'static str) -> Value {
-        self.version += 1;
+        // No object has the version of an empty store.
+        self.version = self.version.max(1) + 1;
         value["metadata"]["resourceVersion"] = json!(self.version.to_string());
         if kind == "DELETED" {
             self.objects.remove(&place);
@@ -215,14 +275,26 @@ impl State {
 
     fn apply(&mut self, place: Place, body: &[u8], is_forced: bool) -> Outcome {
         let mut value: Value = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
-        let Some(live) = self.objects.get(&place).cloned() else {
+        let version = value["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion"));
+        let live = self.objects.get(&place).cloned();
+        if let (Some(live), Some(version)) = (&live, version)
+            && live["metadata"]["resourceVersion"] != version
+        {
+            return Err((409, "the object has been modified".into()));
+        }
+        let Some(live) = live else {
             if place.plural == "persistentvolumeclaims" {
                 self.claims_as_made.insert(place.clone());
             }
             return self.insert(place, value);
         };
         if !is_forced {
-            return Err((409, "Apply failed with 1 conflict: conflict with \"kubectl\"".into()));
+            // What others have not set is taken without a word, as by the real one.
+            let mut merged = live.clone();
+            if !merge(&mut merged, &value) {
+                return Err((409, "Apply failed with 1 conflict: conflict with \"kubectl\"".into()));
+            }
+            return Ok(self.store(place, merged, "MODIFIED"));
         }
         if live["type"] != value["type"] && place.plural == "secrets" {
             return Err((422, "type: Invalid value: field is immutable".into()));
@@ -273,6 +345,15 @@ impl State {
     }
 }
 
+/// Puts what is said into an object; returns whether it says nothing else already.
+fn merge(into: &mut Value, said: &Value) -> bool {
+    let (Some(map), Some(said)) = (into.as_object_mut(), said.as_object()) else { return into == said };
+    said.iter().all(|(key, said)| match map.get_mut(key) {
+        Some(there) => merge(there, said),
+        None => map.insert(key.clone(), said.clone()).is_none(),
+    })
+}
+
 fn selected(value: &Value, query: &BTreeMap<String, String>) -> bool {
     let labels = query.get("labelSelector").map(String::as_str).unwrap_or_default();
     let fields = query.get("fieldSelector").map(String::as_str).unwrap_or_default();
@@ -287,42 +368,6 @@ fn selected(value: &Value, query: &BTreeMap<String, String>) -> bool {
     };
     let all = |text: &str, is: &dyn Fn(&str) -> bool| text.split(',').filter(|part| !part.is_empty()).all(is);
     all(labels, &label) && all(fields, &field)
-}
-
-fn query(text: &str) -> BTreeMap<String, String> {
-    let decode = |text: &str| {
-        let mut bytes = Vec::new();
-        let mut rest = text.as_bytes();
-        while let [first, after @ ..] = rest {
-            rest = after;
-            match (first, rest) {
-                (b'%', [high, low, after @ ..]) => {
-                    let hex = String::from_utf8(vec![*high, *low]).expect("ASCII");
-                    bytes.push(u8::from_str_radix(&hex, 16).expect("hexadecimal"));
-                    rest = after;
-                }
-                _ => bytes.push(*first),
-            }
-        }
-        String::from_utf8(bytes).expect("UTF-8")
-    };
-    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (decode(name), decode(value))).collect()
-}
-
-fn line(kind: &str, value: &Value) -> Bytes {
-    Bytes::from(format!("{}\n", json!({"type": kind, "object": value})))
-}
-
-pub(crate) fn answer(code: u16, value: &Value) -> Answer {
-    let body = BodyExt::boxed_unsync(Full::new(Bytes::from(value.to_string())));
-    Response::builder().status(code).header("content-type", "application/json").body(body).expect("an answer")
-}
-
-pub(crate) fn status(code: u16, message: &str, details: &Value) -> Answer {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
-        "reason": "Test", "details": details});
-    answer(code, &status)
 }
 
 impl tower_service::Service<Request<Body>> for Fake {

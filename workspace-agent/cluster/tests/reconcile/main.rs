@@ -7,6 +7,7 @@
 
 mod apply;
 mod crash;
+mod environments;
 mod errors;
 mod fake;
 mod leader;

@@ -26,9 +26,16 @@ pub(crate) enum Fault {
     AnswerLost,
 }
 
+/// What somebody else does while a request is on its way.
+type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A request that was sent, and as whom.
+type Sent = (Method, String, Option<String>);
+
 #[derive(Default)]
 struct Plan {
     faults: Vec<(Which, usize, Fault)>,
+    meanwhile: Vec<(Which, Meanwhile)>,
     /// Counts down writes; at zero the agent is killed, before the write or after it.
     kill: Option<(usize, bool)>,
 }
@@ -38,7 +45,7 @@ struct Plan {
 pub(crate) struct Trouble {
     plan: Arc<Mutex<Plan>>,
     pub(crate) killed: CancellationToken,
-    log: Arc<Mutex<Vec<(Method, String)>>>,
+    log: Arc<Mutex<Vec<Sent>>>,
     busy: Arc<AtomicUsize>,
     pub(crate) busiest: Arc<AtomicUsize>,
 }
@@ -54,6 +61,20 @@ impl Trouble {
         *self.plan.lock().expect("the plan") = Plan::default();
     }
 
+    /// Has somebody else do something before a request arrives, once.
+    pub(crate) fn meanwhile(
+        &self,
+        which: impl Fn(&Method, &str) -> bool + Send + 'static,
+        other: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.plan.lock().expect("the plan").meanwhile.push((Box::new(which), Box::pin(other)));
+    }
+
+    /// Returns all requests that were sent, each with the user as whom, and forgets them.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *self.log.lock().expect("the log"))
+    }
+
     /// Has the agent killed at a write, counted from 0.
     pub(crate) fn kill_at(&self, write: usize, is_after: bool) {
         self.plan.lock().expect("the plan").kill = Some((write, is_after));
@@ -61,13 +82,18 @@ impl Trouble {
 
     /// Returns the writes that were sent, and forgets them.
     pub(crate) fn writes(&self) -> Vec<String> {
-        let log = std::mem::take(&mut *self.log.lock().expect("the log"));
-        let writes = log.into_iter().filter(|(method, path)| is_write(method, path));
-        writes.map(|(method, path)| format!("{method} {path}")).collect()
+        let writes = self.sent().into_iter().filter(|(method, path, _)| is_write(method, path));
+        writes.map(|(method, path, _)| format!("{method} {path}")).collect()
     }
 
     pub(crate) fn wrap(&self, inner: Client) -> Client {
         Client::new(Between { inner, trouble: self.clone() }, "default")
+    }
+
+    fn other(&self, method: &Method, path: &str) -> Option<Meanwhile> {
+        let mut plan = self.plan.lock().expect("the plan");
+        let found = plan.meanwhile.iter().position(|(which, _)| which(method, path))?;
+        Some(plan.meanwhile.remove(found).1)
     }
 
     fn fault(&self, method: &Method, path: &str) -> Option<Fault> {
@@ -127,9 +153,13 @@ impl tower_service::Service<Request<Body>> for Between {
                 trouble.busiest.fetch_max(busy, Ordering::Relaxed);
                 Busy(trouble.busy.clone())
             });
-            trouble.log.lock().expect("the log").push((method.clone(), path.clone()));
+            let user = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
+            trouble.log.lock().expect("the log").push((method.clone(), path.clone(), user));
             // Another task may run here, as with any request.
             tokio::task::yield_now().await;
+            if let Some(other) = trouble.other(&method, &path) {
+                other.await;
+            }
             let kill = trouble.kill(&method, &path);
             if kill != Some(false) {
                 match trouble.fault(&method, &path) {

@@ -11,6 +11,7 @@ use super::*;
 const START: UnixSeconds = UnixSeconds::new(1_000_000);
 const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 const PACE: Pace = Pace::DEFAULT;
+const NO_DEFINITION: &str = "the devfile makes no pipeline any more";
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -58,6 +59,12 @@ struct World {
     is_forgotten: bool,
     runners: bool,
     agents: bool,
+    /// A pipeline can be made of what is stored.
+    has_definition: bool,
+    /// The operator has the CI system in the configuration.
+    is_configured: bool,
+    /// The workspace ended while it was not: its job was left alone, and what it keeps.
+    was_over_alone: bool,
 }
 
 impl World {
@@ -83,6 +90,9 @@ impl World {
             is_forgotten: false,
             runners: true,
             agents: true,
+            has_definition: true,
+            is_configured: true,
+            was_over_alone: false,
         }
     }
 
@@ -131,7 +141,7 @@ impl World {
                 self.make(&key);
             }
             let current = self.ci.live().filter(|run| run.stop_at.is_none()).map(|run| run.key.to_string());
-            let is_wanted = self.life.desired == DesiredState::Running;
+            let is_wanted = self.life.desired == DesiredState::Running && self.is_configured;
             let (runners, agents) = (self.runners, self.agents);
             for (key, pipe) in &mut self.pipes {
                 if pipe.state == RunState::Pending && runners {
@@ -186,6 +196,12 @@ impl World {
 
     /// Likewise; the step of this number meets the fault.
     fn drive_to(&mut self, number: usize, fault: Fault) {
+        if self.life.is_over() {
+            return;
+        }
+        if !self.is_configured {
+            return self.drive_alone(number, fault);
+        }
         let mut taken = 0;
         for _ in 0..200 {
             let decision = self.view(decide);
@@ -206,12 +222,57 @@ impl World {
         panic!("it never waits: {:?} {:?}", self.life, self.ci);
     }
 
+    /// Likewise, with a CI system that nobody can ask.
+    fn drive_alone(&mut self, number: usize, fault: Fault) {
+        for taken in 0..200 {
+            let (now, is_up) = (self.now, self.is_up());
+            if self.life.is_over() {
+                let failure = self.ci.live().and_then(|run| run.failure.clone());
+                if self.ci.live().is_some() {
+                    self.ci = ended(&self.ci, failure.as_deref(), &PACE, now);
+                }
+                return;
+            }
+            let decision = orphaned(&self.life, &self.ci, is_up);
+            if fault == Fault::Before && taken == number {
+                return self.crash();
+            }
+            let next = self.life.observe(decision.actual, Some(&decision.reason), now);
+            if next != self.life {
+                self.life = next;
+                self.was_over_alone |= self.life.is_over();
+                continue;
+            }
+            match decision.step {
+                OrphanStep::Wait => return,
+                OrphanStep::Stop => {
+                    self.ci = stopping(&self.ci, Some(&decision.reason), now);
+                    if fault != Fault::None {
+                        return self.crash();
+                    }
+                    self.close();
+                }
+                OrphanStep::Close => self.close(),
+                OrphanStep::End => {
+                    assert!(self.ci.live().unwrap().asked_at.is_none(), "it may run");
+                    self.ci = ended(&self.ci, Some(&decision.reason), &PACE, now);
+                }
+            }
+        }
+        panic!("it never waits: {:?} {:?}", self.life, self.ci);
+    }
+
     fn take(&mut self, step: Step, fault: Fault) {
         let (now, key) = (self.now, self.ci.run.as_ref().map(|run| run.key.to_string()).unwrap_or_default());
         match step {
             Step::Begin { anew } => self.begin(anew),
             Step::Create => {
-                self.ci = asked(&self.ci, now);
+                let is_first = self.ci.live().unwrap().asked_at.is_none();
+                match (self.has_definition, is_first) {
+                    (true, _) => self.ci = asked(&self.ci, now),
+                    (false, true) => return self.ci = ended(&self.ci, Some(NO_DEFINITION), &PACE, now),
+                    (false, false) => return self.heard.refused = Some(NO_DEFINITION.to_owned()),
+                }
                 self.request(fault, |world| {
                     world.make(&key);
                     let id = world.pipes[&key].id.clone();
@@ -223,7 +284,10 @@ impl World {
             }
             Step::Find => self.request(fault, |world| match world.pipes.get(&key).map(|pipe| pipe.id.clone()) {
                 Some(id) => world.ci = named(&world.ci, &id, None),
-                None => world.ci = ended(&world.ci, None, &PACE, world.now),
+                None => {
+                    assert!(world.late.is_empty(), "it is still to come");
+                    world.ci = unmade_for_good(&world.ci, &world.heard, &PACE, world.now);
+                }
             }),
             Step::Ask => self.request(fault, |world| {
                 let status = world.status(&key);
@@ -327,6 +391,7 @@ impl World {
     /// Lets everything be well again and waits until what is wanted is.
     fn settle(&mut self) {
         (self.is_out, self.runners, self.agents) = (false, true, true);
+        (self.has_definition, self.is_configured) = (true, true);
         for _ in 0..3 * 60 * 60 {
             self.drive(Fault::None);
             if self.life.is_settled() && (self.life.desired != DesiredState::Running || self.is_up()) {
@@ -349,6 +414,9 @@ enum Act {
     Outage(bool),
     Runners(bool),
     Agents(bool),
+    Definition(bool),
+    /// The operator takes the CI system out of the configuration, or puts it back: with a gateway that is started anew.
+    Configured(bool),
     /// The agent's session is gone, and comes back by itself.
     Drop,
     /// The job dies.
@@ -377,6 +445,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<bool>().prop_map(Act::Outage),
         1 => any::<bool>().prop_map(Act::Runners),
         1 => any::<bool>().prop_map(Act::Agents),
+        1 => any::<bool>().prop_map(Act::Definition),
+        2 => any::<bool>().prop_map(Act::Configured),
         1 => Just(Act::Drop),
         2 => end.prop_map(Act::Die),
     ]
@@ -396,6 +466,11 @@ impl World {
             Act::Outage(is_out) => self.is_out = is_out,
             Act::Runners(are_there) => self.runners = are_there,
             Act::Agents(can) => self.agents = can,
+            Act::Definition(can) => self.has_definition = can,
+            Act::Configured(is_configured) => {
+                self.is_configured = is_configured;
+                self.crash();
+            }
             Act::Drop => self.pipes.values_mut().for_each(|pipe| pipe.is_connected = false),
             Act::Die(state) => {
                 for pipe in self.pipes.values_mut().filter(|pipe| !pipe.state.is_over()) {
@@ -427,9 +502,12 @@ proptest! {
         world.request_of_owner(last);
         world.settle();
         let (live, desired) = (world.live().len(), world.life.desired);
-        prop_assert_eq!(live, usize::from(desired == DesiredState::Running));
-        prop_assert_eq!(world.is_forgotten, desired == DesiredState::Terminated);
-        prop_assert!(world.ci.live().is_some() == (live == 1));
+        // Unless nobody could be asked when it ended.
+        if !world.was_over_alone {
+            prop_assert_eq!(live, usize::from(desired == DesiredState::Running));
+            prop_assert_eq!(world.is_forgotten, desired == DesiredState::Terminated);
+            prop_assert!(world.ci.live().is_some() == (live == 1));
+        }
     }
 }
 
@@ -601,4 +679,75 @@ fn request_that_lands_late_is_found_and_not_made_again() {
     assert_eq!(world.life.actual, ActualState::Stopping);
     world.settle();
     assert_eq!(world.pipes.values().map(|pipe| pipe.state).collect::<Vec<_>>(), [RunState::Canceled]);
+}
+
+#[test]
+fn run_that_cannot_be_asked_for_again_is_looked_for_before_it_is_given_up() {
+    for is_late in [true, false] {
+        let mut world = World::new();
+        world.act(Act::Fault(1, Fault::Late(9)));
+        assert!(world.ci.live().unwrap().asked_at.is_some() && world.pipes.is_empty());
+        if !is_late {
+            world.late.clear();
+        }
+        world.has_definition = false;
+        while world.ci.live().is_some_and(|run| run.pipeline.is_none()) {
+            world.pass(1);
+            world.drive(Fault::None);
+        }
+        let run = world.ci.run.clone().unwrap();
+        assert_eq!((run.number, run.ended_at.is_none(), run.pipeline.is_some()), (1, is_late, is_late));
+        let told = run.failure.unwrap_or_default();
+        assert_eq!(told.contains(NO_DEFINITION), !is_late, "{told}");
+        world.settle();
+        assert_eq!(world.live().len(), 1);
+    }
+}
+
+#[test]
+fn workspace_whose_ci_system_is_not_configured_any_more_comes_to_its_stop_and_to_its_end() {
+    for (wish, expected) in [
+        (DesiredState::Stopped, ActualState::Stopped),
+        (DesiredState::Terminated, ActualState::Terminated),
+        (DesiredState::RestartRequested, ActualState::Error),
+        (DesiredState::Running, ActualState::Error),
+    ] {
+        // Asked for before anybody has looked, or after.
+        let mut world = running();
+        world.is_configured = false;
+        world.crash();
+        world.request_of_owner(wish);
+        world.drive(Fault::None);
+        assert_eq!(world.life.actual, expected);
+        assert_eq!(world.ci.live().is_none(), wish == DesiredState::Terminated);
+        let mut world = running();
+        world.act(Act::Configured(false));
+        assert_eq!(world.life.actual, ActualState::Error);
+        let reason = world.life.reason.clone().unwrap();
+        assert!(reason.contains("not configured here any more") && reason.contains("time limit"), "{reason}");
+        world.request_of_owner(wish);
+        world.drive(Fault::None);
+        assert_eq!(world.life.actual, expected);
+        assert_eq!(world.ci.live().is_none(), wish == DesiredState::Terminated);
+        assert!(world.ci.run.as_ref().unwrap().failure.is_some() && !world.is_up());
+    }
+}
+
+#[test]
+fn job_of_before_is_cancelled_before_the_next_one_when_the_ci_system_is_configured_again() {
+    let mut world = running();
+    world.act(Act::Configured(false));
+    world.request_of_owner(DesiredState::Stopped);
+    world.drive(Fault::None);
+    assert_eq!(world.life.actual, ActualState::Stopped);
+    // Its agent heard nothing, so the job goes on.
+    world.pass(600);
+    assert_eq!(world.live().len(), 1);
+    world.request_of_owner(DesiredState::Running);
+    world.drive(Fault::None);
+    assert_eq!(world.life.actual, ActualState::Error);
+    world.settle();
+    let states: Vec<_> = world.pipes.values().map(|pipe| pipe.state).collect();
+    assert_eq!(states, [RunState::Canceled, RunState::Running]);
+    assert_eq!(world.ci.run.as_ref().unwrap().number, 2);
 }

@@ -94,6 +94,7 @@ pub struct Command {
 struct Inner {
     settings: CommandSettings,
     supervisor: PathBuf,
+    start_time: Duration,
 }
 
 /// What has to be done for a run to be there.
@@ -115,7 +116,15 @@ impl Command {
         let directory = std::path::absolute(&settings.directory);
         settings.directory = directory.map_err(|error| failed("use", &settings.directory, &error))?;
         let supervisor = settings.supervisor.clone().map_or_else(own_program, Ok)?;
-        Ok(Self { inner: Arc::new(Inner { settings, supervisor }) })
+        Ok(Self { inner: Arc::new(Inner { settings, supervisor, start_time: START_TIME }) })
+    }
+
+    /// Changes how long a supervisor may take to say that its run began.
+    #[must_use]
+    pub fn with_start_time(self, start_time: Duration) -> Self {
+        let Inner { settings, supervisor, start_time: _ } = &*self.inner;
+        let inner = Inner { settings: settings.clone(), supervisor: supervisor.clone(), start_time };
+        Self { inner: Arc::new(inner) }
     }
 
     pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
@@ -129,9 +138,9 @@ impl Command {
         Ok(reference)
     }
 
-    pub(super) async fn find(&self, key: &RunKey) -> Result<Option<RunRef>, ProviderError> {
-        let key = key.clone();
-        self.blocking(move |inner| inner.find(&key)).await
+    pub(super) async fn find(&self, key: &RunKey, workspace: &CacheKey) -> Result<Option<RunRef>, ProviderError> {
+        let (key, workspace) = (key.clone(), workspace.clone());
+        self.blocking(move |inner| inner.find(&key, &workspace)).await
     }
 
     pub(super) async fn status(&self, run: &RunRef) -> Result<RunStatus, ProviderError> {
@@ -253,13 +262,14 @@ impl Inner {
         let output = child.stdout.take().ok_or_else(|| no("it has no output".to_owned()))?;
         let mut line = String::new();
         let mut output = BufReader::new(output.take(SAID_BYTES_MAX));
-        let said = tokio::time::timeout(START_TIME, output.read_line(&mut line)).await;
+        let said = tokio::time::timeout(self.start_time, output.read_line(&mut line)).await;
         match (said, line.trim_end()) {
             (Ok(Ok(_)), STARTED) => Ok(()),
             (Ok(Ok(0)), _) => Err(no("it ended before it had begun".to_owned())),
             (Ok(Ok(_)), why) => Err(no(one_line(why, 300))),
             (Ok(Err(error)), _) => Err(no(error.to_string())),
-            (Err(_), _) => Err(no(format!("it did not begin within {START_TIME:?}"))),
+            // It may still begin: whether it did is on disk.
+            (Err(_), _) => Err(ProviderError::NotBegun { program: self.supervisor.clone(), after: self.start_time }),
         }
     }
 
@@ -268,23 +278,12 @@ impl Inner {
         names.filter_map(|name| Some((name, std::env::var_os(name)?))).collect()
     }
 
-    fn find(&self, key: &RunKey) -> Result<Option<RunRef>, ProviderError> {
-        let directory = &self.settings.directory;
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed("read", directory, &error)),
-        };
-        for entry in entries {
-            let name = entry.map_err(|error| failed("read", directory, &error))?.file_name();
-            let Some(cache) = name.to_str().and_then(|name| name.parse::<CacheKey>().ok()) else { continue };
-            let folder = self.folder(&cache);
-            let is_begun = folder.record()?.is_some_and(|record| record.key == *key);
-            if is_begun || is_beginning(&folder, key)? {
-                return Ok(Some(RunRef { id: format!("{cache}/{key}"), child: None }));
-            }
-        }
-        Ok(None)
+    /// Looks in the workspace's own folder and in no other: what is wrong with one is nothing to the others.
+    fn find(&self, key: &RunKey, workspace: &CacheKey) -> Result<Option<RunRef>, ProviderError> {
+        let folder = self.folder(workspace);
+        let is_begun = folder.record()?.is_some_and(|record| record.key == *key);
+        let is_there = is_begun || is_beginning(&folder, key)?;
+        Ok(is_there.then(|| RunRef { id: format!("{workspace}/{key}"), child: None }))
     }
 }
 

@@ -73,6 +73,12 @@ pub enum ProviderError {
         /// Bytes at most.
         bytes_max: usize,
     },
+    /// Not everything could be looked at, so whether a run is there is not known.
+    #[error("the CI system may have made the job already, and it cannot be told: {why}")]
+    Unsure {
+        /// What could not be looked at.
+        why: String,
+    },
     /// Another run of the same workspace has not ended.
     #[error("another run of this workspace has not ended")]
     Busy,
@@ -94,6 +100,14 @@ pub enum ProviderError {
         /// Why.
         why: String,
     },
+    /// The supervisor of a run has not said whether it began.
+    #[error("{program} has not said within {after:?} that the job began")]
+    NotBegun {
+        /// The supervisor's program.
+        program: PathBuf,
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// The reference of a run is none that this provider gave.
     #[error("this is not the name of a run of this provider")]
     NotOurs,
@@ -110,7 +124,11 @@ impl ProviderError {
                 // Something else answers, such as a proxy's page: it may go away like any outage.
                 FetchError::TooLong { .. } | FetchError::Shape { .. } => true,
             },
-            Self::Limited { .. } | Self::Unavailable { .. } | Self::Busy => true,
+            Self::Limited { .. }
+            | Self::Unavailable { .. }
+            | Self::Unsure { .. }
+            | Self::Busy
+            | Self::NotBegun { .. } => true,
             Self::TokenRefused { .. }
             | Self::Forbidden { .. }
             | Self::NoProject { .. }
@@ -135,7 +153,9 @@ impl ProviderError {
             | Self::Refused { .. }
             | Self::TokenFile { .. }
             | Self::VariableTooLong { .. }
+            | Self::Unsure { .. }
             | Self::Busy
+            | Self::NotBegun { .. }
             | Self::Folder { .. }
             | Self::Program { .. }
             | Self::NotOurs => None,

@@ -6,10 +6,10 @@
 
 mod answer;
 mod request;
+mod search;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,25 +17,20 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::answer::{Bridge, Job, Pipeline, PipelineVariable, TRIGGER_JOB, joined, shown_address};
+use self::answer::{Bridge, Job, Pipeline, TRIGGER_JOB, joined, shown_address};
 use self::request::Api;
+use self::search::Known;
 use super::text::end_of_log;
-use super::{NewRun, ProviderError, RUN_VARIABLE, RunKey, RunRef, RunState, RunStatus, variable_name};
-use crate::model::{Endpoint, UnixSeconds};
+use super::{NewRun, ProviderError, RUN_VARIABLE, RunRef, RunState, RunStatus, variable_name};
+use crate::model::Endpoint;
 use crate::net::fetch::FetchSetupError;
-
-/// How far GitLab's clock may be behind the gateway's when a run is looked for.
-const CLOCK_SLACK: Duration = Duration::from_mins(5);
-
-/// How many pages of pipelines are looked through for one run, each of [`PAGE`].
-const PAGES_MAX: u32 = 5;
 
 /// Entries of a page, GitLab's most.
 const PAGE: usize = 100;
 
-/// Longest value of a variable, in bytes, as it is sent: what is handed on to a child pipeline is one string of its job's
-/// environment, which on Linux has 128 KiB at most, with its name.
-const VALUE_BYTES_MAX: usize = 128 * 1024 - 64;
+/// Longest value of a variable, in bytes: what is handed on to a child pipeline is one string of its job's environment, in base64,
+/// and Linux takes 128 KiB of that at most, with its name.
+pub const VALUE_BYTES_MAX: usize = (128 * 1024 - 64) / 4 * 3;
 
 /// How a GitLab is reached, and what it may be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +59,11 @@ pub enum GitlabToken {
     Job,
 }
 
-/// GitLab. Clones share connections and the time until which it wants to be left alone.
+/// GitLab. Clones share connections, the time until which it wants to be left alone, and what is known of its pipelines.
 #[derive(Clone, Debug)]
 pub struct Gitlab {
     api: Arc<Api>,
+    known: Arc<Known>,
 }
 
 #[derive(Serialize)]
@@ -90,58 +86,23 @@ impl Gitlab {
     /// # Errors
     /// [`FetchSetupError`] names the file that cannot be used.
     pub fn new(settings: GitlabSettings) -> Result<Self, FetchSetupError> {
-        Ok(Self { api: Arc::new(Api::new(settings)?) })
+        Ok(Self { api: Arc::new(Api::new(settings)?), known: Arc::default() })
     }
 
     pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
         // Before all: a variable that is too long has to be told though GitLab is away.
         let variables = variables(run)?;
-        if let Some(there) = self.find(run.key, run.since).await? {
+        if !run.is_new
+            && let Some(there) = self.find(run.key, run.since).await?
+        {
             return Ok(there);
         }
         let body = NewPipeline { reference: &self.api.settings().reference, variables };
         let answer = self.api.ask("make a pipeline", Method::POST, "/pipeline", Some(&body)).await?;
         let pipeline: Pipeline = answer.json()?;
+        // Others who look for theirs need not look into it.
+        self.known.learn(pipeline.id, Some(run.key.clone()));
         Ok(reference(&pipeline))
-    }
-
-    pub(super) async fn find(&self, key: &RunKey, since: UnixSeconds) -> Result<Option<RunRef>, ProviderError> {
-        let since = UnixSeconds::new(since.get().saturating_sub(i64::try_from(CLOCK_SLACK.as_secs()).unwrap_or(0)));
-        for page in 1..=PAGES_MAX {
-            // Whatever was made since then was changed since then too; GitLab knows the other filter only since 17.
-            let path = format!(
-                "/pipelines?source=api&ref={}&updated_after={since}&order_by=id&sort=desc&per_page={PAGE}&page={page}",
-                request::encoded(&self.api.settings().reference),
-            );
-            let pipelines: Vec<Pipeline> = self.get("list pipelines", &path).await?;
-            let is_last = pipelines.len() < PAGE;
-            for pipeline in pipelines {
-                if pipeline.created_at().is_some_and(|created_at| created_at < since) {
-                    return Ok(None);
-                }
-                if self.is_of(&pipeline, key).await? {
-                    return Ok(Some(reference(&pipeline)));
-                }
-            }
-            if is_last {
-                break;
-            }
-        }
-        Ok(None)
-    }
-
-    async fn is_of(&self, pipeline: &Pipeline, key: &RunKey) -> Result<bool, ProviderError> {
-        let path = format!("/pipelines/{}/variables", pipeline.id);
-        let found: Result<Vec<PipelineVariable>, _> = self.get("read a pipeline's variables", &path).await;
-        let variables = match found {
-            Ok(variables) => variables,
-            // Somebody deleted it meanwhile, or it is somebody else's: GitLab shows variables to who made them.
-            Err(ProviderError::Refused { status: 404, .. } | ProviderError::Forbidden { .. }) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        Ok(variables
-            .iter()
-            .any(|variable| variable.key == RUN_VARIABLE && variable.value.as_deref() == Some(key.as_str())))
     }
 
     pub(super) async fn status(&self, run: &RunRef) -> Result<RunStatus, ProviderError> {
@@ -274,13 +235,11 @@ fn variables<'a>(run: &NewRun<'a>) -> Result<Vec<NewVariable<'a>>, ProviderError
     let mut all =
         vec![text(RUN_VARIABLE, run.key.as_str()), text("WORKSPACE_GATEWAY_WORKSPACE", run.workspace.as_str())];
     for (number, variable) in (1..).zip(run.variables) {
-        let value = STANDARD.encode(variable.value.reveal());
+        let value = variable.value.reveal();
         if value.len() > VALUE_BYTES_MAX {
-            return Err(ProviderError::VariableTooLong {
-                name: variable.name.clone(),
-                bytes_max: VALUE_BYTES_MAX / 4 * 3,
-            });
+            return Err(ProviderError::VariableTooLong { name: variable.name.clone(), bytes_max: VALUE_BYTES_MAX });
         }
+        let value = STANDARD.encode(value);
         all.push(NewVariable { key: variable_name(number), value: value.into(), variable_type: "file" });
     }
     Ok(all)

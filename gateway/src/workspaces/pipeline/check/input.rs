@@ -1,13 +1,9 @@
 //! What is wrong with what an operator, the gateway or a request says.
 
-use std::time::Duration;
-
-use super::{Findings, may_be_set};
+use super::{Findings, fits, may_be_set};
+use crate::model::JOB_TIMES;
 use crate::workspaces::pipeline::{Editor, PipelineFacts, PipelineSettings, Project, Proof, VariableName};
 use crate::workspaces::syntax::{is_variable, is_web_url};
-
-/// How long a job may take: less would be over before it began, and more is no CI system's.
-const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_secs(10 * 60), Duration::from_secs(30 * 24 * 60 * 60));
 
 /// Most tags of a job (GitLab documentation, "tags").
 const TAGS_MAX: usize = 50;
@@ -29,9 +25,8 @@ const OWN: [&str; 2] = ["GW_", "WORKSPACE_AGENT_"];
 /// Looks at what an operator decided.
 pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
     tags("tags", &settings.tags, findings);
-    let (least, most) = JOB_TIMEOUT;
-    let in_bounds = (least..=most).contains(&settings.job_timeout);
-    findings.require("job_timeout", in_bounds, "must be from 10 minutes to 30 days");
+    let message = "must be from 10 minutes to 30 days";
+    findings.require("job_timeout", JOB_TIMES.contains(&settings.job_timeout), message);
     for name in &settings.inherit_variables {
         let is_own = OWN.iter().any(|own| name.get(..own.len()).is_some_and(|head| head.eq_ignore_ascii_case(own)));
         let place = format!("inherit_variables, {name}");
@@ -62,7 +57,7 @@ pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
 }
 
 /// Looks at what the gateway and a request say.
-pub(super) fn facts(facts: &PipelineFacts<'_>, findings: &mut Findings) {
+pub(super) fn facts(facts: &PipelineFacts<'_>, settings: &PipelineSettings, findings: &mut Findings) {
     let (least, most) = CACHE_KEY;
     let is_key = (least..=most).contains(&facts.cache_key.len())
         && facts.cache_key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
@@ -73,8 +68,14 @@ pub(super) fn facts(facts: &PipelineFacts<'_>, findings: &mut Findings) {
     if let Some(project) = facts.project {
         self::project(project, findings);
     }
-    for VariableName { name, is_file } in facts.variables {
+    for VariableName { name, is_file, bytes } in facts.variables {
         let place = format!("variable {name}");
+        if *bytes > settings.value_bytes_max {
+            let message = format!("its value is longer than {} bytes, the CI system's most", settings.value_bytes_max);
+            findings.tell(&place, message);
+        } else if !is_file {
+            fits(name, *bytes, &place, findings);
+        }
         if *is_file {
             findings.require(&place, is_file_name(name), "is not the name of a file");
         } else if !is_variable(name) || is_reserved(name) {

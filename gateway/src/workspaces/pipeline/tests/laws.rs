@@ -36,10 +36,14 @@ fn main_of(overrides: bool) -> impl Strategy<Value = Value> {
 }
 
 fn side() -> impl Strategy<Value = Value> {
-    (prop::collection::vec(hostile(), 0..2), hostile()).prop_map(|(args, value)| {
-        let env = json!([{"name": "E", "value": value}]);
-        json!({"name": "side", "container": {"image": "a:1", "args": args, "env": env}})
-    })
+    let name = prop::sample::select(vec!["E", "E", "KUBERNETES_SERVICE_MEMORY_LIMIT"]);
+    (prop::collection::vec(hostile(), 0..2), name, prop_oneof!["[a-z]{1,4}", hostile()]).prop_map(
+        |(args, name, value)| {
+            let env = json!([{"name": name, "value": value}]);
+            let container = json!({"image": "a:1", "args": args, "env": env, "memoryLimit": "1Gi"});
+            json!({"name": "side", "container": container})
+        },
+    )
 }
 
 fn command(number: usize) -> impl Strategy<Value = Value> {
@@ -77,7 +81,7 @@ fn any_site() -> impl Strategy<Value = Site> {
     let odd = (project, tags, variables).prop_map(|(project, tags, variables)| Site {
         project: project.map(|(path, reference)| Project { url: format!("https://example.com/{path}"), reference }),
         tags,
-        variables: variables.into_iter().map(|(name, is_file)| VariableName { name, is_file }).collect(),
+        variables: variables.into_iter().map(|(name, is_file)| VariableName { name, is_file, bytes: 1 }).collect(),
         ..Site::default()
     });
     prop_oneof![3 => Just(()).prop_map(|()| Site::default()), 1 => odd]

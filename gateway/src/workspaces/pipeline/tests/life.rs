@@ -18,8 +18,8 @@ fn job_ends_well_when_the_workspace_is_not_to_run_and_its_agent_had_what_it_need
     let host = Host::new(&format!("{NOTES}exit 3\n"));
     let site = Site {
         variables: vec![
-            VariableName { name: "SECRET".to_owned(), is_file: false },
-            VariableName { name: "key.pem".to_owned(), is_file: true },
+            VariableName { name: "SECRET".to_owned(), is_file: false, bytes: 1 },
+            VariableName { name: "key.pem".to_owned(), is_file: true, bytes: 1 },
         ],
         ..Site::default()
     };

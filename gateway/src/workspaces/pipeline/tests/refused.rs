@@ -79,6 +79,33 @@ fn variable_that_no_program_could_be_started_with_is_refused() {
     let told = problems_with(&of(128 * 1024 - 2), &settings(), &Site::default());
     check(&told, &["component main, variable A: is longer than 128 KiB"]);
     assert_eq!(problems_with(&of(128 * 1024 - 3), &settings(), &Site::default()), [""; 0]);
+    // The workspace's own, of which files may be longer, unless the CI system hands on no more.
+    let none = devfile_of(json!({}), Vec::new(), json!({}));
+    let own = |is_file, bytes| Site {
+        variables: vec![VariableName { name: "OWN".to_owned(), is_file, bytes }],
+        ..Site::default()
+    };
+    let told = problems_with(&none, &settings(), &own(false, 128 * 1024 - 4));
+    check(&told, &["variable OWN: is longer than 128 KiB with its name"]);
+    assert_eq!(problems_with(&none, &settings(), &own(false, 128 * 1024 - 5)), [""; 0]);
+    assert_eq!(problems_with(&none, &settings(), &own(true, 500_000)), [""; 0]);
+    let narrow = PipelineSettings { value_bytes_max: 98_256, ..settings() };
+    for is_file in [false, true] {
+        let told = problems_with(&none, &narrow, &own(is_file, 98_257));
+        check(&told, &["variable OWN: its value is longer than 98256 bytes"]);
+        assert_eq!(problems_with(&none, &narrow, &own(is_file, 98_256)), [""; 0]);
+    }
+}
+
+#[test]
+fn service_variable_that_would_tell_the_runner_what_it_may_take_is_refused() {
+    let side = |name: &str| {
+        let container = json!({"image": "a", "cpuRequest": "1", "env": [{"name": name, "value": "2"}]});
+        devfile_of(json!({}), vec![json!({"name": "db", "container": container})], json!({}))
+    };
+    let told = problems_with(&side("KUBERNETES_SERVICE_CPU_REQUEST"), &settings(), &Site::default());
+    check(&told, &["component db, variable KUBERNETES_SERVICE_CPU_REQUEST: is how a runner is told"]);
+    assert_eq!(problems_with(&side("KUBERNETES_SERVICE_HOST"), &settings(), &Site::default()), [""; 0]);
 }
 
 #[test]
@@ -100,9 +127,10 @@ fn settings_and_facts_are_checked_too() {
         editor: Editor::Archive { url: "ftp://a".to_owned(), sha256: [0; 32] },
         agents: Vec::new(),
         proof: Proof::IdToken { audience: "$A".to_owned() },
+        value_bytes_max: usize::MAX,
         ca_pem: Some("nothing".to_owned()),
     };
-    let name = |name: &str, is_file| VariableName { name: name.to_owned(), is_file };
+    let name = |name: &str, is_file| VariableName { name: name.to_owned(), is_file, bytes: 1 };
     let site = Site {
         project: Some(Project {
             url: "https://me:secret@example.com/a.git".to_owned(),

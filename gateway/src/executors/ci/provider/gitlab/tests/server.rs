@@ -226,6 +226,8 @@ impl State {
         };
         match (method, rest) {
             ("GET", []) => said(200, &self.shown(id)),
+            // Somebody else's, which the token may not see.
+            ("GET", ["variables"]) if pipeline.variables.is_null() => said(403, &json!({"message": "403 Forbidden"})),
             ("GET", ["variables"]) => said(200, &pipeline.variables.clone()),
             ("GET", ["jobs"]) => said(200, &json!(pipeline.jobs)),
             ("GET", ["bridges"]) => {

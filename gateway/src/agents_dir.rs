@@ -1,0 +1,126 @@
+//! What all readers of `agents_dir` share: a folder for each cluster agent, files that are looked at when they change, and what is
+//! said of those that are not in force (design, section 2.2).
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::model::ClusterName;
+use crate::workspaces::document::Problem;
+
+/// How often it is looked whether files changed. A `stat` call for each.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Most folders that are looked at: far more than anybody has clusters.
+const CLUSTERS_MAX: usize = 10_000;
+
+/// What tells that a file changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+}
+
+impl Stamp {
+    /// Returns that of a file; `None` if there is none, or something else.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len() })
+    }
+}
+
+/// What kind of reason there is for a file not to be in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCode {
+    /// It has mistakes, or is none that can be read.
+    BadFile,
+    /// It puts workspaces into other namespaces than those that the cluster's workspaces are in.
+    NamespaceModeInUse,
+}
+
+impl RefusalCode {
+    /// Returns its name, which stays.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadFile => "bad_file",
+            Self::NamespaceModeInUse => "namespace_mode_in_use",
+        }
+    }
+}
+
+/// Why a file is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of reason.
+    pub code: RefusalCode,
+    /// The file.
+    pub path: PathBuf,
+    /// The name of its folder, which is the cluster's if it can be.
+    pub cluster: String,
+    /// All that is wrong with it; never empty.
+    pub problems: Vec<Problem>,
+}
+
+impl Refusal {
+    /// Refuses a file as a whole.
+    pub(crate) fn whole(path: PathBuf, cluster: impl Into<String>, message: impl Into<String>) -> Self {
+        let problem = Problem { path: String::new(), line: None, column: None, message: message.into() };
+        Self::of_file(path, cluster, vec![problem])
+    }
+
+    /// Refuses a file for its mistakes.
+    pub(crate) fn of_file(path: PathBuf, cluster: impl Into<String>, problems: Vec<Problem>) -> Self {
+        Self { code: RefusalCode::BadFile, path, cluster: cluster.into(), problems }
+    }
+}
+
+impl fmt::Display for Refusal {
+    /// Writes one line for each problem: file, place, what is wrong.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(formatter, "{separator}{}", self.path.display())?;
+            for number in [problem.line, problem.column].into_iter().flatten() {
+                write!(formatter, ":{number}")?;
+            }
+            let colon = if problem.path.is_empty() { "" } else { ": " };
+            write!(formatter, ": {}{colon}{}", problem.path, problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns what is in a folder of folders, in order.
+pub(crate) fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(dir)?;
+    let mut folders: Vec<PathBuf> = entries.take(CLUSTERS_MAX).filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    Ok(folders)
+}
+
+/// Returns the last part of a path, as it can be shown.
+pub(crate) fn name_of(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Reads the name of a folder as that of its cluster.
+///
+/// # Errors
+/// Says why it is none.
+pub(crate) fn cluster_of(name: &str) -> Result<ClusterName, String> {
+    name.parse().map_err(|bad| format!("the folder's name {name:?} is no name: {bad}"))
+}
+
+/// Reads no more than a little above a bound: what is longer is refused by whoever reads it.
+///
+/// # Errors
+/// Says why it cannot be read.
+pub(crate) fn read_bounded(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| format!("cannot be read: {error}"))
+}

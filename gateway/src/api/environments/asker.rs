@@ -1,0 +1,198 @@
+//! Who asks about environments: a CI job by its `id_token`, the CI system's hook by its secret, or an operator.
+//!
+//! The first two count for these paths and services alone, and are looked at before anybody is asked who the user is.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use tokio::time::Instant;
+
+use super::EnvironmentParts;
+use super::job::facts_of;
+use crate::api::problem::{Problem, Refused};
+use crate::api::{Caller, PREFIX, Shared};
+use crate::auth::jwt::{self, Moment};
+use crate::auth::request::foreign_bearer;
+use crate::environments::refusal::RefusalCode;
+use crate::environments::request::{By, JobFacts};
+use crate::model::UserName;
+use crate::store::wall_clock;
+
+/// Where GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
+const HOOK_SECRET: HeaderName = HeaderName::from_static("x-gitlab-token");
+
+/// Where it is heard.
+const HOOK_PATH: &str = "/environments/hooks/gitlab";
+
+/// What proves itself without being a user.
+#[derive(Clone, Debug)]
+pub(crate) enum Vouched {
+    /// A job, by a token that is good now.
+    Job(Arc<JobFacts>),
+    /// The CI system.
+    Hook,
+    /// A job's token that is not good, by this name.
+    BadJob(&'static str),
+    /// A secret that is not the hook's.
+    BadHook,
+    /// A job's token, and nobody can say whether it is good: its issuer does not answer.
+    Unchecked,
+    /// What could be good anywhere but here, where it is not set up.
+    Off,
+}
+
+impl Vouched {
+    /// Returns whether it is good.
+    pub(crate) fn is_good(&self) -> bool {
+        match self {
+            Self::Job(_) | Self::Hook => true,
+            Self::BadJob(_) | Self::BadHook | Self::Unchecked | Self::Off => false,
+        }
+    }
+
+    /// Returns whether it is not good, as far as whoever sent it can help that.
+    pub(crate) fn is_bad(&self) -> bool {
+        match self {
+            Self::BadJob(_) | Self::BadHook => true,
+            Self::Job(_) | Self::Hook | Self::Unchecked | Self::Off => false,
+        }
+    }
+}
+
+impl EnvironmentParts {
+    /// Looks whether a request proves itself without being a user's; `None` where it does not try to.
+    ///
+    /// Cancel safety: safe.
+    pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+        match way_in(parts.uri.path())? {
+            Way::Hook => Some(self.hook(&parts.headers)),
+            Way::Job => {
+                let token = foreign_bearer(&parts.headers)?;
+                let Some(jobs) = &self.jobs else { return Some(Vouched::Off) };
+                let now = Moment { wall: wall_clock(), clock: now };
+                Some(match jobs.verify(token, now).await {
+                    Ok(claims) => match facts_of(&claims) {
+                        Ok(facts) => Vouched::Job(Arc::new(facts)),
+                        Err(reason) => Vouched::BadJob(reason),
+                    },
+                    Err(jwt::Refused::KeysUnavailable) => Vouched::Unchecked,
+                    Err(refused) => Vouched::BadJob(refused.code()),
+                })
+            }
+        }
+    }
+
+    fn hook(&self, headers: &HeaderMap) -> Vouched {
+        let Some(secret) = &self.hook else { return Vouched::Off };
+        let shown = headers.get(HOOK_SECRET).map(http::HeaderValue::as_bytes).unwrap_or_default();
+        // Of equal length whatever was shown, so that nothing is learned of the secret's.
+        let (shown, secret) = (digest(&SHA256, shown), digest(&SHA256, secret.reveal().as_bytes()));
+        match verify_slices_are_equal(shown.as_ref(), secret.as_ref()) {
+            Ok(()) => Vouched::Hook,
+            Err(_) => Vouched::BadHook,
+        }
+    }
+}
+
+/// How somebody may come who is no user.
+enum Way {
+    Job,
+    Hook,
+}
+
+fn way_in(path: &str) -> Option<Way> {
+    if path.starts_with("/environments.v1.Prerequisites/") {
+        return Some(Way::Job);
+    }
+    let rest = path.strip_prefix(PREFIX)?;
+    if rest == HOOK_PATH {
+        return Some(Way::Hook);
+    }
+    let below = rest.strip_prefix("/environments")?;
+    (below.is_empty() || below.starts_with('/')).then_some(Way::Job)
+}
+
+/// Who asks, once that is proven.
+#[derive(Clone, Debug)]
+pub(in crate::api) enum Asker {
+    /// A job, of its own environment.
+    Job(Arc<JobFacts>),
+    /// An operator, of any.
+    Operator(UserName),
+}
+
+impl Asker {
+    /// Finds out who asks.
+    pub(in crate::api) fn of(api: &Shared, caller: &Caller) -> Result<Self, Problem> {
+        match &caller.vouched {
+            Some(Vouched::Job(facts)) => return Ok(Self::Job(facts.clone())),
+            Some(Vouched::BadJob(reason)) => return Err(Refused::NotSuchJob { reason }.into()),
+            Some(Vouched::Unchecked) => return Err(Refused::Overloaded { limit: "credential_unchecked" }.into()),
+            Some(Vouched::Off) => return Err(Refused::Environment(RefusalCode::EnvironmentsOff).into()),
+            Some(Vouched::Hook | Vouched::BadHook) | None => {}
+        }
+        let user = &caller.user()?.user;
+        match api.environments.is_operator(user) {
+            true => Ok(Self::Operator(user.clone())),
+            false => Err(Refused::NotOperator.into()),
+        }
+    }
+
+    /// Returns by whose word something is done.
+    pub(in crate::api) fn by(&self) -> By {
+        match self {
+            Self::Job(facts) => facts.by(),
+            Self::Operator(user) => By::User(user.clone()),
+        }
+    }
+}
+
+/// Finds the operator who asks.
+pub(in crate::api) fn operator(api: &Shared, caller: &Caller) -> Result<UserName, Problem> {
+    match Asker::of(api, caller)? {
+        Asker::Operator(user) => Ok(user),
+        Asker::Job(_) => Err(Refused::NotOperator.into()),
+    }
+}
+
+/// Returns whether it is the hook that speaks.
+pub(in crate::api) fn hook(caller: &Caller) -> Result<(), Problem> {
+    match &caller.vouched {
+        Some(Vouched::Hook) => Ok(()),
+        Some(Vouched::Off) => Err(Refused::Environment(RefusalCode::EnvironmentsOff).into()),
+        Some(Vouched::Job(_) | Vouched::BadJob(_) | Vouched::BadHook | Vouched::Unchecked) | None => {
+            Err(Refused::NotTheHook.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_the_hook_come_in_by_their_own_ways_alone() {
+        let way = |path: &str| match way_in(path) {
+            Some(Way::Job) => "job",
+            Some(Way::Hook) => "hook",
+            None => "user",
+        };
+        for path in ["/api/v1/environments", "/api/v1/environments/7", "/environments.v1.Prerequisites/Unmet"] {
+            assert_eq!(way(path), "job", "{path}");
+        }
+        assert_eq!(way("/api/v1/environments/hooks/gitlab"), "hook");
+        for path in [
+            "/api/v1/environmentsx",
+            "/api/v1/environment-templates/default",
+            "/api/v1/workspaces",
+            "/environments.v1.Provisioner/EnsureEnvironment",
+            "/environments",
+            "/",
+        ] {
+            assert_eq!(way(path), "user", "{path}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What can be done with environments, whatever it is asked for with: who may, and then the doing.
+
+use std::sync::Arc;
+
+use super::Held;
+use super::asker::{Asker, operator};
+use super::given::{AskedInfo, complete_info};
+use crate::api::problem::{Mistake, Problem, Refused};
+use crate::api::{Caller, Shared};
+use crate::environments::facts::Info;
+use crate::environments::following::Following;
+use crate::environments::record::Environment;
+use crate::environments::refusal::RefusalCode;
+use crate::environments::request::{JobFacts, JobRequest, Unmet};
+use crate::environments::service::{Filter, Source, Wanted};
+use crate::environments::template::{Rendered, Template, TemplateName};
+use crate::model::ClusterName;
+
+/// What is asked for a job.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Asked {
+    pub(in crate::api) agent: ClusterName,
+    pub(in crate::api) template: Option<TemplateName>,
+    pub(in crate::api) is_disabled: bool,
+    pub(in crate::api) url: Option<String>,
+    /// Which environment the caller means.
+    pub(in crate::api) environment: Option<String>,
+    /// Of which job, as an operator says it.
+    pub(in crate::api) job: Option<JobFacts>,
+}
+
+impl Asked {
+    /// Finds out of which job: of the one that asks, or of the one that an operator tells of.
+    fn by(self, asker: &Asker) -> Result<JobRequest, Problem> {
+        let Self { agent, template, is_disabled, url, environment, job } = self;
+        let job = match (asker, job) {
+            (Asker::Job(own), None) => (**own).clone(),
+            (Asker::Job(_), Some(_)) => return Err(Refused::NotSuchJob { reason: "facts_in_token" }.into()),
+            (Asker::Operator(_), Some(told)) => told,
+            (Asker::Operator(_), None) => return Err(missing("/job")),
+        };
+        if environment.is_some() && environment != job.environment {
+            return Err(Refused::NotSuchJob { reason: "another_environment" }.into());
+        }
+        Ok(JobRequest { agent, template, is_disabled, url, job })
+    }
+}
+
+/// Says that something is missing.
+pub(in crate::api) fn missing(pointer: &str) -> Problem {
+    Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: "is missing".to_owned() }])
+}
+
+/// Tells whether anything is to be done before a job may run.
+pub(in crate::api) fn unmet(api: &Shared, caller: &Caller, asked: Asked) -> Result<Unmet, Problem> {
+    let request = asked.by(&Asker::of(api, caller)?)?;
+    Ok(api.environments.service.unmet(&request))
+}
+
+/// Does what is to be done before a job may run. It takes a seat, but not for what may not be done: jobs of projects that
+/// nobody allowed have none to take.
+pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) -> Result<(Following, Held), Problem> {
+    let request = asked.by(asker)?;
+    api.environments.service.check(&request)?;
+    let held = asker.seat(api)?;
+    // What is asked for has a place in the audit log, or is not done.
+    drop(api.audit.slot().await?);
+    Ok((api.environments.service.complete_by(request, asker.by()).await?, held))
+}
+
+/// A template that somebody names, and perhaps brings.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Given {
+    pub(in crate::api) name: TemplateName,
+    pub(in crate::api) data: Option<String>,
+}
+
+/// What an operator wants to be there.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Wish {
+    pub(in crate::api) agent: ClusterName,
+    pub(in crate::api) template: Given,
+    pub(in crate::api) info: AskedInfo,
+}
+
+/// Has what is rendered be there; without data, what the agent's template renders to.
+pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> Result<Following, Problem> {
+    let Wish { agent, template, info } = wish;
+    let info = complete_info(api, &agent, info).await?;
+    let service = &api.environments.service;
+    let source = match template.data {
+        Some(data) => Source::Rendered(Rendered::parse(&template.name, data.as_bytes()).map_err(Problem::template)?),
+        None => Source::Template(known(api, &agent, &template.name)?),
+    };
+    drop(api.audit.slot().await?);
+    Ok(service.ensure(&agent, source, info, asker.by()).await?)
+}
+
+/// Puts values into a template; without data, into the agent's.
+pub(in crate::api) async fn render(api: &Shared, caller: &Caller, wish: Wish) -> Result<Rendered, Problem> {
+    operator(api, caller)?;
+    let Wish { agent, template, info } = wish;
+    let info: Info = complete_info(api, &agent, info).await?;
+    let service = &api.environments.service;
+    let found = match template.data {
+        Some(data) => Arc::new(Template::parse(&template.name, data.as_bytes()).map_err(Problem::template)?),
+        None => known(api, &agent, &template.name)?,
+    };
+    Ok(service.render(&found, &info)?)
+}
+
+/// Returns a template of an agent, for operators.
+pub(in crate::api) fn template(
+    api: &Shared,
+    caller: &Caller,
+    agent: &ClusterName,
+    name: &TemplateName,
+) -> Result<Arc<Template>, Problem> {
+    operator(api, caller)?;
+    Ok(api.environments.service.template(agent, name)?)
+}
+
+/// Returns the template that counts for an agent under a name: its own, or for `default` the built-in one.
+fn known(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, Problem> {
+    let service = &api.environments.service;
+    match service.template(agent, name) {
+        Err(refusal) if refusal.code == RefusalCode::NoSuchTemplate && *name == TemplateName::default_one() => {
+            Ok(service.default_template())
+        }
+        found => Ok(found?),
+    }
+}
+
+/// Which environment is meant.
+#[derive(Clone, Debug)]
+pub(in crate::api) enum Which {
+    /// The one of that number.
+    Id(u64),
+    /// The one of that agent, project and name. A job leaves out what its token says.
+    Named { agent: ClusterName, project_id: Option<u64>, name: Option<String> },
+}
+
+/// Finds an environment for somebody who may see it. A job may see its own, and is told of no other.
+pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> Result<Environment, Problem> {
+    let service = &api.environments.service;
+    let found = match (which, asker) {
+        (Which::Id(id), _) => service.get(id).await?,
+        (Which::Named { agent, project_id, name }, Asker::Job(own)) => {
+            let own_name = own.environment.as_deref().ok_or(Refused::Environment(RefusalCode::NoEnvironment))?;
+            if name.is_some_and(|name| name != own_name) || project_id.is_some_and(|id| id != own.project_id) {
+                return Err(Refused::NotSuchJob { reason: "another_environment" }.into());
+            }
+            service.find(&agent, own.project_id, own_name).await?
+        }
+        (Which::Named { agent, project_id, name }, Asker::Operator(_)) => {
+            let project_id = project_id.ok_or_else(|| missing("?project_id"))?;
+            let name = name.ok_or_else(|| missing("?name"))?;
+            service.find(&agent, project_id, &name).await?
+        }
+    };
+    let is_theirs = match asker {
+        Asker::Operator(_) => true,
+        Asker::Job(own) => own.project_id == found.project_id && own.environment.as_deref() == Some(&found.name),
+    };
+    if is_theirs { Ok(found) } else { Err(Refused::Environment(RefusalCode::NoSuchEnvironment).into()) }
+}
+
+/// Lists environments, for operators.
+pub(in crate::api) async fn list(
+    api: &Shared,
+    filter: &Filter,
+    after: Option<u64>,
+    limit: u32,
+) -> Result<Vec<Environment>, Problem> {
+    Ok(api.environments.service.list(filter, after, limit).await?)
+}
+
+/// Says what an environment has come to be. A job says so of its own, if it might have it made.
+pub(in crate::api) async fn set_state(
+    api: &Shared,
+    asker: &Asker,
+    which: Which,
+    wanted: Wanted,
+) -> Result<Environment, Problem> {
+    let found = find(api, asker, which).await?;
+    let service = &api.environments.service;
+    if let Asker::Job(own) = asker {
+        service.may(&found.agent, own)?;
+    }
+    drop(api.audit.slot().await?);
+    Ok(service.set_state(found.id, wanted, asker.by()).await?)
+}
+
+/// Deletes what is recorded of an environment, whatever its template says; for operators.
+pub(in crate::api) async fn remove(api: &Shared, asker: &Asker, id: u64) -> Result<Following, Problem> {
+    drop(api.audit.slot().await?);
+    Ok(api.environments.service.remove(id, asker.by()).await?)
+}
+
+/// Forgets an environment without asking its cluster; for operators.
+pub(in crate::api) async fn forget(api: &Shared, asker: &Asker, id: u64) -> Result<Environment, Problem> {
+    drop(api.audit.slot().await?);
+    Ok(api.environments.service.forget(id, asker.by()).await?)
+}

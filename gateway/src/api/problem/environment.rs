@@ -1,0 +1,128 @@
+//! What the table says of environments.
+
+use http::StatusCode;
+
+use super::{Objects, Place, Problem, Refused};
+use crate::environments::refusal::{Refusal, RefusalCode};
+use crate::workspaces::document;
+
+/// Seconds after which an agent that is away may have come back.
+const AGENT_RETRY_AFTER: u16 = 5;
+
+pub(super) fn status(code: RefusalCode) -> StatusCode {
+    match code {
+        RefusalCode::NoSuchAgent | RefusalCode::NoSuchTemplate | RefusalCode::NoSuchEnvironment => {
+            StatusCode::NOT_FOUND
+        }
+        RefusalCode::ProjectNotAllowed
+        | RefusalCode::EnvironmentNotAllowed
+        | RefusalCode::RefNotProtected
+        | RefusalCode::ActionNotAllowed => StatusCode::FORBIDDEN,
+        RefusalCode::EnvironmentsOff
+        | RefusalCode::NotEnabled
+        | RefusalCode::NoEnvironment
+        | RefusalCode::EnvironmentBusy
+        | RefusalCode::EnvironmentStopped
+        | RefusalCode::ProjectDeleted
+        | RefusalCode::ConfigChanged
+        | RefusalCode::ObjectsFailed => StatusCode::CONFLICT,
+        RefusalCode::TemplateInvalid | RefusalCode::FactsInvalid | RefusalCode::ObjectsRefused => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        RefusalCode::AgentAbsent
+        | RefusalCode::AgentTooOld
+        | RefusalCode::AgentDisplaced
+        | RefusalCode::Overloaded
+        | RefusalCode::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        RefusalCode::CallTimeout => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+pub(super) fn title(code: RefusalCode) -> &'static str {
+    match status(code) {
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::FORBIDDEN => "Not allowed",
+        StatusCode::UNPROCESSABLE_ENTITY => "Cannot be used",
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => "Not now",
+        _ => "Conflict",
+    }
+}
+
+pub(super) fn retry_after(code: RefusalCode) -> Option<u16> {
+    match code {
+        RefusalCode::AgentAbsent | RefusalCode::AgentDisplaced | RefusalCode::CallTimeout => Some(AGENT_RETRY_AFTER),
+        RefusalCode::Overloaded | RefusalCode::StoreUnavailable | RefusalCode::ConfigChanged => Some(1),
+        RefusalCode::EnvironmentsOff
+        | RefusalCode::NoSuchAgent
+        | RefusalCode::NotEnabled
+        | RefusalCode::ProjectNotAllowed
+        | RefusalCode::EnvironmentNotAllowed
+        | RefusalCode::RefNotProtected
+        | RefusalCode::ActionNotAllowed
+        | RefusalCode::ProjectDeleted
+        | RefusalCode::NoEnvironment
+        | RefusalCode::NoSuchTemplate
+        | RefusalCode::TemplateInvalid
+        | RefusalCode::FactsInvalid
+        | RefusalCode::ObjectsRefused
+        | RefusalCode::ObjectsFailed
+        | RefusalCode::AgentTooOld
+        | RefusalCode::NoSuchEnvironment
+        | RefusalCode::EnvironmentBusy
+        | RefusalCode::EnvironmentStopped => None,
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let place = |problem: crate::environments::refusal::RefusalProblem| Place {
+            code: problem.code,
+            path: problem.place,
+            line: None,
+            column: None,
+            message: problem.message,
+        };
+        let places = refusal.problems.into_iter().take(super::PLACES_MAX).map(place).collect();
+        Self { places, ..Self::from(Refused::Environment(refusal.code)) }
+    }
+}
+
+impl Problem {
+    /// Tells what is wrong with a template that somebody brought.
+    pub(in crate::api) fn template(problems: Vec<document::Problem>) -> Self {
+        let place = |one: document::Problem| Place {
+            code: "",
+            path: one.path,
+            line: one.line,
+            column: one.column,
+            message: one.message,
+        };
+        let places = problems.into_iter().take(super::PLACES_MAX).map(place).collect();
+        Self { places, ..Self::from(Refused::Environment(RefusalCode::TemplateInvalid)) }
+    }
+
+    /// Returns whether it is this one.
+    pub(in crate::api) fn is(&self, refused: Refused) -> bool {
+        self.refused == refused
+    }
+
+    /// Tells how something ended that did not go well.
+    pub(in crate::api) fn ended(code: RefusalCode, objects: Objects) -> Self {
+        Self { objects, ..Self::from(Refused::Environment(code)) }
+    }
+
+    /// Returns code, status and words, and a line for each thing that is wrong: what a gRPC status can say.
+    pub(in crate::api) fn in_a_line(&self) -> (&'static str, StatusCode, String) {
+        let mut words = self.refused.words().1.to_owned();
+        if let Some((name, value)) = self.refused.detail() {
+            words.push_str(&format!(" ({name}: {value})"));
+        }
+        for mistake in &self.mistakes {
+            words.push_str(&format!("\n{}: {}", mistake.pointer, mistake.detail));
+        }
+        for place in &self.places {
+            words.push_str(&format!("\n{} {}: {}", place.code, place.path, place.message));
+        }
+        (self.refused.code(), self.refused.status(), words)
+    }
+}

@@ -1,0 +1,256 @@
+//! Which jobs may have environments on which cluster: a copy in memory of what the agents' configurations say, and of which
+//! jobs were prepared. What is asked of it is answered at once, whatever else does not answer.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+
+use super::refusal::RefusalCode;
+use super::request::{JobRequest, Met, Unmet};
+use crate::model::{ClusterName, UnixSeconds};
+use crate::store::{ClusterId, Store, StoreError, StoredEnvironment};
+use crate::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+
+/// Prepared jobs that are remembered. One that is forgotten is asked about in the store when it comes again.
+const PREPARED_MAX: usize = 65_536;
+
+/// How much of what was read of stops is read again: clocks differ, and a stop may come between a job's end and its note here.
+const STOPS_AGAIN: Duration = Duration::from_secs(60);
+
+/// What is known of the clusters.
+#[derive(Debug, Default)]
+struct Clusters {
+    by_name: HashMap<ClusterName, (ClusterId, CiAccess)>,
+    names: HashMap<ClusterId, ClusterName>,
+}
+
+/// The copy.
+#[derive(Debug, Default)]
+pub(super) struct Access {
+    clusters: ArcSwap<Clusters>,
+    prepared: RwLock<Prepared>,
+    /// Until when it is known which environments were stopped.
+    stops_read: Mutex<Option<UnixSeconds>>,
+}
+
+/// The jobs that were prepared of late.
+///
+/// Invariants: both hold the same.
+#[derive(Debug, Default)]
+struct Prepared {
+    known: HashSet<(ClusterId, u64)>,
+    order: VecDeque<(ClusterId, u64)>,
+}
+
+/// How a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// There is nothing to do.
+    Met(Met),
+    /// It may not be done.
+    Refused(RefusalCode),
+    /// It may be done, on this cluster and as the entry says that let it through; it may have been done before.
+    Allowed(Allowed),
+}
+
+/// What lets a request through, all of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Allowed {
+    pub(super) cluster: ClusterId,
+    /// What the project may.
+    pub(super) entry: AccessEntry,
+    /// Namespaces on the cluster that are the default of some project.
+    pub(super) default_namespaces: Vec<String>,
+}
+
+/// The same of one moment.
+enum Judged<'a> {
+    Met(Met),
+    Refused(RefusalCode),
+    Allowed(ClusterId, &'a CiAccess, &'a AccessEntry),
+}
+
+impl Clusters {
+    fn access_of(&self, cluster: ClusterId) -> Option<&CiAccess> {
+        Some(&self.by_name.get(self.names.get(&cluster)?)?.1)
+    }
+
+    fn judge(&self, request: &JobRequest) -> Judged<'_> {
+        let job = &request.job;
+        if request.is_disabled {
+            return Judged::Met(Met::Disabled);
+        }
+        let Some(environment) = job.environment.as_deref().filter(|name| !name.is_empty()) else {
+            return Judged::Met(Met::NoEnvironment);
+        };
+        if !job.is_start() {
+            return Judged::Met(Met::NotAStart);
+        }
+        let Some((cluster, access)) = self.by_name.get(&request.agent) else {
+            return Judged::Refused(RefusalCode::NoSuchAgent);
+        };
+        match allowed(access, &job.project_path, environment) {
+            Err(code) => Judged::Refused(code),
+            Ok(entry) if entry.protected_branches_only && !job.is_ref_protected => {
+                Judged::Refused(RefusalCode::RefNotProtected)
+            }
+            Ok(entry) => Judged::Allowed(*cluster, access, entry),
+        }
+    }
+}
+
+/// Returns the entry that lets a project have an environment.
+fn allowed<'a>(access: &'a CiAccess, project_path: &str, environment: &str) -> Result<&'a AccessEntry, RefusalCode> {
+    let entry = access.entry(project_path).ok_or(RefusalCode::ProjectNotAllowed)?;
+    if !entry.resource_management {
+        return Err(RefusalCode::NotEnabled);
+    }
+    if !entry.allows_environment(environment) {
+        return Err(RefusalCode::EnvironmentNotAllowed);
+    }
+    Ok(entry)
+}
+
+impl Access {
+    /// Reads everything anew.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then what was known stays.
+    pub(super) async fn read(&self, store: &Store) -> Result<(), StoreError> {
+        let mut clusters = Clusters::default();
+        let before = self.clusters.load_full();
+        for cluster in store.clusters().await? {
+            let stored = store.cluster_config(cluster.id, None).await?;
+            // What a newer version wrote says nothing here: what was known stays.
+            let access = match stored.map(|(_, text)| ClusterConfig::from_json(&text)) {
+                Some(Ok(config)) => config.ci_access,
+                Some(Err(_)) => before.by_name.get(&cluster.name).map(|(_, known)| known.clone()).unwrap_or_default(),
+                None => CiAccess::default(),
+            };
+            clusters.names.insert(cluster.id, cluster.name.clone());
+            clusters.by_name.insert(cluster.name, (cluster.id, access));
+        }
+        self.clusters.store(Arc::new(clusters));
+        Ok(())
+    }
+
+    /// Remembers the jobs that were prepared before this process.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) async fn remember(&self, store: &Store) -> Result<(), StoreError> {
+        let newest_first = store.prepared_jobs(u32::try_from(PREPARED_MAX).unwrap_or(u32::MAX)).await?;
+        for (cluster, job) in newest_first.into_iter().rev() {
+            self.note_prepared(cluster, job);
+        }
+        Ok(())
+    }
+
+    /// Remembers that a job is prepared.
+    pub(super) fn note_prepared(&self, cluster: ClusterId, job: u64) {
+        let mut prepared = self.prepared.write();
+        if !prepared.known.insert((cluster, job)) {
+            return;
+        }
+        prepared.order.push_back((cluster, job));
+        if prepared.order.len() > PREPARED_MAX
+            && let Some(oldest) = prepared.order.pop_front()
+        {
+            prepared.known.remove(&oldest);
+        }
+    }
+
+    /// Forgets of jobs that they are prepared: their environments were stopped, here or by another process.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then it is read the next time.
+    pub(super) async fn read_stops(&self, store: &Store, now: UnixSeconds) -> Result<(), StoreError> {
+        let known = (*self.stops_read.lock()).map_or(now, |known| known.min(now));
+        let again = i64::try_from(STOPS_AGAIN.as_secs()).unwrap_or(i64::MAX);
+        let stopped = store.stopped_jobs(UnixSeconds::new(known.get().saturating_sub(again))).await?;
+        let mut prepared = self.prepared.write();
+        let mut is_less = false;
+        for job in &stopped {
+            is_less |= prepared.known.remove(job);
+        }
+        if is_less {
+            let Prepared { known, order } = &mut *prepared;
+            order.retain(|job| known.contains(job));
+        }
+        *self.stops_read.lock() = Some(now);
+        Ok(())
+    }
+
+    fn is_prepared(&self, cluster: ClusterId, job: u64) -> bool {
+        self.prepared.read().known.contains(&(cluster, job))
+    }
+
+    /// Returns a cluster's id.
+    pub(super) fn cluster(&self, name: &ClusterName) -> Option<ClusterId> {
+        self.clusters.load().by_name.get(name).map(|(id, _)| *id)
+    }
+
+    /// Returns all clusters.
+    pub(super) fn clusters(&self) -> Vec<(ClusterId, ClusterName)> {
+        self.clusters.load().names.iter().map(|(id, name)| (*id, name.clone())).collect()
+    }
+
+    /// Returns a cluster's name.
+    pub(super) fn name(&self, id: ClusterId) -> Option<ClusterName> {
+        self.clusters.load().names.get(&id).cloned()
+    }
+
+    /// Returns what a project may on a cluster, and the namespaces there that are the default of some project.
+    pub(super) fn of_project(&self, agent: &ClusterName, project_path: &str) -> (Option<AccessEntry>, Vec<String>) {
+        let clusters = self.clusters.load();
+        let Some((_, access)) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
+        (access.entry(project_path).cloned(), access.default_namespaces())
+    }
+
+    /// Decides about a request, from memory alone.
+    pub(super) fn verdict(&self, request: &JobRequest) -> Verdict {
+        match self.clusters.load().judge(request) {
+            Judged::Met(met) => Verdict::Met(met),
+            Judged::Refused(code) => Verdict::Refused(code),
+            Judged::Allowed(cluster, access, entry) => {
+                let (entry, default_namespaces) = (entry.clone(), access.default_namespaces());
+                Verdict::Allowed(Allowed { cluster, entry, default_namespaces })
+            }
+        }
+    }
+
+    /// Tells whether something has to be made before a job runs.
+    pub(super) fn unmet(&self, request: &JobRequest) -> Unmet {
+        match self.clusters.load().judge(request) {
+            Judged::Met(met) => Unmet::Met(met),
+            // A job is not held up by what it may not have.
+            Judged::Refused(_) => Unmet::Met(Met::NotEnabled),
+            Judged::Allowed(cluster, ..) if self.is_prepared(cluster, request.job.job_id) => Unmet::Met(Met::Completed),
+            Judged::Allowed(..) => Unmet::Unmet,
+        }
+    }
+
+    /// Decides once more whether what a job asked for may be made: the configuration may be another one by now. `is_as_job`:
+    /// it is to be made as the job, and not as the agent.
+    ///
+    /// # Errors
+    /// What the configuration does not allow any more.
+    pub(super) fn still_allows(&self, environment: &StoredEnvironment, is_as_job: bool) -> Result<(), RefusalCode> {
+        let clusters = self.clusters.load();
+        let access = clusters.access_of(environment.cluster).ok_or(RefusalCode::ProjectNotAllowed)?;
+        let entry = allowed(access, &environment.project_path, &environment.name)?;
+        // Never as the agent what is to be made as the job alone.
+        if entry.access_as == AccessAs::CiJob && !is_as_job { Err(RefusalCode::ConfigChanged) } else { Ok(()) }
+    }
+
+    /// Returns whether what is recorded of an environment is removed as the agent itself, by the configuration as it is now;
+    /// `None` if that says nothing of the project any more.
+    pub(super) fn removes_as_agent(&self, environment: &StoredEnvironment) -> Option<bool> {
+        let clusters = self.clusters.load();
+        let entry = clusters.access_of(environment.cluster)?.entry(&environment.project_path)?;
+        Some(entry.access_as == AccessAs::Agent)
+    }
+}

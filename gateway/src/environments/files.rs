@@ -1,0 +1,271 @@
+//! Where templates come from: `agents_dir/NAME/environment_templates/TEMPLATE.yaml` for the cluster agent `NAME` (design,
+//! section 2.2), read when a file changes.
+//!
+//! A file with a mistake changes nothing: the last good one stays in force, also over a restart, and why is told once in the log and
+//! as long as it is so by [`TemplateFiles::refusals`]. A file that is gone is a template that is gone, unless its agent's whole
+//! folder is: then nobody can have meant the template alone, and what was in force stays. `default` has a built-in template where
+//! there is no file.
+
+mod folder;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::folder::{Listed, Read, scan};
+use super::template::{DEFAULT_NAME, Template, TemplateName};
+use crate::agents_dir::{LOOK_INTERVAL, Refusal, Stamp};
+use crate::model::ClusterName;
+use crate::store::StoreError;
+use crate::workspaces::document::Problem;
+
+pub use self::folder::check;
+
+/// A template that was in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptTemplate {
+    /// The cluster whose agent has it.
+    pub cluster: ClusterName,
+    /// Its name.
+    pub name: TemplateName,
+    /// It as it was written.
+    pub text: String,
+}
+
+/// Keeps the templates that are in force, for the next time that the gateway starts.
+pub trait KeepTemplates: Send + Sync + 'static {
+    /// Returns all of them.
+    fn templates(&self) -> impl Future<Output = Result<Vec<KeptTemplate>, StoreError>> + Send;
+
+    /// Keeps one, instead of another of that name if there is one.
+    fn put_template(&self, template: &KeptTemplate) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets one.
+    fn remove_template(
+        &self,
+        cluster: &ClusterName,
+        name: &TemplateName,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// There is no template that could be rendered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoTemplate {
+    /// Nobody wrote one of that name.
+    #[error("there is no template of that name")]
+    NotFound,
+    /// Its file has mistakes, and never was good.
+    #[error("the template has mistakes: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Problem>),
+}
+
+/// The templates of all cluster agents.
+#[derive(Debug)]
+pub struct TemplateFiles {
+    dir: Option<PathBuf>,
+    built_in: Arc<Template>,
+    in_force: RwLock<BTreeMap<ClusterName, BTreeMap<TemplateName, Arc<Template>>>>,
+    refusals: RwLock<BTreeMap<PathBuf, Refused>>,
+}
+
+/// A file that is not in force as it is.
+#[derive(Clone, Debug)]
+struct Refused {
+    /// The template that it would be, if its name can be one.
+    name: Option<TemplateName>,
+    refusal: Arc<Refusal>,
+}
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+struct Seen {
+    stamps: HashMap<PathBuf, Stamp>,
+    /// Templates whose files were not there at the last look: editors may take a file away for a moment.
+    missing: BTreeSet<(ClusterName, TemplateName)>,
+}
+
+impl TemplateFiles {
+    /// Makes them for a folder, if there is one. Nothing is read yet.
+    #[must_use]
+    pub fn new(dir: Option<PathBuf>) -> Arc<Self> {
+        let built_in = Arc::new(Template::built_in());
+        Arc::new(Self { dir, built_in, in_force: RwLock::default(), refusals: RwLock::default() })
+    }
+
+    /// Returns a template of a cluster agent. Reads nothing.
+    ///
+    /// # Errors
+    /// [`NoTemplate`].
+    pub fn get(&self, cluster: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, NoTemplate> {
+        let found = self.in_force.read().get(cluster).and_then(|templates| templates.get(name)).cloned();
+        if let Some(template) = found {
+            return Ok(template);
+        }
+        // A file that was meant to be in force is never answered with something else.
+        if let Some(problems) = self.problems(cluster, name) {
+            return Err(NoTemplate::Invalid(problems));
+        }
+        if name.as_str() == DEFAULT_NAME { Ok(self.built_in.clone()) } else { Err(NoTemplate::NotFound) }
+    }
+
+    /// Returns the template of agents that have no other of the name `default`.
+    #[must_use]
+    pub fn built_in(&self) -> &Arc<Template> {
+        &self.built_in
+    }
+
+    /// Returns the names of a cluster agent's templates, in order; `default` is always one.
+    #[must_use]
+    pub fn names(&self, cluster: &ClusterName) -> Vec<TemplateName> {
+        let mut names: BTreeSet<_> = BTreeSet::from([TemplateName::default_one()]);
+        names.extend(self.in_force.read().get(cluster).into_iter().flat_map(BTreeMap::keys).cloned());
+        names.into_iter().collect()
+    }
+
+    /// Returns the files that are not in force as they are, and why.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<Arc<Refusal>> {
+        self.refusals.read().values().map(|refused| refused.refusal.clone()).collect()
+    }
+
+    /// Returns a cluster agent's files that are not in force as they are, and why.
+    #[must_use]
+    pub fn refusals_of(&self, cluster: &ClusterName) -> Vec<Arc<Refusal>> {
+        self.refusals().into_iter().filter(|refusal| refusal.cluster == cluster.as_str()).collect()
+    }
+
+    fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Option<Vec<Problem>> {
+        let refusals = self.refusals.read();
+        let is_it =
+            |refused: &&Refused| refused.name.as_ref() == Some(name) && refused.refusal.cluster == cluster.as_str();
+        refusals.values().find(is_it).map(|refused| refused.refusal.problems.clone())
+    }
+
+    /// Puts into force what was kept, and then what the files say. To be awaited before anybody asks for templates.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn begin(&self, keep: &impl KeepTemplates) -> Result<(), StoreError> {
+        for kept in keep.templates().await? {
+            match Template::parse(&kept.name, kept.text.as_bytes()) {
+                Ok(template) => self.put(&kept.cluster, template),
+                Err(problems) => {
+                    let KeptTemplate { cluster, name, .. } = &kept;
+                    warn!(%cluster, template = %name, ?problems, "a template that was in force cannot be read any more");
+                }
+            }
+        }
+        self.look(keep, &mut Seen::default()).await
+    }
+
+    /// Looks at the folder now and then and takes over what changed, until `stop`.
+    pub async fn watch(self: Arc<Self>, keep: impl KeepTemplates, stop: CancellationToken) {
+        let mut seen = Seen::default();
+        let mut is_store_told = false;
+        loop {
+            match self.look(&keep, &mut seen).await {
+                Ok(()) => is_store_told = false,
+                Err(error) if !is_store_told => {
+                    is_store_told = true;
+                    warn!(%error, "templates of environments cannot be stored now");
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn look(&self, keep: &impl KeepTemplates, seen: &mut Seen) -> Result<(), StoreError> {
+        let Some(dir) = self.dir.clone() else {
+            return Ok(());
+        };
+        let stamps = seen.stamps.clone();
+        // A folder may be on a file system that answers slowly.
+        let scanned = tokio::task::spawn_blocking(move || scan(&dir, &stamps)).await.unwrap_or_default();
+        for Listed { cluster, folder, files } in scanned.listed {
+            self.forget(keep, seen, &cluster, &files).await?;
+            seen.stamps.retain(|path, _| !path.starts_with(&folder) || files.contains_key(path));
+            let is_there = |path: &PathBuf| !path.starts_with(&folder) || files.contains_key(path);
+            self.refusals.write().retain(|path, _| is_there(path));
+        }
+        for found in scanned.found {
+            match found.read {
+                Read::Template(cluster, template) => self.take_over(keep, &cluster, template, &found.path).await?,
+                Read::Refused(name, refusal) => self.refuse(name, refusal),
+            }
+            if let Some(stamp) = found.stamp {
+                seen.stamps.insert(found.path, stamp);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out of force what has no file any more, at two looks.
+    async fn forget(
+        &self,
+        keep: &impl KeepTemplates,
+        seen: &mut Seen,
+        cluster: &ClusterName,
+        files: &BTreeMap<PathBuf, Option<TemplateName>>,
+    ) -> Result<(), StoreError> {
+        let there: BTreeSet<&TemplateName> = files.values().flatten().collect();
+        seen.missing.retain(|(of, name)| of != cluster || !there.contains(name));
+        let known: Vec<_> = self.in_force.read().get(cluster).into_iter().flat_map(BTreeMap::keys).cloned().collect();
+        for name in known.into_iter().filter(|name| !there.contains(name)) {
+            let key = (cluster.clone(), name);
+            if seen.missing.insert(key.clone()) {
+                continue;
+            }
+            keep.remove_template(cluster, &key.1).await?;
+            self.in_force.write().entry(cluster.clone()).or_default().remove(&key.1);
+            info!(%cluster, template = %key.1, "a template of environments is gone");
+            seen.missing.remove(&key);
+        }
+        Ok(())
+    }
+
+    async fn take_over(
+        &self,
+        keep: &impl KeepTemplates,
+        cluster: &ClusterName,
+        template: Template,
+        path: &PathBuf,
+    ) -> Result<(), StoreError> {
+        let before = self.in_force.read().get(cluster).and_then(|templates| templates.get(template.name())).cloned();
+        if before.is_none_or(|before| before.text() != template.text()) {
+            let (name, text) = (template.name().clone(), template.text().to_owned());
+            keep.put_template(&KeptTemplate { cluster: cluster.clone(), name, text }).await?;
+            info!(%cluster, template = %template.name(), file = %path.display(), "a template of environments is in force");
+            self.put(cluster, template);
+        }
+        self.refusals.write().remove(path);
+        Ok(())
+    }
+
+    fn put(&self, cluster: &ClusterName, template: Template) {
+        let mut in_force = self.in_force.write();
+        in_force.entry(cluster.clone()).or_default().insert(template.name().clone(), Arc::new(template));
+    }
+
+    /// Keeps why a file is not in force, and tells it once.
+    fn refuse(&self, name: Option<TemplateName>, refusal: Refusal) {
+        let mut refusals = self.refusals.write();
+        if refusals.get(&refusal.path).is_none_or(|before| *before.refusal != refusal) {
+            let code = refusal.code.as_str();
+            warn!(code, problems = %refusal, "a template of environments is refused, and what was in force stays");
+            refusals.insert(refusal.path.clone(), Refused { name, refusal: Arc::new(refusal) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

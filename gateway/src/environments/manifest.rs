@@ -1,0 +1,187 @@
+//! What of a rendered template may be applied: allowed kinds in the environment's own namespaces, without our keys; labelled, in
+//! the order in which it is applied (GitLab documentation, "GitLab-managed Kubernetes resources").
+//!
+//! The templates are an operator's, but the values in them are of jobs, and operators make mistakes. So each object is looked at
+//! as if a stranger had written it, after the values are in. All refusals are told at once, and nothing is applied if there is one.
+
+mod kinds;
+mod references;
+mod shape;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+use self::kinds::Kind;
+use super::facts::{Info, ObjectRef};
+use super::labels;
+use super::template::{OBJECTS_MAX, RENDERED_BYTES_MAX, Rendered};
+
+/// The objects of an environment, ready to be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The objects with their labels, in the order in which they are applied.
+    pub objects: Vec<Value>,
+    /// What they are, in the same order.
+    pub tracked: Vec<ObjectRef>,
+}
+
+/// In which namespaces an environment's objects may be, besides those that its template makes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Border<'a> {
+    /// The `default_namespace` of the project's access entry, which is also where objects are that name none.
+    pub default_namespace: Option<&'a str>,
+    /// Those of all entries of the cluster's agent: no template makes them, for they would end with its environment.
+    pub default_namespaces: &'a [String],
+}
+
+/// Why an object is not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What kind of reason.
+    pub code: RefusedCode,
+    /// The object, such as `RoleBinding namespace/name`, or `objects[2]` if it does not say what it is; empty for all of them.
+    pub object: String,
+    /// What is wrong with it. What it repeats of the object is shortened and escaped.
+    pub message: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.object.is_empty() { "" } else { ": " };
+        write!(formatter, "{}{colon}{} ({})", self.object, self.message, self.code.as_str())
+    }
+}
+
+/// What kind of reason there is not to apply an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusedCode {
+    /// Templates may not make objects of this kind.
+    KindNotAllowed,
+    /// The kind is another one in this group, or Kubernetes has no such version.
+    ApiVersionNotAllowed,
+    /// Kubernetes would not take the name.
+    NameInvalid,
+    /// The object would be in a namespace, or be one, that is not the environment's.
+    NamespaceNotAllowed,
+    /// The object refers to a namespace that is not the environment's.
+    NamespaceReference,
+    /// A label or annotation that only the gateway sets.
+    ReservedKey,
+    /// The same object is there twice.
+    DuplicateObject,
+    /// The objects are too large.
+    TooLarge,
+    /// There are too many objects.
+    TooManyObjects,
+    /// Something in it is not what Kubernetes takes, or not a template's to say.
+    ObjectInvalid,
+}
+
+impl RefusedCode {
+    /// Returns its name, which stays.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KindNotAllowed => "kind_not_allowed",
+            Self::ApiVersionNotAllowed => "api_version_not_allowed",
+            Self::NameInvalid => "name_invalid",
+            Self::NamespaceNotAllowed => "namespace_not_allowed",
+            Self::NamespaceReference => "namespace_reference",
+            Self::ReservedKey => "reserved_key",
+            Self::DuplicateObject => "duplicate_object",
+            Self::TooLarge => "too_large",
+            Self::TooManyObjects => "too_many_objects",
+            Self::ObjectInvalid => "object_invalid",
+        }
+    }
+}
+
+/// The objects' own and their refusals, while they are looked at.
+struct Look<'a> {
+    /// Namespaces that the environment's objects may be in and refer to.
+    namespaces: BTreeSet<&'a str>,
+    border: Border<'a>,
+    refused: Vec<Refused>,
+}
+
+impl Look<'_> {
+    fn refuse(&mut self, code: RefusedCode, object: &str, message: impl Into<String>) {
+        self.refused.push(Refused { code, object: object.to_owned(), message: message.into() });
+    }
+}
+
+/// Checks and labels what a template made.
+///
+/// # Errors
+/// All that is refused, object by object in the order of the template; never empty.
+pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<Manifest, Vec<Refused>> {
+    let mut look = Look {
+        namespaces: rendered.objects.iter().filter_map(namespace_made).chain(border.default_namespace).collect(),
+        border,
+        refused: Vec::new(),
+    };
+    let mut budget = RENDERED_BYTES_MAX;
+    if rendered.objects.len() > OBJECTS_MAX {
+        let message = format!("there are {} objects, and must not be more than {OBJECTS_MAX}", rendered.objects.len());
+        look.refuse(RefusedCode::TooManyObjects, "", message);
+    } else if !rendered.objects.iter().all(|object| shape::is_within(object, &mut budget)) {
+        let message = format!("the objects are more than {} KiB together, or nest too deep", RENDERED_BYTES_MAX / 1024);
+        look.refuse(RefusedCode::TooLarge, "", message);
+    }
+    if !look.refused.is_empty() {
+        return Err(look.refused);
+    }
+    let mut checked = Vec::with_capacity(rendered.objects.len());
+    let mut seen: BTreeMap<ObjectRef, usize> = BTreeMap::new();
+    for (index, object) in rendered.objects.iter().enumerate() {
+        let Some((kind, reference)) = check(&mut look, index, object) else { continue };
+        // Versions are views of one object.
+        let one = ObjectRef { version: String::new(), ..reference.clone() };
+        if let Some(first) = seen.get(&one) {
+            let message = format!("is there twice: objects[{first}] is the same");
+            look.refuse(RefusedCode::DuplicateObject, &reference.to_string(), message);
+            continue;
+        }
+        seen.insert(one, index);
+        checked.push((kind, reference, object));
+    }
+    if !look.refused.is_empty() {
+        return Err(look.refused);
+    }
+    checked.sort_by_key(|(kind, ..)| kind.order());
+    let labels = labels::Labels::new(info, &rendered.template);
+    let objects = checked.iter().map(|(_, reference, object)| labels.put_on(object, &reference.namespace)).collect();
+    Ok(Manifest { objects, tracked: checked.into_iter().map(|(_, reference, _)| reference).collect() })
+}
+
+/// Returns the namespace that an object is, if it is one that a template may make.
+fn namespace_made(object: &Value) -> Option<&str> {
+    let is_one = shape::text(object, "kind") == Some("Namespace") && shape::text(object, "apiVersion") == Some("v1");
+    object.get("metadata").filter(|_| is_one)?.get("name")?.as_str().filter(|name| !shape::is_kubernetes_own(name))
+}
+
+/// Looks at one object; `None` if it does not say what it is.
+fn check<'v>(look: &mut Look<'v>, index: usize, object: &'v Value) -> Option<(Kind, ObjectRef)> {
+    let shown = shape::shown(index, object);
+    let kind = kinds::of(look, &shown, object);
+    let name = shape::check_name(look, &shown, kind, object);
+    let namespace = shape::check_namespace(look, &shown, kind, object);
+    shape::check_metadata(look, &shown, object);
+    references::check(look, &shown, kind, object);
+    let (kind, name) = (kind?, name?);
+    let (group, version) = kinds::split(shape::text(object, "apiVersion")?);
+    let reference = ObjectRef {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.as_str().to_owned(),
+        namespace: namespace.unwrap_or_default().to_owned(),
+        name: name.to_owned(),
+        uid: String::new(),
+    };
+    Some((kind, reference))
+}
+
+#[cfg(test)]
+mod tests;

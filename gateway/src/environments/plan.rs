@@ -1,0 +1,269 @@
+//! What is to be done next about one environment, and what an answer means for what is recorded of it: as functions of
+//! what is stored, of the answer and of the time.
+//!
+//! What is recorded grows before anything is asked of the cluster, and shrinks only by what a cluster's agent said is not
+//! there. So nothing is ever removed that was not recorded, and nothing that was made is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tunnel_proto::environments::{Done, ObjectError, ObjectErrorCode};
+
+use super::call::CallError;
+use super::facts::ObjectRef;
+use super::refusal::RefusalCode;
+use crate::model::UnixSeconds;
+use crate::store::Tries;
+
+/// Longest pause between two tries to prepare, in seconds: a job waits.
+const PREPARE_PAUSE_MAX: u64 = 30;
+
+/// Longest pause between two tries to remove, in seconds.
+pub(super) const REMOVE_PAUSE_MAX: u64 = 10 * 60;
+
+/// Pause while a cluster's agent has too much to do, in seconds. It has not failed, so this is no failure that is counted.
+const OVERLOADED_PAUSE: u64 = 2;
+
+/// What the plan looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standing<'a> {
+    /// What is recorded has to go.
+    pub(super) is_removal_due: bool,
+    /// Something is recorded.
+    pub(super) is_tracking: bool,
+    /// Until when the preparation is tried whose turn it is, if there is one.
+    pub(super) give_up_at: Option<UnixSeconds>,
+    /// What was tried of late.
+    pub(super) tries: &'a Tries,
+    /// An agent came that has not been asked yet.
+    pub(super) is_agent_new: bool,
+}
+
+/// What is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing, until somebody wishes something.
+    Rest,
+    /// Nothing until then.
+    Wait(UnixSeconds),
+    /// The preparation's time is over.
+    GiveUp(RefusalCode),
+    /// Have the cluster be what the preparation wants.
+    Apply,
+    /// Have the cluster's agent remove what is recorded.
+    Remove,
+    /// Nothing is recorded, so nothing is left to remove.
+    Forget,
+}
+
+/// Decides what is next. A removal goes first: what is prepared after it is made anew.
+pub(super) fn next(standing: &Standing<'_>, now: UnixSeconds) -> Step {
+    let is_late = standing.give_up_at.is_some_and(|at| at <= now);
+    let pause_max = if standing.is_removal_due { REMOVE_PAUSE_MAX } else { PREPARE_PAUSE_MAX };
+    // One that is longer than any was meant by a clock that stepped back since.
+    let is_meant = |at: &UnixSeconds| *at > now && *at <= now.later(Duration::from_secs(pause_max));
+    let pause = standing.tries.retry_at.filter(|at| is_meant(at) && !standing.is_agent_new);
+    match (standing.is_removal_due, standing.give_up_at) {
+        (true, _) if is_late => Step::GiveUp(RefusalCode::EnvironmentBusy),
+        (true, _) if !standing.is_tracking => Step::Forget,
+        (false, None) => Step::Rest,
+        (false, Some(_)) if is_late => Step::GiveUp(last_failure(standing.tries)),
+        (due, give_up_at) => match pause {
+            Some(at) => Step::Wait(give_up_at.map_or(at, |give_up_at| give_up_at.min(at))),
+            None if due => Step::Remove,
+            None => Step::Apply,
+        },
+    }
+}
+
+/// Returns why the last try failed; a preparation that had none waited for others.
+fn last_failure(tries: &Tries) -> RefusalCode {
+    let code = tries.failure.as_ref().map(|(code, _)| code.as_str());
+    let found = RefusalCode::ALL.into_iter().find(|known| Some(known.as_str()) == code);
+    found.unwrap_or(RefusalCode::EnvironmentBusy)
+}
+
+/// What becomes of a preparation after a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// Everything is there: this.
+    Completed(Vec<ObjectRef>),
+    /// It failed for good; this may be there.
+    Failed(Vec<ObjectRef>),
+    /// It is tried again.
+    Again(Tries),
+}
+
+/// Returns what may be in the cluster once `wanted` is applied to what has `recorded`.
+pub(super) fn union(recorded: &[ObjectRef], wanted: &[ObjectRef]) -> Vec<ObjectRef> {
+    let mut all: BTreeMap<Name<'_>, &ObjectRef> = BTreeMap::new();
+    for object in wanted.iter().chain(recorded) {
+        // What is recorded knows more: the uid.
+        all.insert(name_of(object), object);
+    }
+    all.into_values().cloned().collect()
+}
+
+/// Decides what an answer to an apply means. `may_be` is what was recorded before the call, and `wanted` what of it has to be
+/// there at the end.
+pub(super) fn applied(
+    wanted: &[ObjectRef],
+    may_be: &[ObjectRef],
+    answer: &Result<Done, CallError>,
+    tries: &Tries,
+    now: UnixSeconds,
+) -> Applied {
+    let done = match answer {
+        Ok(done) => done,
+        Err(error) => return Applied::Again(after(*error, tries, PREPARE_PAUSE_MAX, now)),
+    };
+    let all_wanted: BTreeSet<Name<'_>> = wanted.iter().map(name_of).collect();
+    // What earlier templates had and somebody else has now is nothing that this one wants.
+    let is_let_go = |error: &ObjectError| {
+        error.code == ObjectErrorCode::NotOwned
+            && error.object.as_ref().is_some_and(|object| !all_wanted.contains(&name_said(object)))
+    };
+    if done.errors.iter().all(is_let_go) {
+        let said = said_of(done);
+        if let Some(missing) = all_wanted.iter().find(|name| !said.contains_key(*name)) {
+            // No error, and not there either: that is no answer to believe.
+            let message = format!("{}: {} {} is not there", CallError::NoAnswer, missing.1, missing.3);
+            let failure = (CallError::NoAnswer.code(), message);
+            return Applied::Again(again(tries, failure, PREPARE_PAUSE_MAX, now));
+        }
+        // What is still on its way out is still recorded.
+        let may_be = without_strangers(may_be, done);
+        let there = there(&may_be, done);
+        return Applied::Completed(if done.left.is_empty() { there } else { known_better(&may_be, done) });
+    }
+    let is_of_the_moment =
+        |code| matches!(code, ObjectErrorCode::Unavailable | ObjectErrorCode::Superseded | ObjectErrorCode::Conflict);
+    let mut errors = done.errors.iter().filter(|error| !is_let_go(error));
+    if errors.clone().all(|error| is_of_the_moment(error.code)) {
+        let message = errors.next().map_or_else(String::new, |error| error.message.clone());
+        return Applied::Again(again(tries, (RefusalCode::ObjectsFailed, message), PREPARE_PAUSE_MAX, now));
+    }
+    Applied::Failed(known_better(&without_strangers(may_be, done), done))
+}
+
+/// What becomes of a removal after a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// Nothing of the environment's is left. This is in the cluster, and is not its own, or is to be kept.
+    Gone(Vec<ObjectError>),
+    /// This is, and it is tried again.
+    Left(Vec<ObjectRef>, Tries),
+}
+
+/// Decides what an answer to a removal means.
+pub(super) fn removed(
+    recorded: &[ObjectRef],
+    answer: &Result<Done, CallError>,
+    tries: &Tries,
+    now: UnixSeconds,
+) -> Removed {
+    let done = match answer {
+        Ok(done) => done,
+        Err(error) => return Removed::Left(recorded.to_vec(), after(*error, tries, REMOVE_PAUSE_MAX, now)),
+    };
+    let ours = there(&without_strangers(recorded, done), done);
+    let error = done.errors.iter().find(|error| !is_stranger(error));
+    let is_all_said = error.is_none() && done.left.is_empty();
+    if is_all_said && ours.is_empty() {
+        let is_kept = |error: &&ObjectError| error.code == ObjectErrorCode::NotOwned;
+        return Removed::Gone(done.errors.iter().filter(is_kept).cloned().collect());
+    }
+    // What is not known to be gone is still recorded. What was let go is too, so that the last answer tells all of that.
+    let said = said_of(done);
+    let strangers = strangers_of(done);
+    let is_left = |object: &&ObjectRef| {
+        !is_all_said || said.contains_key(&name_of(object)) || strangers.contains(&name_of(object))
+    };
+    let left: Vec<ObjectRef> = recorded.iter().filter(is_left).cloned().collect();
+    let left = known_better(&left, done);
+    let failure = match (error, done.left.first()) {
+        (Some(error), _) => (RefusalCode::ObjectsFailed, error.message.clone()),
+        (None, Some(blocker)) => (RefusalCode::EnvironmentBusy, format!("{} is still there", blocker.object)),
+        (None, None) => (RefusalCode::EnvironmentBusy, "something is still there".to_owned()),
+    };
+    Removed::Left(left, again(tries, failure, REMOVE_PAUSE_MAX, now))
+}
+
+/// Says how it goes on after a call without an answer.
+fn after(error: CallError, tries: &Tries, pause_max: u64, now: UnixSeconds) -> Tries {
+    let failure = (error.code(), error.to_string());
+    match error {
+        CallError::Overloaded => Tries {
+            failures: tries.failures,
+            failure: Some((failure.0.as_str().to_owned(), failure.1)),
+            retry_at: Some(now.later(Duration::from_secs(OVERLOADED_PAUSE))),
+        },
+        CallError::Absent
+        | CallError::TooOld
+        | CallError::Displaced
+        | CallError::Lost
+        | CallError::Late(_)
+        | CallError::NoAnswer => again(tries, failure, pause_max, now),
+    }
+}
+
+/// Counts one more failure, and says when the next try is: each pause is twice the one before.
+fn again(tries: &Tries, (code, message): (RefusalCode, String), pause_max: u64, now: UnixSeconds) -> Tries {
+    let pause = 1_u64.checked_shl(tries.failures.min(32)).unwrap_or(u64::MAX).min(pause_max);
+    Tries {
+        failures: tries.failures.saturating_add(1),
+        failure: Some((code.as_str().to_owned(), message)),
+        retry_at: Some(now.later(Duration::from_secs(pause))),
+    }
+}
+
+/// What names an object in a cluster, whatever its version and however often it was made anew.
+type Name<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+fn name_of(object: &ObjectRef) -> Name<'_> {
+    (&object.group, &object.kind, &object.namespace, &object.name)
+}
+
+fn said_of(done: &Done) -> BTreeMap<Name<'_>, &tunnel_proto::environments::ObjectRef> {
+    done.objects.iter().map(|object| (name_said(object), object)).collect()
+}
+
+fn name_said(object: &tunnel_proto::environments::ObjectRef) -> Name<'_> {
+    (&object.group, &object.kind, &object.namespace, &object.name)
+}
+
+/// Returns those that the agent said are there. One that was not recorded is nothing that it was asked about.
+fn there(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
+    let said = said_of(done);
+    recorded.iter().filter_map(|object| said.get(&name_of(object)).map(|known| better(object, known))).collect()
+}
+
+/// Returns all, with what the agent said of those that are there.
+fn known_better(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
+    let said = said_of(done);
+    let known =
+        |object: &ObjectRef| said.get(&name_of(object)).map_or_else(|| object.clone(), |one| better(object, one));
+    recorded.iter().map(known).collect()
+}
+
+fn better(object: &ObjectRef, said: &tunnel_proto::environments::ObjectRef) -> ObjectRef {
+    ObjectRef { uid: said.uid.clone(), ..object.clone() }
+}
+
+/// Returns those that are not somebody else's, nor in a namespace that is not there.
+fn without_strangers(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
+    let strangers = strangers_of(done);
+    recorded.iter().filter(|object| !strangers.contains(&name_of(object))).cloned().collect()
+}
+
+fn strangers_of(done: &Done) -> BTreeSet<Name<'_>> {
+    let strangers = done.errors.iter().filter(|error| is_stranger(error));
+    strangers.filter_map(|error| error.object.as_ref().map(name_said)).collect()
+}
+
+fn is_stranger(error: &ObjectError) -> bool {
+    error.object.is_some() && matches!(error.code, ObjectErrorCode::NotOwned | ObjectErrorCode::NamespaceMissing)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use tunnel_proto::environments::ObjectError;
+use tunnel_proto::reconcile::Blocker;
+
+use super::*;
+
+fn at(seconds: i64) -> UnixSeconds {
+    UnixSeconds::new(seconds)
+}
+
+fn object(name: &str) -> ObjectRef {
+    ObjectRef {
+        version: "v1".into(),
+        kind: "ServiceAccount".into(),
+        namespace: "n".into(),
+        name: name.into(),
+        ..Default::default()
+    }
+}
+
+fn objects(names: &[&str]) -> Vec<ObjectRef> {
+    names.iter().map(|name| object(name)).collect()
+}
+
+fn there_now(names: &[&str]) -> Vec<tunnel_proto::environments::ObjectRef> {
+    let wire = |name: &&str| tunnel_proto::environments::ObjectRef {
+        uid: format!("uid-{name}"),
+        ..super::super::record::to_wire(&object(name))
+    };
+    names.iter().map(wire).collect()
+}
+
+fn error(name: &str, code: ObjectErrorCode) -> ObjectError {
+    ObjectError { object: there_now(&[name]).pop(), code, message: format!("{name} failed") }
+}
+
+fn names(objects: &[ObjectRef]) -> Vec<&str> {
+    objects.iter().map(|object| object.name.as_str()).collect()
+}
+
+fn standing(tries: &Tries) -> Standing<'_> {
+    Standing { is_removal_due: false, is_tracking: true, give_up_at: Some(at(600)), tries, is_agent_new: false }
+}
+
+#[test]
+fn removal_goes_before_what_is_prepared_and_nothing_due_is_rest() {
+    let tries = Tries::default();
+    let both = Standing { is_removal_due: true, ..standing(&tries) };
+    assert_eq!(next(&both, at(1)), Step::Remove);
+    assert_eq!(next(&Standing { is_tracking: false, ..both.clone() }, at(1)), Step::Forget);
+    assert_eq!(next(&both, at(600)), Step::GiveUp(RefusalCode::EnvironmentBusy), "the job does not wait for ever");
+    assert_eq!(next(&Standing { give_up_at: None, ..both }, at(9_999)), Step::Remove, "the removal does");
+    assert_eq!(next(&standing(&tries), at(1)), Step::Apply);
+    assert_eq!(next(&Standing { give_up_at: None, ..standing(&tries) }, at(1)), Step::Rest);
+}
+
+#[test]
+fn pause_is_kept_unless_an_agent_came_and_never_beyond_the_end_of_a_job() {
+    let failure = Some(("agent_absent".to_owned(), "x".to_owned()));
+    let tries = Tries { failures: 3, failure, retry_at: Some(at(610)) };
+    assert_eq!(next(&standing(&tries), at(590)), Step::Wait(at(600)));
+    assert_eq!(next(&Standing { is_agent_new: true, ..standing(&tries) }, at(590)), Step::Apply);
+    assert_eq!(next(&standing(&tries), at(600)), Step::GiveUp(RefusalCode::AgentAbsent));
+    let removal = Standing { is_removal_due: true, give_up_at: None, ..standing(&tries) };
+    assert_eq!(next(&removal, at(10)), Step::Wait(at(610)));
+    assert_eq!(next(&removal, at(610)), Step::Remove);
+}
+
+#[test]
+fn pause_that_is_longer_than_any_is_over_for_a_clock_stepped_back() {
+    let tries = Tries { failures: 3, failure: None, retry_at: Some(at(100)) };
+    assert_eq!(next(&standing(&tries), at(70)), Step::Wait(at(100)));
+    assert_eq!(next(&standing(&tries), at(69)), Step::Apply);
+    let removal = Standing { is_removal_due: true, give_up_at: None, ..standing(&tries) };
+    assert_eq!(next(&removal, at(-500)), Step::Wait(at(100)));
+    assert_eq!(next(&removal, at(-501)), Step::Remove);
+}
+
+#[test]
+fn agent_that_has_too_much_to_do_has_not_failed_and_is_asked_again_soon() {
+    let tries = Tries { failures: 7, failure: None, retry_at: None };
+    let overloaded = Err(CallError::Overloaded);
+    let Applied::Again(again) = applied(&[], &[], &overloaded, &tries, at(0)) else { panic!() };
+    assert_eq!((again.failures, again.retry_at), (7, Some(at(2))));
+    let Removed::Left(_, left) = removed(&objects(&["a"]), &overloaded, &tries, at(0)) else { panic!() };
+    assert_eq!((left.failures, left.retry_at), (7, Some(at(2))));
+    assert_eq!(left.failure.unwrap().0, "overloaded", "who asks hears why");
+}
+
+#[test]
+fn pauses_double_up_to_a_bound_and_are_longer_for_removals() {
+    let (mut preparing, mut removing) = (Tries::default(), Tries::default());
+    let mut pauses = Vec::new();
+    for _ in 0..40 {
+        let Applied::Again(tries) = applied(&[], &[], &Err(CallError::Absent), &preparing, at(0)) else { panic!() };
+        let Removed::Left(_, left) = removed(&objects(&["a"]), &Err(CallError::Absent), &removing, at(0)) else {
+            panic!()
+        };
+        pauses.push((tries.retry_at.unwrap().get(), left.retry_at.unwrap().get()));
+        (preparing, removing) = (tries, left);
+    }
+    assert_eq!(pauses[..6], [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (30, 32)]);
+    assert_eq!(pauses[39], (30, 600));
+    assert_eq!(preparing.failure, Some(("agent_absent".to_owned(), CallError::Absent.to_string())));
+}
+
+#[test]
+fn what_may_be_there_is_what_was_recorded_and_what_is_wanted_once_each() {
+    let mut known = object("a");
+    (known.uid, known.version) = ("u".to_owned(), "v1beta1".to_owned());
+    let all = union(&[known.clone(), object("old")], &objects(&["a", "new"]));
+    assert_eq!(names(&all), ["a", "new", "old"]);
+    assert_eq!(all[0].uid, "u");
+}
+
+#[test]
+fn apply_without_error_records_what_is_there_and_nothing_that_was_not_asked_for() {
+    let (wanted, may_be) = (objects(&["a", "b"]), objects(&["a", "b", "old"]));
+    let done = Done { objects: there_now(&["a", "b", "strange"]), ..Done::default() };
+    let Applied::Completed(there) = applied(&wanted, &may_be, &Ok(done.clone()), &Tries::default(), at(0)) else {
+        panic!()
+    };
+    assert_eq!(names(&there), ["a", "b"]);
+    assert_eq!(there[0].uid, "uid-a");
+    // What is on its way out is recorded until it is gone.
+    let left = vec![Blocker { object: "ServiceAccount old".to_owned(), ..Blocker::default() }];
+    let done = Done { left, ..done };
+    let Applied::Completed(there) = applied(&wanted, &may_be, &Ok(done), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(names(&there), ["a", "b", "old"]);
+}
+
+#[test]
+fn apply_whose_answer_says_of_a_wanted_object_neither_that_it_is_there_nor_why_not_is_no_answer() {
+    let (wanted, may_be) = (objects(&["a", "b"]), objects(&["a", "b", "old"]));
+    for there in [&[][..], &["a"], &["b", "old", "strange"]] {
+        let done = Done { objects: there_now(there), ..Done::default() };
+        let Applied::Again(tries) = applied(&wanted, &may_be, &Ok(done), &Tries::default(), at(0)) else { panic!() };
+        assert_eq!((tries.failures, tries.failure.unwrap().0.as_str()), (1, "call_timeout"), "{there:?}");
+    }
+}
+
+#[test]
+fn apply_is_not_failed_by_what_an_earlier_template_had_and_is_not_ours_any_more() {
+    let (wanted, may_be) = (objects(&["a"]), objects(&["a", "old"]));
+    let errors = vec![error("old", ObjectErrorCode::NotOwned)];
+    let done = Done { objects: there_now(&["a"]), errors, left: Vec::new() };
+    let Applied::Completed(there) = applied(&wanted, &may_be, &Ok(done), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(names(&there), ["a"]);
+}
+
+#[test]
+fn apply_with_errors_fails_for_good_unless_all_are_of_the_moment() {
+    let may_be = objects(&["a", "b", "c"]);
+    let answer = |errors| Ok(Done { objects: there_now(&["a"]), errors, left: Vec::new() });
+    let moment = vec![error("b", ObjectErrorCode::Unavailable), error("c", ObjectErrorCode::Superseded)];
+    assert!(matches!(applied(&may_be, &may_be, &answer(moment.clone()), &Tries::default(), at(0)), Applied::Again(_)));
+    let mut mixed = moment;
+    mixed.push(error("b", ObjectErrorCode::Forbidden));
+    let Applied::Failed(left) = applied(&may_be, &may_be, &answer(mixed), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(names(&left), ["a", "b", "c"], "what failed may be there all the same");
+    let strange = vec![error("b", ObjectErrorCode::NotOwned)];
+    let Applied::Failed(left) = applied(&may_be, &may_be, &answer(strange), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(names(&left), ["a", "c"], "somebody else's is not ours to remove");
+}
+
+#[test]
+fn removal_ends_when_nothing_is_left_and_what_is_not_known_to_be_gone_stays_recorded() {
+    let recorded = objects(&["a", "b"]);
+    let gone = Done::default();
+    assert_eq!(removed(&recorded, &Ok(gone.clone()), &Tries::default(), at(0)), Removed::Gone(Vec::new()));
+    let nowhere = Done { errors: vec![error("a", ObjectErrorCode::NamespaceMissing)], ..gone.clone() };
+    assert_eq!(removed(&recorded, &Ok(nowhere), &Tries::default(), at(0)), Removed::Gone(Vec::new()));
+    let forbidden = Done { errors: vec![error("a", ObjectErrorCode::Forbidden)], ..gone.clone() };
+    let Removed::Left(left, tries) = removed(&recorded, &Ok(forbidden), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!((names(&left), tries.failures), (vec!["a", "b"], 1));
+    let blocked = Done {
+        objects: there_now(&["b"]),
+        left: vec![Blocker { object: "ServiceAccount b".to_owned(), ..Blocker::default() }],
+        ..gone.clone()
+    };
+    let Removed::Left(_, tries) = removed(&recorded, &Ok(blocked), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(tries.failure.unwrap().1, "ServiceAccount b is still there");
+    let there = Done { objects: there_now(&["b", "strange"]), ..gone };
+    let Removed::Left(left, _) = removed(&recorded, &Ok(there), &Tries::default(), at(0)) else { panic!() };
+    assert_eq!(names(&left), ["b"]);
+}
+
+#[test]
+fn removal_tells_what_it_let_go_at_its_end_and_not_before() {
+    let recorded = objects(&["a", "b"]);
+    let kept = vec![error("a", ObjectErrorCode::NotOwned)];
+    let answer = |there: &[&str], left| Ok(Done { objects: there_now(there), errors: kept.clone(), left });
+    let blocked = vec![Blocker { object: "ServiceAccount b".to_owned(), ..Blocker::default() }];
+    for still in [answer(&["b"], Vec::new()), answer(&["b"], blocked.clone()), answer(&[], blocked)] {
+        let Removed::Left(left, _) = removed(&recorded, &still, &Tries::default(), at(0)) else { panic!() };
+        assert_eq!(names(&left), ["a", "b"], "what is let go is asked about until the end");
+    }
+    let end = removed(&recorded, &answer(&[], Vec::new()), &Tries::default(), at(0));
+    assert_eq!(end, Removed::Gone(kept.clone()));
+    // Something that is about no object in particular is never read as one that was let go.
+    let whole = ObjectError { object: None, ..kept[0].clone() };
+    let Removed::Left(left, _) =
+        removed(&recorded, &Ok(Done { errors: vec![whole], ..Done::default() }), &Tries::default(), at(0))
+    else {
+        panic!()
+    };
+    assert_eq!(names(&left), ["a", "b"]);
+}

@@ -1,0 +1,176 @@
+//! Whose turn it is to have a cluster's agent called: an agent takes a bounded number of calls at a time, and a cluster with
+//! much to do keeps no other waiting. Pure: who waits is told by return values.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::store::{ClusterId, EnvironmentId};
+
+/// Calls to one cluster's agent at a time. An agent takes eight, counts one for a moment longer than its answer is on the way,
+/// and another replica of the gateway may have some under way too.
+pub(super) const SEATS_MAX: usize = 6;
+
+/// What somebody wants of the agent, in the order in which they get their turn: jobs wait for what is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Turn {
+    /// To apply.
+    Preparation,
+    /// To remove.
+    Removal,
+}
+
+type Place = (Turn, u64, EnvironmentId);
+
+#[derive(Debug, Default)]
+struct Queue {
+    taken: usize,
+    waiting: BTreeSet<Place>,
+}
+
+impl Queue {
+    /// Returns those who may go now.
+    fn called(&self) -> impl Iterator<Item = &Place> {
+        self.waiting.iter().take(SEATS_MAX.saturating_sub(self.taken))
+    }
+}
+
+/// The seats of all clusters, and who waits for one.
+///
+/// Invariants: `places` has those of all queues, and a queue that is kept has somebody in it.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    queues: HashMap<ClusterId, Queue>,
+    places: HashMap<EnvironmentId, (ClusterId, Place)>,
+    next: u64,
+}
+
+impl Seats {
+    /// Takes a seat; `false` while others are before, and then the environment's place in the queue is kept.
+    pub(super) fn take(&mut self, cluster: ClusterId, id: EnvironmentId, turn: Turn) -> bool {
+        let known =
+            self.places.get(&id).filter(|(of, place)| *of == cluster && place.0 == turn).map(|(_, place)| *place);
+        let place = known.unwrap_or_else(|| {
+            self.forget(id);
+            self.next = self.next.saturating_add(1);
+            (turn, self.next, id)
+        });
+        let queue = self.queues.entry(cluster).or_default();
+        queue.waiting.insert(place);
+        if !queue.called().any(|called| *called == place) {
+            self.places.insert(id, (cluster, place));
+            return false;
+        }
+        queue.waiting.remove(&place);
+        queue.taken = queue.taken.saturating_add(1);
+        self.places.remove(&id);
+        true
+    }
+
+    /// Gives a seat back. Returns those who may go now.
+    pub(super) fn give_back(&mut self, cluster: ClusterId) -> Vec<EnvironmentId> {
+        if let Some(queue) = self.queues.get_mut(&cluster) {
+            queue.taken = queue.taken.saturating_sub(1);
+        }
+        self.called(cluster)
+    }
+
+    /// Leaves the queue, if the environment is in one. Returns those who may go now because of that.
+    pub(super) fn leave(&mut self, id: EnvironmentId) -> Vec<EnvironmentId> {
+        self.forget(id).map(|cluster| self.called(cluster)).unwrap_or_default()
+    }
+
+    fn forget(&mut self, id: EnvironmentId) -> Option<ClusterId> {
+        let (cluster, place) = self.places.remove(&id)?;
+        if let Some(queue) = self.queues.get_mut(&cluster) {
+            queue.waiting.remove(&place);
+        }
+        Some(cluster)
+    }
+
+    fn called(&mut self, cluster: ClusterId) -> Vec<EnvironmentId> {
+        let Some(queue) = self.queues.get(&cluster) else { return Vec::new() };
+        if queue.taken == 0 && queue.waiting.is_empty() {
+            self.queues.remove(&cluster);
+            return Vec::new();
+        }
+        queue.called().map(|(_, _, id)| *id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn environment(number: u64) -> EnvironmentId {
+        EnvironmentId::new(number)
+    }
+
+    fn cluster(number: i64) -> ClusterId {
+        format!("c-{number}").parse().unwrap()
+    }
+
+    #[test]
+    fn cluster_whose_seats_are_taken_keeps_no_other_waiting_and_preparations_go_first() {
+        let mut seats = Seats::default();
+        for number in 0..6 {
+            assert!(seats.take(cluster(1), environment(number), Turn::Removal));
+        }
+        for (number, turn) in [(10, Turn::Removal), (11, Turn::Removal), (12, Turn::Preparation)] {
+            assert!(!seats.take(cluster(1), environment(number), turn));
+        }
+        assert!(seats.take(cluster(2), environment(20), Turn::Removal), "another cluster's agent has nothing to do");
+        assert_eq!(seats.give_back(cluster(1)), [environment(12)]);
+        assert!(!seats.take(cluster(1), environment(10), Turn::Removal), "it is not its turn");
+        assert!(seats.take(cluster(1), environment(12), Turn::Preparation));
+        assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
+        assert_eq!(seats.leave(environment(10)), [environment(11)], "its turn is not lost");
+        assert!(seats.take(cluster(1), environment(11), Turn::Removal));
+        assert_eq!(seats.leave(environment(11)), [], "it has a seat, and no place");
+    }
+
+    proptest! {
+        #[test]
+        fn seats_are_never_more_than_there_are_and_whoever_waits_gets_one(
+            acts in prop::collection::vec((0..3_u8, 0..12_u64, any::<bool>()), 0..80)
+        ) {
+            let (mut seats, mut seated, mut waiting) = (Seats::default(), Vec::new(), BTreeSet::new());
+            for (act, number, is_removal) in acts {
+                let turn = if is_removal { Turn::Removal } else { Turn::Preparation };
+                match act {
+                    0 if !seated.contains(&number) => {
+                        if seats.take(cluster(1), environment(number), turn) {
+                            seated.push(number);
+                            waiting.remove(&number);
+                        } else {
+                            waiting.insert(number);
+                        }
+                    }
+                    1 if !seated.is_empty() => {
+                        seated.remove(0);
+                        let called = seats.give_back(cluster(1));
+                        prop_assert_eq!(called.is_empty(), waiting.is_empty(), "somebody waits, and nobody is called");
+                    }
+                    _ => {
+                        seats.leave(environment(number));
+                        waiting.remove(&number);
+                    }
+                }
+                prop_assert!(seated.len() <= SEATS_MAX);
+            }
+            loop {
+                let called: Vec<_> = seats.queues.get(&cluster(1)).into_iter().flat_map(Queue::called).copied().collect();
+                for (turn, _, id) in called {
+                    prop_assert!(seats.take(cluster(1), id, turn), "called, and no seat for it");
+                    waiting.remove(&id.get());
+                    seated.push(id.get());
+                }
+                if seated.pop().is_none() {
+                    break;
+                }
+                seats.give_back(cluster(1));
+            }
+            prop_assert!(waiting.is_empty() && seats.queues.is_empty() && seats.places.is_empty());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! From what is asked for to what is written down: facts, template, manifest. Nothing is asked of the cluster here.
+
+use super::super::facts::{EnvironmentFacts, FactProblem, Info, Numbered, ProjectFacts, UserFacts};
+use super::super::manifest::{Border, Manifest, RefusedCode, manifest};
+use super::super::record::{Failure, kept_of, objects_to};
+use super::super::slug::{environment_slug, path_slug};
+use super::super::{facts, identity};
+use super::*;
+use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
+
+use crate::auth::token::random_key;
+use crate::store::{ClusterId, NewEnvironment, NewPreparation};
+use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
+use crate::workspaces::document::Problem;
+
+/// What marks an object as an inventory's own (cli-utils, `config.k8s.io/owning-inventory`).
+const OWNER_ANNOTATION: &str = "config.k8s.io/owning-inventory";
+
+/// Random bytes of an inventory's name.
+const INVENTORY_BYTES: usize = 4;
+
+/// Of what an environment's objects are made.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Of what somebody has rendered.
+    Rendered(Rendered),
+    /// Of a template: what the gateway knows of the environment is put in, also what it knows only once that is recorded.
+    Template(Arc<Template>),
+}
+
+impl From<Rendered> for Source {
+    fn from(rendered: Rendered) -> Self {
+        Self::Rendered(rendered)
+    }
+}
+
+/// What is to be written down.
+struct Asked<'a> {
+    environment: &'a StoredEnvironment,
+    rendered: &'a Rendered,
+    info: &'a Info,
+    /// What lets the project have it; an operator needs none.
+    entry: Option<&'a AccessEntry>,
+    /// Namespaces on its cluster that others may share.
+    default_namespaces: &'a [String],
+    /// For which job it counts.
+    job: Option<u64>,
+    by: &'a By,
+}
+
+impl Environments {
+    /// Prepares what is asked for a job, or finds out what came of it.
+    pub(super) async fn prepare_job(
+        &self,
+        allowed: &Allowed,
+        request: &JobRequest,
+        by: &By,
+    ) -> Result<Following, Refusal> {
+        let mut info = self.info_of(request)?;
+        check_facts(&info)?;
+        let environment = self.ensured(allowed.cluster, &info).await?;
+        let job = request.job.job_id;
+        if let Some(known) = self.inner.store.preparation_of(environment.id, job).await?
+            && !is_of_the_moment(&known)
+        {
+            let awaited = Awaited::Preparation(known.id);
+            return Ok(Following::new(self, environment.id, awaited).beginning(first_word(&environment)));
+        }
+        self.number(&mut info, &environment);
+        let named = request.template.clone().unwrap_or_else(TemplateName::default_one);
+        let template = self.template(&request.agent, &named)?;
+        let rendered = &self.render(&template, &info)?;
+        let (environment, info, entry, job) = (&environment, &info, Some(&allowed.entry), Some(job));
+        let default_namespaces = &allowed.default_namespaces;
+        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job, by }).await
+    }
+
+    /// Prepares what an operator asks for.
+    pub(super) async fn prepare_as_told(
+        &self,
+        agent: &ClusterName,
+        source: Source,
+        mut info: Info,
+        by: &By,
+    ) -> Result<Following, Refusal> {
+        let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
+        info.agent = self.agent(agent)?;
+        info.environment.page_url = self.page_url(info.environment.id);
+        check_facts(&info)?;
+        // Recorded first: then it has the number that is put into the template.
+        let environment = self.ensured(cluster, &info).await?;
+        self.number(&mut info, &environment);
+        let rendered = &match source {
+            Source::Rendered(rendered) => rendered,
+            Source::Template(template) => self.render(&template, &info)?,
+        };
+        let (entry, default_namespaces) = &self.inner.access.of_project(agent, &info.project.path);
+        let (environment, info, entry) = (&environment, &info, entry.as_ref());
+        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job: None, by }).await
+    }
+
+    /// Says in the facts what is known of an environment since it is recorded.
+    fn number(&self, info: &mut Info, environment: &StoredEnvironment) {
+        info.environment.id = environment.id.get();
+        info.environment.page_url = self.page_url(environment.id.get());
+    }
+
+    async fn prepare(&self, asked: Asked<'_>) -> Result<Following, Refusal> {
+        let Asked { environment, rendered, info, entry, default_namespaces, job, by } = asked;
+        let border = Border {
+            default_namespace: entry.and_then(|entry| entry.default_namespace.as_deref()),
+            default_namespaces,
+        };
+        let Manifest { mut objects, tracked } =
+            manifest(rendered, info, border).map_err(|refused| objects_refused(&refused))?;
+        for object in &mut objects {
+            mark(object, &environment.inventory);
+        }
+        let objects = serde_json::Value::Array(objects).to_string();
+        if objects.len() > OBJECTS_BYTES_MAX {
+            return Err(too_large());
+        }
+        let is_as_job = entry.is_some_and(|entry| entry.access_as == AccessAs::CiJob);
+        let acting = is_as_job.then(|| identity::of_job(info)).flatten().map(|one| identity::to_json(&one));
+        let now = self.inner.now();
+        let again: Vec<&str> = RefusalCode::OF_THE_MOMENT.iter().map(|code| code.as_str()).collect();
+        let new = NewPreparation {
+            environment: environment.id,
+            job,
+            project_path: &info.project.path,
+            tier: info.environment.tier.as_deref(),
+            url: info.environment.url.as_deref(),
+            template: rendered.template.as_str(),
+            kept: kept_of(rendered.deletion),
+            identity: acting.as_deref(),
+            objects: &objects,
+            tracked: &objects_to(&tracked),
+            give_up_at: now.later(self.inner.settings.complete_max),
+            again_after: &again,
+            is_operators: matches!(by, By::User(_)),
+        };
+        let begun = self.inner.store.begin_preparation(&new, now).await?.ok_or(RefusalCode::ProjectDeleted)?;
+        let following = Following::new(self, environment.id, Awaited::Preparation(begun.preparation.id));
+        let mut first = first_word(environment);
+        if begun.is_new {
+            self.told(environment, "asked_for", by);
+            // It is written down: nothing that fails from here on takes that back.
+            let next = self.inner.store.next_preparation(environment.id).await.ok().flatten();
+            let is_queued = next.is_some_and(|next| next.id < begun.preparation.id);
+            first = first.or_else(|| is_queued.then_some(Event::Waiting { why: "queued" }));
+        }
+        Ok(following.beginning(first))
+    }
+
+    /// Returns the facts of a job, before its environment has a number.
+    fn info_of(&self, request: &JobRequest) -> Result<Info, Refusal> {
+        let job = &request.job;
+        let name = job.environment.clone().ok_or(RefusalCode::NoEnvironment)?;
+        let issuer = self.inner.settings.jobs.as_ref().map(|jobs| jobs.issuer.as_str());
+        let projects = issuer.unwrap_or(&self.inner.public_url).trim_end_matches('/');
+        Ok(Info {
+            agent: self.agent(&request.agent)?,
+            environment: EnvironmentFacts {
+                id: 0,
+                slug: environment_slug(&name),
+                name,
+                page_url: self.page_url(0),
+                url: request.url.clone(),
+                tier: job.tier.clone(),
+            },
+            project: ProjectFacts {
+                id: job.project_id,
+                slug: path_slug(&job.project_path),
+                path: job.project_path.clone(),
+                url: format!("{projects}/{}", job.project_path),
+            },
+            ci_pipeline: job.pipeline_id.map(|id| Numbered { id }),
+            ci_job: Some(Numbered { id: job.job_id }),
+            user: Some(UserFacts { id: job.user_id, username: job.username.clone() }),
+        })
+    }
+
+    /// Returns the environment of these facts; one that is not known becomes so.
+    async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, Refusal> {
+        let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
+        let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
+        let new = NewEnvironment {
+            cluster,
+            project_id: info.project.id,
+            project_path: &info.project.path,
+            name: &info.environment.name,
+            slug: &info.environment.slug,
+            inventory: &inventory,
+        };
+        let store = &self.inner.store;
+        let is_it = |known: &StoredEnvironment| known.name == info.environment.name;
+        let mut known = store.ensure_environment(&new, self.inner.now()).await?;
+        // A slug is free for another name once nothing of the environment that had it is left.
+        if !is_it(&known) && store.forget_free_environment(known.id).await? {
+            known = store.ensure_environment(&new, self.inner.now()).await?;
+        }
+        if !is_it(&known) {
+            // Nobody gets at what is another environment's by a name that looks like its.
+            let problem = FactProblem { path: "environment.name", message: "another one has this slug".to_owned() };
+            return Err(facts_invalid(&[problem]));
+        }
+        Ok(known)
+    }
+}
+
+/// Says which objects may not be made.
+fn objects_refused(refused: &[super::super::manifest::Refused]) -> Refusal {
+    let problem = |one: &super::super::manifest::Refused| RefusalProblem {
+        code: one.code.as_str(),
+        place: one.object.clone(),
+        message: one.message.clone(),
+    };
+    Refusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
+}
+
+/// Says that the objects, with what marks them, are more than an agent takes in one call.
+fn too_large() -> Refusal {
+    let code = RefusedCode::TooLarge.as_str();
+    let message = format!("the objects with their labels have more than {OBJECTS_BYTES_MAX} bytes");
+    Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem { code, place: String::new(), message }])
+}
+
+/// Returns whether a job's try failed for a reason that may be gone.
+fn is_of_the_moment(known: &crate::store::Preparation) -> bool {
+    let code = known.failure.as_ref().map(|(code, _)| code.as_str());
+    RefusalCode::OF_THE_MOMENT.iter().any(|one| Some(one.as_str()) == code)
+}
+
+/// Marks an object as an inventory's.
+fn mark(object: &mut serde_json::Value, inventory: &str) {
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(|found| found.as_object_mut()) {
+        annotations.insert(OWNER_ANNOTATION.to_owned(), inventory.into());
+    } else if let Some(metadata) = object.get_mut("metadata").and_then(|found| found.as_object_mut()) {
+        metadata.insert("annotations".to_owned(), serde_json::json!({ OWNER_ANNOTATION: inventory }));
+    }
+}
+
+/// Checks facts.
+pub(super) fn check_facts(info: &facts::Info) -> Result<(), Refusal> {
+    info.validate().map_err(|problems| facts_invalid(&problems))
+}
+
+fn facts_invalid(problems: &[FactProblem]) -> Refusal {
+    let problem =
+        |one: &FactProblem| RefusalProblem { code: "", place: one.path.to_owned(), message: one.message.clone() };
+    Refusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
+}
+
+/// Says what is wrong with a template.
+pub(super) fn template_invalid(problems: &[Problem]) -> Refusal {
+    let problem = |one: &Problem| {
+        let line = one.line.map(|line| format!("line {line}"));
+        let column = one.column.map(|column| format!("column {column}"));
+        let path = Some(one.path.clone()).filter(|path| !path.is_empty());
+        let place: Vec<String> = [line, column, path].into_iter().flatten().collect();
+        RefusalProblem { code: "", place: place.join(", "), message: one.message.clone() }
+    };
+    Refusal::with(RefusalCode::TemplateInvalid, problems.iter().map(problem).collect())
+}
+
+/// Says why something failed that nobody was asked about.
+pub(super) fn failure(code: RefusalCode) -> Failure {
+    Failure { code: code.as_str().to_owned(), message: code.text().to_owned(), errors: Vec::new() }
+}

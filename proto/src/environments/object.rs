@@ -1,0 +1,67 @@
+//! Which object of a cluster.
+
+use super::MessageError;
+use crate::wire;
+
+/// Longest group and name (RFC 1123 subdomains as Kubernetes bounds them), in bytes.
+const SUBDOMAIN_BYTES_MAX: usize = 253;
+
+/// Longest version, kind and namespace (RFC 1123 labels), in bytes.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Longest uid, in bytes: Kubernetes makes UUIDs, which are shorter.
+const UID_BYTES_MAX: usize = 64;
+
+/// All texts of one, in bytes.
+pub(super) const BYTES_MAX: usize = 2 * SUBDOMAIN_BYTES_MAX + 3 * LABEL_BYTES_MAX + UID_BYTES_MAX;
+
+/// Names one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version of the group; empty: not known.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Empty for objects of the whole cluster.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Empty: not known.
+    pub uid: String,
+}
+
+impl ObjectRef {
+    /// Returns whether each part can stand in an address of the Kubernetes API as it is, and those that name the object are
+    /// there.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let is_segment = |text: &str, bytes_max: usize| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+            text.len() <= bytes_max && text.bytes().all(is_plain) && text != "." && text != ".."
+        };
+        !self.kind.is_empty()
+            && !self.name.is_empty()
+            && [&self.group, &self.name].iter().all(|text| is_segment(text, SUBDOMAIN_BYTES_MAX))
+            && [&self.version, &self.kind, &self.namespace].iter().all(|text| is_segment(text, LABEL_BYTES_MAX))
+            && is_segment(&self.uid, UID_BYTES_MAX)
+    }
+
+    pub(super) fn to_wire(&self) -> wire::ObjectRef {
+        wire::ObjectRef {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+        }
+    }
+
+    pub(super) fn from_wire(object: wire::ObjectRef) -> Result<Self, MessageError> {
+        let wire::ObjectRef { group, version, kind, namespace, name, uid } = object;
+        let object = Self { group, version, kind, namespace, name, uid };
+        if object.is_valid() { Ok(object) } else { Err(MessageError::Field { field: "object" }) }
+    }
+}

@@ -1,0 +1,201 @@
+//! From a cluster agent to the gateway.
+
+use bytes::Bytes;
+
+use super::{Blocker, ERRORS_MAX, Message, MessageError, ObjectRef, TRACKED_MAX};
+use crate::reconcile::{ENTRIES_MAX, delimited, plain};
+use crate::wire;
+
+/// What the agent answers to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// What became of one object. Some of these may be left out where nobody hears them in time.
+    Progress(Progress),
+    /// The last answer.
+    Done(Done),
+}
+
+/// What became of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Which one.
+    pub object: ObjectRef,
+    /// What.
+    pub step: Step,
+    /// For people; may be empty.
+    pub message: String,
+}
+
+/// What can become of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was written.
+    Applied,
+    /// It was already as it is to be.
+    Unchanged,
+    /// Its deletion was asked for.
+    Deleting,
+    /// It is not there any more.
+    Gone,
+    /// It is left as it is: it is not this environment's, or says that it is to be kept.
+    Kept,
+    /// It could not be done.
+    Failed,
+    /// It has to be gone first, and is not yet.
+    Waiting,
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// What is the environment's and in the cluster now; what could not be looked at and may be is among it. It replaces what was
+    /// recorded.
+    pub objects: Vec<ObjectRef>,
+    /// What went wrong; empty: all is as it was asked for, but for what is left.
+    pub errors: Vec<ObjectError>,
+    /// What is to go and still there.
+    pub left: Vec<Blocker>,
+}
+
+/// What went wrong with one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectError {
+    /// `None`: with the whole call.
+    pub object: Option<ObjectRef>,
+    /// What.
+    pub code: ObjectErrorCode,
+    /// For people.
+    pub message: String,
+}
+
+/// What can go wrong with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectErrorCode {
+    /// It is there and not this environment's, or says that it is to be kept. To an apply: nothing was applied. To a remove: it was
+    /// left as it is and is not the environment's any more, and the others were removed.
+    NotOwned,
+    /// Who asks may not.
+    Forbidden,
+    /// The API server does not take it as it is.
+    Invalid,
+    /// The API server has no such kind.
+    UnknownKind,
+    /// Its namespace is not there.
+    NamespaceMissing,
+    /// Somebody else changes it, or it is still being deleted.
+    Conflict,
+    /// The API server does not answer.
+    Unavailable,
+    /// The agent acts for nobody of that name.
+    Identity,
+    /// A newer call for this environment came.
+    Superseded,
+}
+
+impl Answer {
+    /// Encodes it with its length in front. Texts are cut to their bounds, and lists to as many entries as may be.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        use wire::environment_answer::Body;
+        let body = match self {
+            Self::Progress(progress) => Body::Progress(wire::EnvironmentProgress {
+                object: Some(progress.object.to_wire()),
+                step: progress.step.to_wire() as i32,
+                message: plain(&progress.message),
+            }),
+            Self::Done(done) => Body::Done(wire::EnvironmentDone {
+                objects: done.objects.iter().take(TRACKED_MAX).map(ObjectRef::to_wire).collect(),
+                errors: done.errors.iter().take(ERRORS_MAX).map(ObjectError::to_wire).collect(),
+                left: done.left.iter().take(ENTRIES_MAX).map(Blocker::to_wire).collect(),
+            }),
+        };
+        delimited(&wire::EnvironmentAnswer { body: Some(body) })
+    }
+}
+
+impl Message for Answer {
+    fn decode(bytes: Bytes) -> Result<Self, MessageError> {
+        use wire::environment_answer::Body;
+        let answer: wire::EnvironmentAnswer = prost::Message::decode(bytes).map_err(|_| MessageError::Malformed)?;
+        Ok(match answer.body.ok_or(MessageError::UnknownBody)? {
+            Body::Progress(progress) => Self::Progress(Progress {
+                object: ObjectRef::from_wire(progress.object.ok_or(MessageError::Field { field: "object" })?)?,
+                step: Step::from_wire(progress.step),
+                message: plain(&progress.message),
+            }),
+            Body::Done(done) => {
+                if done.objects.len() > TRACKED_MAX {
+                    return Err(MessageError::Field { field: "objects" });
+                }
+                let errors = done.errors.into_iter().take(ERRORS_MAX).map(ObjectError::from_wire);
+                Self::Done(Done {
+                    objects: done.objects.into_iter().map(ObjectRef::from_wire).collect::<Result<_, _>>()?,
+                    errors: errors.collect::<Result<_, _>>()?,
+                    left: done.left.iter().take(ENTRIES_MAX).map(Blocker::from_wire).collect(),
+                })
+            }
+        })
+    }
+}
+
+impl Step {
+    fn to_wire(self) -> wire::EnvironmentStep {
+        match self {
+            Self::Applied => wire::EnvironmentStep::Applied,
+            Self::Unchanged => wire::EnvironmentStep::Unchanged,
+            Self::Deleting => wire::EnvironmentStep::Deleting,
+            Self::Gone => wire::EnvironmentStep::Gone,
+            Self::Kept => wire::EnvironmentStep::Kept,
+            Self::Failed => wire::EnvironmentStep::Failed,
+            Self::Waiting => wire::EnvironmentStep::Waiting,
+        }
+    }
+
+    /// A step of a newer agent is something that goes on: nothing is decided by it.
+    fn from_wire(step: i32) -> Self {
+        match wire::EnvironmentStep::try_from(step) {
+            Ok(wire::EnvironmentStep::Applied) => Self::Applied,
+            Ok(wire::EnvironmentStep::Unchanged) => Self::Unchanged,
+            Ok(wire::EnvironmentStep::Deleting) => Self::Deleting,
+            Ok(wire::EnvironmentStep::Gone) => Self::Gone,
+            Ok(wire::EnvironmentStep::Kept) => Self::Kept,
+            Ok(wire::EnvironmentStep::Failed) => Self::Failed,
+            Ok(wire::EnvironmentStep::Waiting | wire::EnvironmentStep::Unknown) | Err(_) => Self::Waiting,
+        }
+    }
+}
+
+impl ObjectError {
+    fn to_wire(&self) -> wire::ObjectError {
+        let code = match self.code {
+            ObjectErrorCode::NotOwned => wire::ObjectErrorCode::NotOwned,
+            ObjectErrorCode::Forbidden => wire::ObjectErrorCode::Forbidden,
+            ObjectErrorCode::Invalid => wire::ObjectErrorCode::Invalid,
+            ObjectErrorCode::UnknownKind => wire::ObjectErrorCode::UnknownKind,
+            ObjectErrorCode::NamespaceMissing => wire::ObjectErrorCode::NamespaceMissing,
+            ObjectErrorCode::Conflict => wire::ObjectErrorCode::Conflict,
+            ObjectErrorCode::Unavailable => wire::ObjectErrorCode::Unavailable,
+            ObjectErrorCode::Identity => wire::ObjectErrorCode::Identity,
+            ObjectErrorCode::Superseded => wire::ObjectErrorCode::Superseded,
+        };
+        let object = self.object.as_ref().map(ObjectRef::to_wire);
+        wire::ObjectError { object, code: code as i32, message: plain(&self.message) }
+    }
+
+    fn from_wire(error: wire::ObjectError) -> Result<Self, MessageError> {
+        let code = match wire::ObjectErrorCode::try_from(error.code) {
+            Ok(wire::ObjectErrorCode::NotOwned) => ObjectErrorCode::NotOwned,
+            Ok(wire::ObjectErrorCode::Forbidden) => ObjectErrorCode::Forbidden,
+            // An error of a newer agent that is not known here: to ask again with the same is what helps least.
+            Ok(wire::ObjectErrorCode::Invalid | wire::ObjectErrorCode::Unknown) | Err(_) => ObjectErrorCode::Invalid,
+            Ok(wire::ObjectErrorCode::UnknownKind) => ObjectErrorCode::UnknownKind,
+            Ok(wire::ObjectErrorCode::NamespaceMissing) => ObjectErrorCode::NamespaceMissing,
+            Ok(wire::ObjectErrorCode::Conflict) => ObjectErrorCode::Conflict,
+            Ok(wire::ObjectErrorCode::Unavailable) => ObjectErrorCode::Unavailable,
+            Ok(wire::ObjectErrorCode::Identity) => ObjectErrorCode::Identity,
+            Ok(wire::ObjectErrorCode::Superseded) => ObjectErrorCode::Superseded,
+        };
+        let object = error.object.map(ObjectRef::from_wire).transpose()?;
+        Ok(Self { object, code, message: plain(&error.message) })
+    }
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Environment templates as people write them, rendered by the gateway and by Go's text/template with the YAML reader of Kubernetes' own
+# tools: the same objects, but for the differences that docs/environments.md lists. Values of strangers stay values.
+source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
+
+[ -n "$DIRECT" ] && { echo "environment-templates: nothing to check without the gateway"; finish; }
+TEMPLATES=$CACHE/templates/templates
+[ -x "$TEMPLATES" ] || give_up "Go's reading of templates is missing: tests/real/install.sh templates"
+
+choose_ports
+mkdir -p "$OUT/agents/prod-eu"
+cat >"$OUT/agents/prod-eu/config.yaml" <<'YAML'
+ci_access:
+  groups:
+    - id: group
+      resource_management: {enabled: true}
+YAML
+GATEWAY_ENV+=("GATEWAY_AGENTS_DIR=$OUT/agents" "GATEWAY_ENVIRONMENTS__OPERATORS=dev")
+# The seventh, as the recorded facts have it.
+for name in first second third fourth fifth sixth prod-eu; do
+  gateway token create --cluster "$name" >/dev/null 2>>"$OUT/token.log" || give_up "no cluster: $(tail -n 1 "$OUT/token.log")"
+done
+start_gateway
+user_token
+helper render 120 env REAL_PUBLIC_PORT="$PUBLIC" REAL_USER_TOKEN="$USER_TOKEN" PYTHONPATH="$REAL/lib" PYTHONUNBUFFERED=1 \
+  python3 "$APPS/environment_templates.py" --examples "$ROOT/gateway/tests/environments" --go "$TEMPLATES" --out "$OUT" --agent prod-eu
+
+# Files of an agent: what is wrong with one is told before it counts, and changes nothing.
+folder=$OUT/agents/prod-eu/environment_templates
+mkdir -p "$folder"
+data_of() {
+  curl -sS --max-time 20 -H "authorization: Bearer $USER_TOKEN" -H "host: localhost:$PUBLIC" \
+    "http://127.0.0.1:$PUBLIC/api/v1/agents/prod-eu/environment-templates/$1" |
+    python3 -c 'import json, sys
+print(json.load(sys.stdin).get("data", ""), end="")'
+}
+taken() { [ "$(data_of "$1")" = "$(cat "$2")" ]; }
+cp "$ROOT/gateway/tests/environments/examples/default.yaml" "$folder/review.yaml"
+check "a template of an agent is taken while the gateway runs" until_ok 15 taken review "$folder/review.yaml"
+cp "$folder/review.yaml" "$OUT/good.yaml"
+cp "$ROOT/gateway/tests/environments/refused/unclosed-action.yaml" "$folder/review.yaml"
+check "a file with a mistake is told in the log, with its place" until_ok 15 grep -qE 'review\.yaml:[0-9]+:[0-9]+: ' "$OUT/gateway.log"
+check "and the last good one stays in force" taken review "$OUT/good.yaml"
+gateway config check --config "$OUT/gateway.toml" >"$OUT/check.log" 2>&1
+same "gateway config check finds it" 64 $?
+check "and says where" grep -qE 'review\.yaml:[0-9]+:[0-9]+: ' "$OUT/check.log"
+stop gateway
+start_gateway
+check "also over a restart" taken review "$OUT/good.yaml"
+printf 'objects: []\n' >"$folder/review.yaml"
+printf 'objects: [%s]\n' "$(head -c 70000 /dev/zero | tr '\0' ' ')" >"$folder/huge.yaml"
+cp "$OUT/good.yaml" "$folder/Not A Name.yaml"
+gateway config check --config "$OUT/gateway.toml" >"$OUT/check.log" 2>&1
+check "a file that is too large is found" grep -qE 'huge\.yaml' "$OUT/check.log"
+rm -f "$folder"/*.yaml
+gone() { [ -z "$(data_of review)" ]; }
+check "a template whose file is deleted is gone" until_ok 15 gone
+check "no program panicked" sh -c "! grep -n 'panicked at' '$OUT'/*.log"
+finish

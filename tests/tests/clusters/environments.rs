@@ -1,0 +1,271 @@
+//! Environments of CI jobs: calls to a cluster's agent over its session, and an agent that is away, old, displaced, busy or
+//! dumb.
+
+use std::time::{Duration, Instant};
+
+use e2e::cluster::ClusterAgent;
+use e2e::{PATIENCE, TestGateway};
+use gateway::environments::following::{Event, Following, Outcome};
+use gateway::environments::request::{By, JobFacts, JobRequest, Unmet};
+use gateway::environments::service::Wanted;
+use gateway::store::wall_clock;
+use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use tokio_util::bytes::Bytes;
+use tunnel_link::channel_io::ChannelIo;
+use tunnel_link::drain::Drained;
+use tunnel_proto::environments::{Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, Progress, Step};
+use tunnel_proto::reason::Reason;
+
+const CLUSTER: &str = "prod";
+
+/// Starts a gateway that prepares environments of `group/app`, for so long.
+async fn start(complete_max: Duration) -> TestGateway {
+    let gateway = TestGateway::start_with(|config| config.environments.complete_max = complete_max).await;
+    let cluster = gateway.store.ensure_cluster(&CLUSTER.parse().unwrap(), wall_clock()).await.unwrap();
+    let entry = AccessEntry {
+        id: "group/app".to_owned(),
+        default_namespace: None,
+        access_as: AccessAs::CiJob,
+        environments: vec!["*".to_owned()],
+        protected_branches_only: false,
+        resource_management: true,
+    };
+    let ci_access = CiAccess { projects: vec![entry], groups: Vec::new() };
+    let config = ClusterConfig { ci_access, ..ClusterConfig::default() };
+    gateway.store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while gateway.environments.unmet(&request(1)) != Unmet::Unmet {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("the configuration is in force");
+    gateway
+}
+
+fn request(job_id: u64) -> JobRequest {
+    JobRequest {
+        agent: CLUSTER.parse().unwrap(),
+        template: None,
+        is_disabled: false,
+        url: Some("https://app.example".to_owned()),
+        job: JobFacts {
+            project_id: 42,
+            project_path: "group/app".to_owned(),
+            environment: Some("production".to_owned()),
+            tier: Some("production".to_owned()),
+            action: Some("start".to_owned()),
+            is_ref_protected: true,
+            pipeline_id: Some(9),
+            job_id,
+            user_id: 3,
+            username: "ann".to_owned(),
+        },
+    }
+}
+
+/// A call that an agent took.
+struct Taken {
+    call: Call,
+    io: ChannelIo,
+}
+
+/// Takes the next call.
+async fn take(agent: &ClusterAgent) -> Taken {
+    let incoming = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("in time").expect("a channel");
+    assert_eq!(incoming.port, ENVIRONMENTS_PORT);
+    let (mut io, mut decoder) = (incoming.accept(), Decoder::<Call>::default());
+    loop {
+        if let Some(call) = decoder.next_message().expect("a call") {
+            return Taken { call, io };
+        }
+        let bytes = std::future::poll_fn(|context| io.poll_bytes(context)).await.expect("bytes").expect("more");
+        decoder.push(&bytes);
+    }
+}
+
+async fn refuse(agent: &ClusterAgent, reason: Reason) {
+    let incoming = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("in time").expect("a channel");
+    incoming.refuse(reason);
+}
+
+impl Taken {
+    async fn say(&mut self, answer: &Answer) {
+        self.say_bytes(answer.encode()).await;
+    }
+
+    async fn say_bytes(&mut self, mut bytes: Bytes) {
+        while !bytes.is_empty() {
+            std::future::poll_fn(|context| self.io.poll_write_bytes(context, &mut bytes)).await.expect("it reads");
+        }
+    }
+
+    /// Answers that everything is there that is to be.
+    async fn done(mut self) {
+        let objects = match &self.call {
+            Call::Apply(apply) => objects(&apply.objects),
+            Call::Remove(_) => Vec::new(),
+        };
+        for object in objects.clone() {
+            self.say(&Answer::Progress(Progress { object, step: Step::Applied, message: String::new() })).await;
+        }
+        self.say(&Answer::Done(Done { objects, ..Done::default() })).await;
+        // Until the gateway has it.
+        std::future::poll_fn(|context| self.io.poll_bytes(context)).await.ok();
+    }
+}
+
+fn objects(json: &Bytes) -> Vec<tunnel_proto::environments::ObjectRef> {
+    let objects: Vec<serde_json::Value> = serde_json::from_slice(json).expect("objects");
+    let text = |object: &serde_json::Value, pointer: &str| {
+        object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    };
+    let reference = |object: &serde_json::Value| {
+        let api = text(object, "/apiVersion");
+        let (group, version) = api.split_once('/').unwrap_or(("", &api));
+        tunnel_proto::environments::ObjectRef {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text(object, "/kind"),
+            namespace: text(object, "/metadata/namespace"),
+            name: text(object, "/metadata/name"),
+            uid: "u".to_owned(),
+        }
+    };
+    objects.iter().map(reference).collect()
+}
+
+async fn outcome(following: Following) -> Outcome {
+    tokio::time::timeout(PATIENCE, following.outcome()).await.expect("it ends")
+}
+
+async fn retrying(following: &mut Following) -> String {
+    loop {
+        match tokio::time::timeout(PATIENCE, following.next()).await.expect("a word of it") {
+            Some(Event::Retrying { code, .. }) => return code,
+            Some(Event::Waiting { .. } | Event::Object(_)) => {}
+            other @ (Some(Event::Done(_)) | None) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_removed_when_it_is_stopped() {
+    let gateway = start(Duration::from_secs(60)).await;
+    let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let taken = take(&agent).await;
+    let Call::Apply(apply) = &taken.call else { panic!("{:?}", taken.call) };
+    assert_eq!(apply.scope.cluster, CLUSTER);
+    assert_eq!(apply.scope.identity.as_ref().unwrap().user, "gitlab:ci_job:1");
+    assert!(apply.scope.inventory.starts_with(&format!("environment-{}-", apply.scope.environment)));
+    assert_eq!(
+        objects(&apply.objects).iter().map(|object| object.kind.as_str()).collect::<Vec<_>>(),
+        ["Namespace", "RoleBinding"]
+    );
+    taken.done().await;
+    let Some(Event::Object(first)) = following.next().await else { panic!("no progress") };
+    assert_eq!((first.object.kind.as_str(), first.step), ("Namespace", Step::Applied));
+    let made = outcome(following).await.environment.unwrap();
+    assert_eq!((made.objects.len(), made.tier.as_deref()), (2, Some("production")));
+    assert!(matches!(gateway.environments.unmet(&request(1)), Unmet::Met(_)));
+    // A second job finds it as it is, and asks all the same.
+    let second = gateway.environments.complete(request(2)).await.unwrap();
+    take(&agent).await.done().await;
+    assert_eq!(outcome(second).await.environment.unwrap().id, made.id);
+    let by = By::User("dev".parse().unwrap());
+    gateway.environments.set_state(made.id, Wanted::Stopping, by.clone()).await.unwrap();
+    gateway.environments.set_state(made.id, Wanted::Stopped, by).await.unwrap();
+    let taken = take(&agent).await;
+    let Call::Remove(remove) = &taken.call else { panic!("{:?}", taken.call) };
+    assert_eq!((remove.tracked.len(), remove.scope.identity.as_ref().unwrap().user.as_str()), (2, "gitlab:ci_job:2"));
+    taken.done().await;
+    let gone = outcome(gateway.environments.follow(made.id)).await;
+    assert!(gone.failure.is_none() && gone.environment.unwrap().objects.is_empty());
+    gateway.assert_quiet().await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_is_away_is_named_within_the_jobs_time_and_one_that_comes_is_asked_at_once() {
+    let gateway = start(Duration::from_secs(3)).await;
+    let begun = Instant::now();
+    let failure = outcome(gateway.environments.complete(request(1)).await.unwrap()).await.failure.unwrap();
+    assert_eq!(failure.code, "agent_absent");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    gateway.stop().await;
+    let gateway = start(Duration::from_secs(60)).await;
+    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(retrying(&mut following).await, "agent_absent");
+    }
+    let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    take(&agent).await.done().await;
+    assert_eq!(outcome(following).await.failure, None);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_is_old_busy_or_dumb_is_named() {
+    let gateway = start(Duration::from_secs(60)).await;
+    let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    for (reason, code) in [
+        (Reason::PortNotAllowed, "agent_too_old"),
+        (Reason::Overloaded, "overloaded"),
+        (Reason::Protocol, "call_timeout"),
+    ] {
+        refuse(&agent, reason).await;
+        assert_eq!(retrying(&mut following).await, code);
+    }
+    // One that takes it and then says nothing that is an answer.
+    take(&agent).await.say_bytes(Bytes::from_static(&[1, 0xff])).await;
+    assert_eq!(retrying(&mut following).await, "call_timeout");
+    take(&agent).await.done().await;
+    assert_eq!(outcome(following).await.failure, None);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_never_takes_a_call_is_named_within_its_bound() {
+    let gateway = start(Duration::from_secs(60)).await;
+    let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    let begun = Instant::now();
+    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let ignored = agent.session.accept().await;
+    assert_eq!(retrying(&mut following).await, "call_timeout");
+    assert!((4..9).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    drop(ignored);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_is_displaced_in_the_middle_is_named_and_the_newer_one_is_asked() {
+    let gateway = start(Duration::from_secs(60)).await;
+    let (older, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let taken = take(&older).await;
+    let (newer, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    assert_eq!(retrying(&mut following).await, "agent_displaced");
+    let again = take(&newer).await;
+    let (Call::Apply(first), Call::Apply(second)) = (&taken.call, &again.call) else { panic!("not applied") };
+    assert_eq!((&first.objects, &first.scope), (&second.objects, &second.scope));
+    assert_eq!(second.tracked.len(), 2, "what the older one may have made is recorded");
+    again.done().await;
+    assert_eq!(outcome(following).await.failure, None);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_lets_a_call_come_to_its_end_and_begins_no_other() {
+    let gateway = start(Duration::from_secs(60)).await;
+    let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
+    let following = gateway.environments.complete(request(1)).await.unwrap();
+    let taken = take(&agent).await;
+    let waiting = gateway.environments.complete(request(2)).await.unwrap();
+    gateway.begin_stop();
+    taken.done().await;
+    assert_eq!(outcome(following).await.failure, None);
+    assert_eq!(gateway.stop().await, Drained::Clean);
+    drop(waiting);
+    assert!(agent.session.accept().await.is_none(), "no other call came");
+}

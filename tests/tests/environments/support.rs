@@ -1,0 +1,293 @@
+//! A gateway whose operator is `olga`, a CI system that signs tokens of jobs, and a cluster's agent.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use e2e::cluster::ClusterAgent;
+use e2e::raw::{Message, Raw};
+use e2e::{PATIENCE, TestGateway};
+use gateway::config::JobIssuer;
+use gateway::environments::request::{JobFacts, JobRequest, Unmet};
+use gateway::store::wall_clock;
+use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::bytes::Bytes;
+use tunnel_proto::environments::{
+    Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, ObjectRef, Progress, Step,
+};
+
+use super::issuer::{AUDIENCE, Issuer};
+
+pub(crate) const CLUSTER: &str = "prod";
+pub(crate) const PROJECT: u64 = 42;
+pub(crate) const HOOK_SECRET: &str = "a-secret-of-the-hook";
+
+pub(crate) struct World {
+    pub(crate) gateway: TestGateway,
+    pub(crate) issuer: Issuer,
+    /// An API token of an operator.
+    pub(crate) operator: String,
+    /// One of somebody else.
+    pub(crate) user: String,
+    pub(crate) folder: TempDir,
+}
+
+impl World {
+    /// Starts with a cluster where `team/app` may have environments below `review/`, and `production` from protected branches:
+    /// the latter of `team/safe` alone.
+    pub(crate) async fn start() -> Self {
+        let (issuer, folder) = (Issuer::start().await, tempfile::tempdir().unwrap());
+        let secret = folder.path().join("hook");
+        std::fs::write(&secret, format!("{HOOK_SECRET}\n")).unwrap();
+        let audit = folder.path().join("audit.log");
+        let url = issuer.url.parse().unwrap();
+        let gateway = TestGateway::start_with(|config| {
+            let jobs = JobIssuer { issuer: url, audience: AUDIENCE.into(), jwks_url: None, ca_file: None };
+            config.environments.jobs = Some(jobs);
+            config.environments.operators = vec!["olga".parse().unwrap()];
+            config.environments.hook_token_file = Some(secret);
+            config.environments.complete_max = Duration::from_secs(60);
+            config.audit.path = Some(audit);
+        })
+        .await;
+        let token = async |user: &str| {
+            let made = gateway.store.create_user_token(&user.parse().unwrap(), wall_clock()).await.unwrap();
+            made.token.reveal().to_owned()
+        };
+        let (operator, user) = (token("olga").await, token("ann").await);
+        let world = Self { gateway, issuer, operator, user, folder };
+        world.configure().await;
+        world
+    }
+
+    async fn configure(&self) {
+        let entry = |id: &str, environments: &str, protected_branches_only| AccessEntry {
+            id: id.to_owned(),
+            default_namespace: None,
+            access_as: AccessAs::CiJob,
+            environments: vec![environments.to_owned()],
+            protected_branches_only,
+            resource_management: true,
+        };
+        let projects = vec![entry("team/app", "review/*", false), entry("team/safe", "*", true)];
+        let ci_access = CiAccess { projects, groups: Vec::new() };
+        let config = ClusterConfig { ci_access, ..ClusterConfig::default() };
+        let store = &self.gateway.store;
+        let cluster = store.ensure_cluster(&CLUSTER.parse().unwrap(), wall_clock()).await.unwrap();
+        store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
+        let request = JobRequest {
+            agent: CLUSTER.parse().unwrap(),
+            template: None,
+            is_disabled: false,
+            url: None,
+            job: JobFacts {
+                project_id: PROJECT,
+                project_path: "team/app".to_owned(),
+                environment: Some("review/1".to_owned()),
+                tier: None,
+                action: None,
+                is_ref_protected: false,
+                pipeline_id: None,
+                job_id: 1,
+                user_id: 1,
+                username: "ann".to_owned(),
+            },
+        };
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while self.gateway.environments.unmet(&request) != Unmet::Unmet {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        waited.await.expect("the configuration is in force");
+    }
+
+    /// Makes the token of a job in `review/1` of `team/app`, but for what is said otherwise.
+    pub(crate) fn job(&self, job_id: u64, otherwise: &Value) -> String {
+        let mut claims = self.issuer.claims(&json!({
+            "sub": "project_path:team/app:ref_type:branch:ref:topic", "project_id": PROJECT.to_string(),
+            "project_path": "team/app", "namespace_path": "team", "user_id": "7", "user_login": "ann",
+            "pipeline_id": "900", "job_id": job_id.to_string(), "ref_protected": "false", "environment": "review/1",
+            "deployment_tier": "development", "environment_action": "start",
+        }));
+        for (name, value) in otherwise.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        self.issuer.sign(&claims)
+    }
+
+    pub(crate) fn public(&self) -> String {
+        format!("localhost:{}", self.gateway.addresses.public.port())
+    }
+
+    /// Calls the API with a bearer token, if there is one.
+    pub(crate) async fn call(&self, method: &str, path: &str, token: &str, more: &str, body: &str) -> Message {
+        let mut client = Raw::connect(self.gateway.addresses.public).await;
+        let host = self.public();
+        let bearer = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
+        let content = if body.is_empty() {
+            String::new()
+        } else {
+            format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
+        };
+        client
+            .send(format!("{method} /api/v1{path} HTTP/1.1\r\nhost: {host}\r\n{bearer}{content}{more}\r\n{body}"))
+            .await;
+        client.message().await.expect("an answer")
+    }
+
+    /// Calls the API and returns what it says; fails on any other status.
+    pub(crate) async fn json(&self, method: &str, path: &str, token: &str, body: &str, status: u16) -> Value {
+        let answer = self.call(method, path, token, "", body).await;
+        assert_eq!(answer.status(), status, "{method} {path}: {answer:?} {}", answer.text());
+        if answer.body.is_empty() { Value::Null } else { serde_json::from_slice(&answer.body).expect("JSON") }
+    }
+
+    /// Calls the API, is refused, and returns the status, the code, and the reason, if there is one.
+    pub(crate) async fn refused(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String, String) {
+        let answer = self.call(method, path, token, "", body).await;
+        let problem: Value = serde_json::from_slice(&answer.body).expect("a problem");
+        assert_eq!(answer.header("gateway-error"), problem["code"].as_str(), "{problem}");
+        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
+        (answer.status(), text("code"), text("reason"))
+    }
+
+    /// Asks for events and returns them, until their end.
+    pub(crate) async fn events(&self, method: &str, path: &str, token: &str, body: &str) -> Vec<(String, Value)> {
+        let answer = self.call(method, path, token, "accept: text/event-stream\r\n", body).await;
+        assert_eq!(answer.status(), 200, "{answer:?} {}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        let text = answer.text();
+        let mut events = Vec::new();
+        for block in text.split("\n\n") {
+            let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+            if let (Some(kind), Some(data)) = (field("event: "), field("data: ")) {
+                events.push((kind.to_owned(), serde_json::from_str(data).expect("JSON")));
+            }
+        }
+        events
+    }
+
+    /// Starts the cluster's agent.
+    pub(crate) async fn agent(&self) -> Played {
+        let (agent, _) = ClusterAgent::begun(&self.gateway, CLUSTER).await;
+        Played::new(agent)
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Reads the audit log.
+    pub(crate) fn audit(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap()
+    }
+}
+
+/// The body of a request for a job.
+pub(crate) fn asked(more: &Value) -> String {
+    let mut body = json!({"agent": CLUSTER});
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body.to_string()
+}
+
+/// An agent that does what it is told, and remembers that it was.
+pub(crate) struct Played {
+    calls: Arc<Mutex<Vec<Call>>>,
+    fails: Arc<Mutex<Option<ObjectErrorCode>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Played {
+    fn new(agent: ClusterAgent) -> Self {
+        let (calls, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+        let mut tasks = JoinSet::new();
+        let (noted, failing) = (calls.clone(), fails.clone());
+        tasks.spawn(async move {
+            // As a whole: its other parts keep the session alive.
+            let agent: ClusterAgent = agent;
+            while let Some(incoming) = agent.session.accept().await {
+                assert_eq!(incoming.port, ENVIRONMENTS_PORT);
+                let (mut io, mut decoder) = (incoming.accept(), Decoder::<Call>::default());
+                let call = loop {
+                    if let Some(call) = decoder.next_message().expect("a call") {
+                        break call;
+                    }
+                    let bytes = std::future::poll_fn(|context| io.poll_bytes(context)).await;
+                    let Ok(Some(bytes)) = bytes else { return };
+                    decoder.push(&bytes);
+                };
+                noted.lock().unwrap().push(call.clone());
+                let failing = *failing.lock().unwrap();
+                for answer in answers(&call, failing) {
+                    let mut bytes = answer.encode();
+                    while !bytes.is_empty() {
+                        std::future::poll_fn(|context| io.poll_write_bytes(context, &mut bytes)).await.ok();
+                    }
+                }
+                std::future::poll_fn(|context| io.poll_bytes(context)).await.ok();
+            }
+        });
+        Self { calls, fails, _tasks: tasks }
+    }
+
+    /// Returns what it was told so far.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// Has the first object fail from now on, or none.
+    pub(crate) fn fail(&self, code: Option<ObjectErrorCode>) {
+        *self.fails.lock().unwrap() = code;
+    }
+}
+
+fn answers(call: &Call, failing: Option<ObjectErrorCode>) -> Vec<Answer> {
+    let (objects, step) = match call {
+        Call::Apply(apply) => (objects(&apply.objects), Step::Applied),
+        Call::Remove(remove) => (remove.tracked.clone(), Step::Gone),
+    };
+    let mut answers = Vec::new();
+    let mut errors = Vec::new();
+    let mut there = Vec::new();
+    for (number, object) in objects.into_iter().enumerate() {
+        let failed = failing.filter(|_| number == 0);
+        let step = if failed.is_some() { Step::Failed } else { step };
+        answers.push(Answer::Progress(Progress { object: object.clone(), step, message: String::new() }));
+        match failed {
+            Some(code) => {
+                let message = "the cluster said no".to_owned();
+                errors.push(ObjectError { object: Some(object), code, message });
+            }
+            None if step == Step::Applied => there.push(object),
+            None => {}
+        }
+    }
+    answers.push(Answer::Done(Done { objects: there, errors, ..Done::default() }));
+    answers
+}
+
+fn objects(json: &Bytes) -> Vec<ObjectRef> {
+    let objects: Vec<Value> = serde_json::from_slice(json).expect("objects");
+    let text =
+        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let reference = |object: &Value| {
+        let api = text(object, "/apiVersion");
+        let (group, version) = api.split_once('/').unwrap_or(("", &api));
+        ObjectRef {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text(object, "/kind"),
+            namespace: text(object, "/metadata/namespace"),
+            name: text(object, "/metadata/name"),
+            uid: "u".to_owned(),
+        }
+    };
+    objects.iter().map(reference).collect()
+}

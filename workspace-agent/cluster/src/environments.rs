@@ -1,0 +1,196 @@
+//! Calls of a gateway for environments of CI jobs (design, section 6.5): objects are applied and removed as the environment's
+//! own, which the mark of its inventory says on each of them. What has no such mark, or another one, is never touched.
+//!
+//! Pure parts decide: `request` reads a call, `decide` judges what was found, `book` knows what is there. `run` does it, one call
+//! for an inventory after the other (`lanes`). What was made is in an inventory in the agent's own namespace before it is made, so
+//! that an agent which is killed at any moment leaves nothing that the next call does not find.
+
+mod book;
+mod decide;
+mod lanes;
+mod request;
+mod run;
+mod say;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadHalf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+use tunnel_proto::environments::{Call, Decoder, Done, MessageError, ObjectError, ObjectErrorCode};
+
+use self::lanes::Lanes;
+use self::run::Run;
+use self::say::{Say, speak};
+use crate::Options;
+use crate::api::Api;
+use crate::resources::Resources;
+
+/// Calls at a time: as many as an API server serves without making its other clients wait.
+pub const CALLS_MAX: usize = 8;
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long a gateway may take to say what it wants.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long an ended call may wait for the request that it has sent: what that does must not come after what the next call does.
+const LAST_REQUEST: Duration = Duration::from_secs(12);
+
+/// What all calls share.
+#[derive(Clone)]
+pub struct Environments(Arc<Shared>);
+
+struct Shared {
+    api: Api,
+    /// Where inventories are.
+    namespace: String,
+    resources: Resources,
+    lanes: Lanes,
+    slots: Arc<Semaphore>,
+}
+
+/// Room for one call.
+#[derive(Debug)]
+pub struct Slot {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    /// It was answered.
+    Answered,
+    /// The gateway, or this process, did not want it any more.
+    CalledOff,
+    /// What came was no call.
+    Protocol(MessageError),
+    /// None came.
+    Silent,
+}
+
+impl std::fmt::Debug for Environments {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Environments").field("namespace", &self.0.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Environments {
+    /// Makes what answers calls. Inventories are in `namespace`, which is the agent's own.
+    #[must_use]
+    pub fn new(options: Options, namespace: String) -> Self {
+        Self(Arc::new(Shared {
+            api: Api::new(options.client, &options.field_manager),
+            namespace,
+            resources: Resources::default(),
+            lanes: Lanes::default(),
+            slots: Arc::new(Semaphore::new(CALLS_MAX)),
+        }))
+    }
+
+    /// Takes room for one call; `None` while [`CALLS_MAX`] are being answered.
+    #[must_use]
+    pub fn slot(&self) -> Option<Slot> {
+        let permit = self.0.slots.clone().try_acquire_owned().ok()?;
+        Some(Slot { _permit: permit })
+    }
+
+    /// Answers the call in a channel. Ends early, between two requests, with the channel or with `stop`.
+    ///
+    /// Cancel safety: dropping it ends the work at once; a request that was sent may still be carried out by the API server.
+    pub async fn answer<C>(&self, slot: Slot, channel: C, stop: CancellationToken) -> CallEnd
+    where
+        C: AsyncRead + AsyncWrite + Send,
+    {
+        let _slot = slot;
+        let (mut read, write) = tokio::io::split(channel);
+        let call = tokio::select! {
+            () = stop.cancelled() => return CallEnd::CalledOff,
+            call = tokio::time::timeout(CALL_TIMEOUT, listen(&mut read)) => call,
+        };
+        let call = match call {
+            Ok(Ok(Some(call))) => call,
+            Ok(Ok(None)) => return CallEnd::CalledOff,
+            Ok(Err(error)) => return CallEnd::Protocol(error),
+            Err(_elapsed) => return CallEnd::Silent,
+        };
+        let end = stop.child_token();
+        let (say, heard) = Say::new();
+        let working = async {
+            let done = self.0.carry_out(&call, &say, &end).await;
+            let scope = call.scope();
+            let (errors, left) = (done.errors.len(), done.left.len());
+            info!(environment = scope.environment, objects = done.objects.len(), errors, left, "a call is answered");
+            say.last(done).await;
+        };
+        let mut both = std::pin::pin!(async { tokio::join!(working, speak(heard, write, request::first(&call))).1 });
+        tokio::select! {
+            spoken = both.as_mut() => return if spoken.is_ok() { CallEnd::Answered } else { CallEnd::CalledOff },
+            () = until_the_end(&mut read) => {}
+            () = stop.cancelled() => {}
+        }
+        end.cancel();
+        if tokio::time::timeout(LAST_REQUEST, both).await.is_err() {
+            debug!("a request to the Kubernetes API took too long and was given up");
+        }
+        CallEnd::CalledOff
+    }
+}
+
+impl Shared {
+    async fn carry_out(&self, call: &Call, say: &Say, end: &CancellationToken) -> Done {
+        let place = self.lanes.enter(&call.scope().inventory, end);
+        let unchanged =
+            |error| Done { objects: request::tracked(call).to_vec(), errors: vec![error], left: Vec::new() };
+        let Some(_turn) = place.turn().await else {
+            return unchanged(superseded());
+        };
+        let own = self.api.until(place.ended().clone());
+        let acting = match call.scope().identity.as_ref().map(request::impersonation).transpose() {
+            Ok(None) => own.clone(),
+            Ok(Some(headers)) => own.acting_as(headers),
+            Err(message) => return unchanged(whole(ObjectErrorCode::Identity, message)),
+        };
+        let run = Run::new(own, acting, &self.resources, &self.namespace, call.scope(), say);
+        match call {
+            Call::Apply(apply) => run.apply(apply).await,
+            Call::Remove(remove) => run.remove(remove).await,
+        }
+    }
+}
+
+/// Reads the call; `None` if the channel ends before all of it came.
+async fn listen<C: AsyncRead>(read: &mut ReadHalf<C>) -> Result<Option<Call>, MessageError> {
+    let mut decoder = Decoder::default();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        if let Some(call) = decoder.next_message()? {
+            return Ok(Some(call));
+        }
+        match read.read(&mut buffer).await.ok().and_then(|read| buffer.get(..read)) {
+            Some([]) | None => return Ok(None),
+            Some(piece) => decoder.push(piece),
+        }
+    }
+}
+
+/// Waits for the end of what the gateway says. It has nothing to say behind its call.
+async fn until_the_end<C: AsyncRead>(read: &mut ReadHalf<C>) {
+    let mut buffer = [0; 64];
+    while matches!(read.read(&mut buffer).await, Ok(1..)) {}
+}
+
+/// Makes an answer about the whole call.
+fn whole(code: ObjectErrorCode, message: String) -> ObjectError {
+    ObjectError { object: None, code, message }
+}
+
+fn superseded() -> ObjectError {
+    whole(
+        ObjectErrorCode::Superseded,
+        "a newer call for this environment came, or nobody waits for this one".to_owned(),
+    )
+}

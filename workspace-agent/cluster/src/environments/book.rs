@@ -1,0 +1,106 @@
+//! What is known of an environment's objects in the course of a call.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tunnel_proto::environments::ObjectRef;
+
+use super::request::{key, reference};
+use crate::object::ObjectKey;
+
+/// Whether an object is there, and the environment's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It was recorded, or its application was tried, and it has not been looked at since.
+    Unknown,
+    Ours,
+    /// It is not there, or not the environment's.
+    Not,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    version: String,
+    uid: String,
+    state: State,
+}
+
+/// The objects that are, were or are to be the environment's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Book {
+    entries: BTreeMap<ObjectKey, Entry>,
+}
+
+impl Book {
+    /// Opens it with what the gateway has recorded. What no inventory could track was never made.
+    pub(super) fn new(recorded: &[ObjectRef]) -> Self {
+        let entry = |object: &ObjectRef| {
+            let entry = Entry { version: object.version.clone(), uid: object.uid.clone(), state: State::Unknown };
+            Some((key(object)?, entry))
+        };
+        Self { entries: recorded.iter().filter_map(entry).collect() }
+    }
+
+    /// Adds what may be there.
+    pub(super) fn add(&mut self, key: &ObjectKey, version: &str) {
+        let entry = self.entries.entry(key.clone());
+        let entry =
+            entry.or_insert_with(|| Entry { version: String::new(), uid: String::new(), state: State::Unknown });
+        if !version.is_empty() {
+            version.clone_into(&mut entry.version);
+        }
+    }
+
+    /// It is there, and the environment's.
+    pub(super) fn ours(&mut self, key: &ObjectKey, uid: &str) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            uid.clone_into(&mut entry.uid);
+            entry.state = State::Ours;
+        }
+    }
+
+    /// It is not there, or not the environment's.
+    pub(super) fn not(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.state = State::Not;
+        }
+    }
+
+    /// Names an object.
+    pub(super) fn reference(&self, key: &ObjectKey) -> ObjectRef {
+        match self.entries.get(key) {
+            Some(entry) => reference(key, &entry.version, &entry.uid),
+            None => reference(key, "", ""),
+        }
+    }
+
+    /// Returns everything that it has.
+    pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// Returns what has not been looked at.
+    pub(super) fn unknown(&self) -> Vec<ObjectKey> {
+        self.those(|state| state == State::Unknown)
+    }
+
+    /// Returns the namespaces in which something is, or may be, the environment's.
+    pub(super) fn namespaces(&self) -> BTreeSet<String> {
+        let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
+        there.map(|(key, _)| key.namespace.clone()).filter(|namespace| !namespace.is_empty()).collect()
+    }
+
+    /// Returns what is known not to be the environment's.
+    pub(super) fn gone(&self) -> BTreeSet<ObjectKey> {
+        self.those(|state| state == State::Not).into_iter().collect()
+    }
+
+    /// Returns what is, or may be, the environment's.
+    pub(super) fn objects(&self) -> Vec<ObjectRef> {
+        let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
+        there.map(|(key, entry)| reference(key, &entry.version, &entry.uid)).collect()
+    }
+
+    fn those(&self, is_it: impl Fn(State) -> bool) -> Vec<ObjectKey> {
+        self.entries.iter().filter(|(_, entry)| is_it(entry.state)).map(|(key, _)| key.clone()).collect()
+    }
+}

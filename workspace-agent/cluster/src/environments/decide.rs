@@ -1,0 +1,110 @@
+//! What is to be done with what was found.
+
+use tunnel_proto::environments::{Blocker, ObjectErrorCode};
+
+use crate::object::{Live, NAMESPACE, OWNER_ANNOTATION, ObjectKey};
+use crate::order::sort_to_delete;
+use crate::retry::ApiError;
+
+/// Groups whose objects every cluster has: what else is in an environment may need these while it ends.
+const PLAIN_GROUPS: [&str; 2] = ["", "rbac.authorization.k8s.io"];
+
+/// Whose the object is that has a wanted one's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is none.
+    New,
+    /// It is this environment's.
+    Ours(Live),
+    /// The same, and it is being deleted.
+    Leaving(Live),
+    /// It is somebody else's, or nobody's.
+    Foreign,
+}
+
+/// Judges what is live under the name of a wanted object.
+pub(super) fn standing(live: Option<Live>, inventory: &str) -> Standing {
+    match live {
+        None => Standing::New,
+        Some(live) if live.annotations.get(OWNER_ANNOTATION).map(String::as_str) != Some(inventory) => {
+            Standing::Foreign
+        }
+        Some(live) if live.deleting_since.is_some() => Standing::Leaving(live),
+        Some(live) => Standing::Ours(live),
+    }
+}
+
+/// Names what went wrong. The API server tells some of it in words only.
+pub(super) fn code(error: &ApiError) -> ObjectErrorCode {
+    match error {
+        ApiError::Forbidden(message) if message.contains("cannot impersonate") => ObjectErrorCode::Identity,
+        ApiError::Forbidden(message) if message.contains("being terminated") => ObjectErrorCode::Conflict,
+        ApiError::Forbidden(_) => ObjectErrorCode::Forbidden,
+        ApiError::NotFound(message) if message.starts_with("namespaces \"") => ObjectErrorCode::NamespaceMissing,
+        // A role that a binding names, say.
+        ApiError::NotFound(message) if message.ends_with("\" not found") => ObjectErrorCode::Invalid,
+        ApiError::NotFound(_) => ObjectErrorCode::UnknownKind,
+        // It was there a moment ago.
+        ApiError::Absent(_) | ApiError::Conflict(_) => ObjectErrorCode::Conflict,
+        ApiError::Invalid(_) => ObjectErrorCode::Invalid,
+        ApiError::Unavailable { .. } | ApiError::NotServed(_) => ObjectErrorCode::Unavailable,
+        ApiError::Superseded => ObjectErrorCode::Superseded,
+    }
+}
+
+/// Returns whether an error about one object would be met with all others too, and ends the call.
+pub(super) fn is_of_all(code: ObjectErrorCode) -> bool {
+    match code {
+        ObjectErrorCode::Unavailable | ObjectErrorCode::Identity | ObjectErrorCode::Superseded => true,
+        ObjectErrorCode::NotOwned
+        | ObjectErrorCode::Forbidden
+        | ObjectErrorCode::Invalid
+        | ObjectErrorCode::UnknownKind
+        | ObjectErrorCode::NamespaceMissing
+        | ObjectErrorCode::Conflict => false,
+    }
+}
+
+/// Returns objects in the order in which they are deleted, in waves: one begins when the one before it is gone. What controllers
+/// look after goes first, while accounts and bindings that they use are there; namespaces go last.
+pub(super) fn waves(keys: impl IntoIterator<Item = ObjectKey>) -> [Vec<ObjectKey>; 3] {
+    let mut waves = [const { Vec::new() }; 3];
+    let [looked_after, plain, namespaces] = &mut waves;
+    for key in keys {
+        if is_namespace(&key) {
+            namespaces.push(key);
+        } else if PLAIN_GROUPS.contains(&key.group.as_str()) {
+            plain.push(key);
+        } else {
+            looked_after.push(key);
+        }
+    }
+    for wave in &mut waves {
+        sort_to_delete(wave, |key| key);
+    }
+    waves
+}
+
+/// Returns whether an object is a namespace.
+pub(super) fn is_namespace(key: &ObjectKey) -> bool {
+    key.group.is_empty() && key.kind == NAMESPACE
+}
+
+/// Tells who holds an object that is to go.
+pub(super) fn blocker(key: &ObjectKey, live: &Live, message: String) -> Blocker {
+    let place = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
+    Blocker {
+        object: format!("{} {place}{}", key.kind, key.name),
+        finalizers: live.finalizers.clone(),
+        since: live.deleting_since.unwrap_or_default(),
+        message,
+    }
+}
+
+/// Tells what holds an object that is being deleted.
+pub(super) fn held_by(live: &Live) -> String {
+    if live.finalizers.is_empty() { String::new() } else { format!(", held by {}", live.finalizers.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests;

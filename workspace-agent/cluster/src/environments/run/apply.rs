@@ -1,0 +1,240 @@
+//! An environment made to be what was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::Instant;
+use tunnel_proto::environments::{Apply, Done, ObjectError, ObjectErrorCode, Step, TRACKED_MAX};
+
+use super::{GONE_TIMEOUT, Outcome, Run, stopped};
+use crate::api::Over;
+use crate::environments::decide::{self, Standing};
+use crate::environments::{request, whole};
+use crate::ledger;
+use crate::object::{Live, Object, ObjectKey, Resource};
+use crate::retry::ApiError;
+
+/// Attempts at applying an object that changes while it is judged.
+const JUDGEMENTS_MAX: u32 = 4;
+
+/// Looks at everything that is to be applied, each after what was on its way out is gone.
+const LOOKS_MAX: u32 = 3;
+
+/// Wanted objects by name, with where they are in the API.
+type Wanted<'a> = BTreeMap<ObjectKey, (&'a Object, Resource)>;
+
+impl Run<'_> {
+    /// Carries out a call to apply.
+    pub(in crate::environments) async fn apply(mut self, apply: &Apply) -> Done {
+        let opened = self.open(&apply.tracked).await;
+        let objects = match (opened, request::objects(apply)) {
+            (Err(error), _) => return self.close(Err(error)).await,
+            (Ok(()), Err(errors)) => {
+                self.done.errors = errors;
+                return self.close(Ok(())).await;
+            }
+            (Ok(()), Ok(objects)) => objects,
+        };
+        let ended = self.make(&objects).await;
+        self.close(ended).await
+    }
+
+    async fn make(&mut self, objects: &[Object]) -> Outcome<()> {
+        let wanted = self.find(objects).await?;
+        let standings = self.look(&wanted).await?;
+        let foreign: Vec<_> = standings.iter().filter(|(_, standing)| **standing == Standing::Foreign).collect();
+        if !foreign.is_empty() {
+            for (key, _) in foreign {
+                let error = self.not_owned(key, wanted.get(key));
+                self.fail(key, error)?;
+            }
+            return Ok(());
+        }
+        for key in standings.keys() {
+            if let Some((object, _)) = wanted.get(key) {
+                self.book.add(key, &object.version);
+            }
+        }
+        let keys = self.book.keys();
+        if keys.len() > TRACKED_MAX {
+            let message = format!("more than {TRACKED_MAX} objects would be tracked for the environment");
+            return Err(Box::new(whole(ObjectErrorCode::Invalid, message)));
+        }
+        ledger::write(&self.own, &self.inventory, |tracked| tracked.union(&keys).cloned().collect())
+            .await
+            .map_err(stopped)?;
+        let applied = self.apply_all(objects, &wanted, &standings).await?;
+        if self.done.errors.is_empty() {
+            let named: BTreeSet<_> = objects.iter().map(|object| object.key.clone()).collect();
+            let stale = self.book.keys().difference(&named).cloned().collect();
+            self.prune(stale, &applied, Instant::now() + GONE_TIMEOUT).await?;
+        }
+        Ok(())
+    }
+
+    /// Finds where the objects are in the API; those without a place there have their errors.
+    async fn find<'a>(&mut self, objects: &'a [Object]) -> Outcome<Wanted<'a>> {
+        let mut wanted = Wanted::new();
+        for object in objects {
+            let key = &object.key;
+            let found = self.resources.find(&self.acting, &key.group, Some(&object.version), &key.kind).await;
+            let message = match found {
+                Ok(resource) if resource.is_namespaced != key.namespace.is_empty() => {
+                    wanted.insert(key.clone(), (object, resource));
+                    continue;
+                }
+                Ok(resource) if resource.is_namespaced => Ok(format!("{key} has no namespace")),
+                Ok(_) => Ok(format!("{key} has a namespace, and its kind is of the whole cluster")),
+                Err(error) => Err(error),
+            };
+            let named = request::reference(key, &object.version, "");
+            let error = match message {
+                Ok(message) => ObjectError { object: Some(named), code: ObjectErrorCode::Invalid, message },
+                Err(error) => {
+                    ObjectError { object: Some(named), code: decide::code(&error), message: error.to_string() }
+                }
+            };
+            self.fail(key, error)?;
+        }
+        Ok(wanted)
+    }
+
+    /// Looks at what is wanted, and waits for what is on its way out. What may not be looked at has its error.
+    async fn look(&mut self, wanted: &Wanted<'_>) -> Outcome<BTreeMap<ObjectKey, Standing>> {
+        let deadline = Instant::now() + GONE_TIMEOUT;
+        let mut refused = BTreeSet::new();
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let (mut standings, mut leaving) = (BTreeMap::new(), Vec::new());
+            let asked: Vec<_> = wanted.iter().filter(|(key, _)| !refused.contains(*key)).collect();
+            for (key, (object, resource)) in asked {
+                match self.live(object, resource).await {
+                    Ok(live) => {
+                        let standing = decide::standing(live, &self.scope.inventory);
+                        if let Standing::Leaving(live) = &standing {
+                            leaving.push((key.clone(), live.clone()));
+                        }
+                        standings.insert(key.clone(), standing);
+                    }
+                    Err(error) => {
+                        refused.insert(key.clone());
+                        let error = named(key, object, &error);
+                        self.fail(key, error)?;
+                    }
+                }
+            }
+            let is_refused = standings.values().any(|standing| *standing == Standing::Foreign);
+            if is_refused || leaving.is_empty() || looks > LOOKS_MAX || Instant::now() >= deadline {
+                return Ok(standings);
+            }
+            for (key, live) in &leaving {
+                self.book.add(key, "");
+                let message = format!("it has to be gone first, and is still being deleted{}", decide::held_by(live));
+                self.say(key, Step::Waiting, message);
+            }
+            self.until_gone(leaving, deadline).await?;
+        }
+    }
+
+    /// Reads the metadata of what is under an object's name.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] if the server has the kind no more in the object's version.
+    async fn live(&self, object: &Object, resource: &Resource) -> Result<Option<Live>, ApiError> {
+        let Object { key, version, .. } = object;
+        let looked = self.acting.metadata(&resource.path(&key.namespace, &key.name)).await;
+        let Err(unserved @ ApiError::NotServed(_)) = looked else { return looked };
+        let found = self.resources.find_again(&self.acting, resource, Some(version), &key.kind, unserved.clone()).await;
+        // In another place: the next call begins there.
+        found.and(Err(unserved))
+    }
+
+    /// Applies what can be applied; returns the uids of what was.
+    async fn apply_all(
+        &mut self,
+        objects: &[Object],
+        wanted: &Wanted<'_>,
+        standings: &BTreeMap<ObjectKey, Standing>,
+    ) -> Outcome<BTreeSet<String>> {
+        let mut applied = BTreeSet::new();
+        let is_leaving = |key: &ObjectKey| matches!(standings.get(key), Some(Standing::Leaving(_)));
+        let leaving: BTreeSet<_> = standings
+            .keys()
+            .filter(|key| is_leaving(key) && decide::is_namespace(key))
+            .map(|key| key.name.clone())
+            .collect();
+        for object in objects {
+            let key = &object.key;
+            let (Some((_, resource)), Some(standing)) = (wanted.get(key), standings.get(key)) else { continue };
+            let path = &resource.path(&key.namespace, &key.name);
+            let result = if leaving.contains(&key.namespace) {
+                let message = format!("its namespace {} is still being deleted", key.namespace);
+                Err(ObjectError { object: Some(self.book.reference(key)), code: ObjectErrorCode::Conflict, message })
+            } else {
+                self.apply_one(object, path, standing.clone()).await
+            };
+            match result {
+                Ok(live) => drop(applied.insert(live.uid)),
+                Err(error) => self.fail(key, error)?,
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Applies one object over what was seen, and nothing else: what changed meanwhile is judged again.
+    async fn apply_one(&mut self, object: &Object, path: &str, mut standing: Standing) -> Result<Live, ObjectError> {
+        let key = &object.key;
+        for _ in 0..JUDGEMENTS_MAX {
+            let before = match standing {
+                Standing::New => None,
+                Standing::Ours(live) => {
+                    self.book.ours(key, &live.uid);
+                    Some(live)
+                }
+                Standing::Leaving(live) => {
+                    self.book.ours(key, &live.uid);
+                    let message = format!("it is still being deleted{}", decide::held_by(&live));
+                    return Err(self.conflict(key, message));
+                }
+                Standing::Foreign => {
+                    self.book.not(key);
+                    return Err(self.not_owned(key, None));
+                }
+            };
+            let over = before.as_ref().map_or(Over::Nothing, |live| Over::Version(&live.resource_version));
+            match self.acting.apply(path, &object.value, over).await {
+                Ok(value) => {
+                    let live = Live::read(&value);
+                    self.book.ours(key, &live.uid);
+                    let is_same = before.is_some_and(|before| before.resource_version == live.resource_version);
+                    self.say(key, if is_same { Step::Unchanged } else { Step::Applied }, "");
+                    return Ok(live);
+                }
+                Err(ApiError::Conflict(_)) => {
+                    let live = self.acting.metadata(path).await.map_err(|error| self.error(key, &error))?;
+                    standing = decide::standing(live, &self.scope.inventory);
+                }
+                Err(error) => return Err(self.error(key, &error)),
+            }
+        }
+        Err(self.conflict(key, "it changes all the time and could not be applied".to_owned()))
+    }
+
+    fn conflict(&self, key: &ObjectKey, message: String) -> ObjectError {
+        ObjectError { object: Some(self.book.reference(key)), code: ObjectErrorCode::Conflict, message }
+    }
+
+    fn not_owned(&self, key: &ObjectKey, wanted: Option<&(&Object, Resource)>) -> ObjectError {
+        let object = match wanted {
+            Some((object, _)) => request::reference(key, &object.version, ""),
+            None => self.book.reference(key),
+        };
+        let message = format!("{key} is there already and is not of this environment: it is left as it is");
+        ObjectError { object: Some(object), code: ObjectErrorCode::NotOwned, message }
+    }
+}
+
+fn named(key: &ObjectKey, object: &Object, error: &ApiError) -> ObjectError {
+    let object = request::reference(key, &object.version, "");
+    ObjectError { object: Some(object), code: decide::code(error), message: error.to_string() }
+}

@@ -1,0 +1,116 @@
+//! Objects of an environment deleted, in waves, and followed until they are gone.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use tunnel_proto::environments::{Done, Remove, Step};
+use tunnel_proto::reconcile::Blocker;
+
+use super::{GONE_TIMEOUT, NOT_OURS, Outcome, Run};
+use crate::delete::{self, Pruned};
+use crate::environments::decide;
+use crate::namespace;
+use crate::object::{Live, ObjectKey, Resource};
+use crate::prune::{Context, Why};
+use crate::terminate::is_reserved;
+
+impl Run<'_> {
+    /// Carries out a call to remove.
+    pub(in crate::environments) async fn remove(mut self, remove: &Remove) -> Done {
+        let ended = match self.open(&remove.tracked).await {
+            Ok(()) => {
+                self.is_end = true;
+                self.prune(self.book.keys(), &BTreeSet::new(), Instant::now() + GONE_TIMEOUT).await
+            }
+            Err(error) => Err(error),
+        };
+        self.close(ended).await
+    }
+
+    /// Deletes objects, as far as they are the environment's, and waits for them to be gone. What is left then is in the answer.
+    pub(super) async fn prune(
+        &mut self,
+        keys: BTreeSet<ObjectKey>,
+        applied: &BTreeSet<String>,
+        deadline: Instant,
+    ) -> Outcome<()> {
+        for wave in decide::waves(keys) {
+            let mut leaving = Vec::new();
+            for key in wave {
+                let occupied = self.book.namespaces();
+                let context = Context { inventory: &self.scope.inventory, applied, occupied: &occupied };
+                if let Some(live) = self.prune_one(&key, context).await? {
+                    leaving.push((key, live));
+                }
+            }
+            let left = self.until_gone(leaving, deadline).await?;
+            if !left.is_empty() {
+                // What comes next may be needed for these to end.
+                for (key, live) in left {
+                    let blocker = self.blocker(&key, &live).await;
+                    self.done.left.push(blocker);
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes an object if that is right; returns it if it is to be waited for.
+    async fn prune_one(&mut self, key: &ObjectKey, context: Context<'_>) -> Outcome<Option<Live>> {
+        if decide::is_namespace(key) && is_reserved(&key.name) {
+            self.release(key, "it belongs to Kubernetes", true);
+            return Ok(None);
+        }
+        match delete::prune(&self.acting, self.resources, key, context).await {
+            Ok(Pruned::Deleted(live)) => {
+                self.book.ours(key, &live.uid);
+                self.say(key, Step::Deleting, "");
+                return Ok(Some(live));
+            }
+            Ok(Pruned::Leaving(live)) => {
+                self.book.ours(key, &live.uid);
+                self.say(key, Step::Waiting, format!("it is being deleted{}", decide::held_by(&live)));
+                return Ok(Some(live));
+            }
+            Ok(Pruned::Held(live)) => {
+                self.book.ours(key, &live.uid);
+                let message = "objects of the environment are left in it";
+                self.say(key, Step::Waiting, message);
+                self.done.left.push(decide::blocker(key, &live, message.to_owned()));
+            }
+            Ok(Pruned::Gone) => {
+                self.book.not(key);
+                self.say(key, Step::Gone, "");
+            }
+            Ok(Pruned::Released(why)) => {
+                let (message, is_lost) = match why {
+                    // It is the environment's, and named as that.
+                    Why::JustApplied => ("it was applied under another name of its kind", false),
+                    Why::Foreign => (NOT_OURS, true),
+                    Why::Kept => ("it says that it is to be kept", true),
+                };
+                self.release(key, message, is_lost);
+            }
+            Err(error) => {
+                let error = self.error(key, &error);
+                self.fail(key, error)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells what holds an object up; of a namespace, what its deletion says of itself.
+    async fn blocker(&self, key: &ObjectKey, live: &Live) -> Blocker {
+        let mut message = String::new();
+        if decide::is_namespace(key)
+            && let Some(resource) = Resource::known(&key.group, None, &key.kind)
+        {
+            // It is for people: without it they know at least what is left.
+            let value: Option<Value> = self.acting.get(&resource.path("", &key.name)).await.ok().flatten();
+            message = value.as_ref().map(namespace::conditions).unwrap_or_default();
+        }
+        decide::blocker(key, live, message)
+    }
+}

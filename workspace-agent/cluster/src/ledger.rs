@@ -1,0 +1,85 @@
+//! Inventories in the cluster: read, and written over what was read.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tracing::debug;
+use tunnel_proto::reconcile::FailureKind;
+
+use crate::api::Api;
+use crate::apply::{Problem, Stopped};
+use crate::inventory;
+use crate::object::{Live, Object, ObjectKey, Resource};
+use crate::retry::ApiError;
+
+/// Attempts at writing an inventory that somebody else changes at the same time.
+const WRITES_MAX: u32 = 5;
+
+/// Writes an inventory; returns what it tracked before. Somebody else's change in between is read and kept. One that would track
+/// nothing is not made.
+///
+/// # Errors
+/// [`Stopped`] if the API server does not answer or the inventory is not ours to write.
+pub(crate) async fn write(
+    api: &Api,
+    inventory: &Object,
+    change: impl Fn(&BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey>,
+) -> Result<BTreeSet<ObjectKey>, Stopped> {
+    let key = &inventory.key;
+    for _ in 0..WRITES_MAX {
+        let (live, tracked) = read(api, key).await?;
+        let keys = change(&tracked);
+        let written = inventory::with_tracked(&inventory.value, live.as_ref(), &keys)?;
+        let result = match &live {
+            Some(live) if inventory::is_same(live, &written) => return Ok(tracked),
+            Some(_) => api.replace(&path(key), &written).await,
+            None if keys.is_empty() => return Ok(tracked),
+            None => api.create(&collection(key), &written).await,
+        };
+        match result {
+            Ok(_) => return Ok(tracked),
+            Err(ApiError::Conflict(_)) => {
+                debug!(inventory = %key, "somebody else wrote the inventory, reading it again")
+            }
+            Err(ApiError::Absent(_)) if live.is_some() => {}
+            Err(error) => return Err(Stopped::by(key, &error)),
+        }
+    }
+    Err(Stopped::Problem(Problem {
+        kind: FailureKind::Kubernetes,
+        message: format!("{key}: somebody else changes this inventory all the time"),
+        is_temporary: true,
+    }))
+}
+
+/// Reads an inventory and what it tracks.
+///
+/// # Errors
+/// [`Stopped`], also if there is a ConfigMap of that name that is none.
+pub(crate) async fn read(api: &Api, key: &ObjectKey) -> Result<(Option<Value>, BTreeSet<ObjectKey>), Stopped> {
+    let live = api.get(&path(key)).await.map_err(|error| Stopped::by(key, &error))?;
+    if let Some(live) = &live {
+        inventory::check(live, &key.name)?;
+    }
+    let tracked = live.as_ref().map(inventory::tracked).transpose()?.unwrap_or_default();
+    Ok((live, tracked))
+}
+
+/// Deletes an inventory if it is still what was seen.
+///
+/// # Errors
+/// [`Stopped`] if the API server does not answer.
+pub(crate) async fn delete(api: &Api, key: &ObjectKey, live: &Live) -> Result<(), Stopped> {
+    match api.delete(&path(key), &live.uid, &live.resource_version, false).await {
+        Ok(()) | Err(ApiError::Absent(_) | ApiError::Conflict(_)) => Ok(()),
+        Err(error) => Err(Stopped::by(key, &error)),
+    }
+}
+
+fn path(key: &ObjectKey) -> String {
+    format!("{}/{}", collection(key), key.name)
+}
+
+fn collection(key: &ObjectKey) -> String {
+    Resource::known("", None, "ConfigMap").map(|maps| maps.collection(&key.namespace)).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! A command that is left without its wrapper: it, and what of the same process group comes from it, as `/proc` shows them (proc(5)).
+
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// How often it is looked for processes that were started meanwhile, at most: those who start without end are not waited for.
+const LOOKS_MAX: usize = 16;
+
+/// One process, told from a later one that has the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    id: i32,
+    /// When it was started, in clock ticks since the machine was.
+    ticks: u64,
+}
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    process: Process,
+    parent: i32,
+    group: i32,
+}
+
+/// A command that runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree(Stat);
+
+impl Tree {
+    /// Takes note of a command, while nobody else can have its number. `None` when it cannot be seen.
+    pub(super) fn of(id: i32) -> Option<Self> {
+        stat(id).map(Self)
+    }
+
+    /// Kills it, if it has not ended, and what comes from it; but nothing that left its group, which was to outlive it, and nothing
+    /// else of that group, which is not its own.
+    pub(super) fn kill(self) {
+        let mut found = vec![self.0.process];
+        let mut seen = 0;
+        for _ in 0..LOOKS_MAX {
+            // Whoever is stopped starts nothing, and stays whose it is.
+            for process in found.iter().skip(seen) {
+                process.signal(Signal::STOP);
+            }
+            seen = found.len();
+            add_descendants(&all(), self.0.group, &mut found);
+            if found.len() == seen {
+                break;
+            }
+        }
+        for process in found {
+            process.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Process {
+    /// Sends a signal, and to no other process that got the number meanwhile. There is nobody to tell that it was not possible.
+    fn signal(self, signal: Signal) {
+        let Some(Ok(held)) = Pid::from_raw(self.id).map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
+        // What is held cannot become another process: so it is compared after it was taken.
+        if stat(self.id).is_some_and(|stat| stat.process == self) {
+            pidfd_send_signal(held, signal).unwrap_or_default();
+        }
+    }
+}
+
+/// Adds those of a group that come from processes, and from those, and so on.
+fn add_descendants(all: &[Stat], group: i32, found: &mut Vec<Process>) {
+    let mut next = 0;
+    while let Some(parent) = found.get(next).map(|process| process.id) {
+        let is_new = |stat: &&Stat| stat.parent == parent && stat.group == group && !found.contains(&stat.process);
+        let children: Vec<Process> = all.iter().filter(is_new).map(|stat| stat.process).collect();
+        found.extend(children);
+        next += 1;
+    }
+}
+
+fn all() -> Vec<Stat> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    ids.filter_map(stat).collect()
+}
+
+fn stat(id: i32) -> Option<Stat> {
+    parse(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+/// Reads `/proc/ID/stat`. The second field is the program's name in parentheses, and may have anything in it.
+fn parse(text: &str) -> Option<Stat> {
+    let (id, rest) = text.split_once(' ')?;
+    let (_, rest) = rest.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Counted from the state, which is the third of all.
+    let (parent, group, ticks) = (fields.get(1)?, fields.get(2)?, fields.get(19)?);
+    let process = Process { id: id.parse().ok()?, ticks: ticks.parse().ok()? };
+    Some(Stat { process, parent: parent.parse().ok()?, group: group.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_whatever_the_program_calls_itself() {
+        let fields = "S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2 3";
+        let stat = parse(&format!("43 (a) b) (c) {fields}\n")).expect("a process");
+        assert_eq!(stat, Stat { process: Process { id: 43, ticks: 98_765 }, parent: 7, group: 42 });
+        for text in ["", "42", "42 (x", "42 (x) S 1 2", "x (x) S 7 42 40"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_comes_from_the_command_and_stays_in_its_group_is_its_own() {
+        let of = |id, parent, group| Stat { process: Process { id, ticks: 1 }, parent, group };
+        let all = [of(5, 1, 5), of(6, 5, 5), of(10, 5, 5), of(11, 10, 5), of(12, 11, 5), of(13, 11, 13), of(14, 13, 5)];
+        let mut found = vec![of(10, 5, 5).process];
+        add_descendants(&all, 5, &mut found);
+        assert_eq!(found.iter().map(|process| process.id).collect::<Vec<_>>(), [10, 11, 12]);
+    }
+
+    #[test]
+    fn another_process_with_the_same_number_is_left_alone() {
+        let this = Tree::of(i32::try_from(std::process::id()).expect("a number")).expect("it runs");
+        // This test would not survive.
+        Process { ticks: this.0.process.ticks + 1, ..this.0.process }.signal(Signal::KILL);
+        Process { id: i32::MAX, ticks: 1 }.signal(Signal::KILL);
+    }
+}
