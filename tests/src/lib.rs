@@ -166,6 +166,13 @@ impl TestGateway {
         until("the agent is connected", || self.registry.current(&name).is_some_and(is_up)).await;
     }
 
+    /// Waits until a workspace has no session. Without it, what waits for the agent that comes after one that was stopped may
+    /// find the session that is just going.
+    pub async fn until_gone(&self, workspace: &str) {
+        let name = workspace.parse().unwrap();
+        until("the session is gone", || self.registry.current(&name).is_none()).await;
+    }
+
     /// Opens a port of a workspace to everybody, and waits until that holds.
     pub async fn publish(&self, workspace: &str, port: u16) {
         let share =

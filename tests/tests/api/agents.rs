@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::until;
 use gateway::store::{Terms, wall_clock};
 use workspace_agent::Ended;
 
@@ -23,7 +22,7 @@ async fn revoked_token_ends_the_live_session_and_its_agent_says_why() {
     let ended = agent.ended().await;
     assert!(since.elapsed() < CUT_WITHIN, "{:?}", since.elapsed());
     assert!(matches!(&ended, Err(Ended::Revoked { message }) if message.contains("revoked")), "{ended:?}");
-    until("the place is free", || world.gateway.registry.current(&"one".parse().unwrap()).is_none()).await;
+    world.gateway.until_gone("one").await;
     assert!(world.gateway.registry.current(&"two".parse().unwrap()).is_some(), "another token's session goes on");
     other.stop().await;
     let record = world.audited("agent_ended", 2).await;

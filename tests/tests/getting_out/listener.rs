@@ -123,7 +123,7 @@ async fn each_transport_reaches_a_listener_with_tls() {
         gateway.until_connected("one").await;
         assert_serves(&gateway, &app, "one").await;
         agent.stop().await;
-        e2e::until("the gateway has noticed", || gateway.registry.current(&"one".parse().unwrap()).is_none()).await;
+        gateway.until_gone("one").await;
     }
 }
 

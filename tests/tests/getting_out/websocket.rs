@@ -41,7 +41,7 @@ async fn agent_that_http2_does_not_reach_attaches_with_a_websocket_in_the_same_a
     assert_eq!(balancer.counts(), (3, 2));
     assert_serves(&gateway, &app, "one").await;
     agent.stop().await;
-    until("the gateway has noticed", || gateway.registry.current(&"one".parse().unwrap()).is_none()).await;
+    gateway.until_gone("one").await;
     gateway.stop().await;
 }
 
@@ -59,6 +59,7 @@ async fn named_transport_is_the_only_one_that_is_tried() {
     gateway.until_connected("one").await;
     assert_eq!(balancer.counts(), (before + 1, 1));
     agent.stop().await;
+    gateway.until_gone("one").await;
     // Straight to the gateway too.
     let agent = TestAgent::start(at(gateway.addresses.agents), Transport::Websocket, &token, Vec::new());
     gateway.until_connected("one").await;
@@ -109,6 +110,7 @@ async fn drain_and_displacement_are_heard_inside_a_websocket() {
     .await;
     assert!(matches!(old.ended().await, Err(Ended::Displaced)));
     new.stop().await;
+    gateway.until_gone("one").await;
     let agent = TestAgent::start(at(gateway.addresses.agents), Transport::Websocket, &token, Vec::new());
     gateway.until_connected("one").await;
     let began = tokio::time::Instant::now();

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use e2e::raw::Raw;
-use e2e::until;
 use tunnel_proto::frame::{Body, Frame, Grant, Open};
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::reason::Reason;
@@ -56,8 +55,7 @@ impl Breaking {
         assert_eq!(self.agent.next().await, None, "{told}: something follows the close");
         let answer = self.user.message().await.expect("an answer");
         assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")), "{told}");
-        let name = "one".parse().unwrap();
-        until("the session is gone", || self.stage.gateway.registry.current(&name).is_none()).await;
+        self.stage.gateway.until_gone("one").await;
         self.stage.finish().await;
     }
 
@@ -153,8 +151,7 @@ async fn agents_own_close_and_its_end_of_stream_end_the_session() {
         let answer = breaking.user.message().await.expect("an answer");
         assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
         while breaking.agent.next().await.is_some() {}
-        let name = "one".parse().unwrap();
-        until("the session is gone", || breaking.stage.gateway.registry.current(&name).is_none()).await;
+        breaking.stage.gateway.until_gone("one").await;
         breaking.stage.finish().await;
     }
 }
@@ -282,8 +279,7 @@ async fn agent_that_never_reads_loses_its_session_in_time() {
     }
     let queued = session.tunnel.stats().queued_bytes;
     assert!(queued < 16 * KIB * KIB, "{queued} bytes queued");
-    let name = "one".parse().unwrap();
-    until("the session is given up", || stage.gateway.registry.current(&name).is_none()).await;
+    stage.gateway.until_gone("one").await;
     for raw in &mut users {
         let answer = raw.message().await.expect("an answer");
         assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));

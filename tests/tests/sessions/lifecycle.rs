@@ -90,7 +90,7 @@ async fn newest_session_wins_and_the_displaced_one_keeps_its_hands_off() {
     assert_eq!(gateway.registry.current(&name).map(|session| session.id), Some(new.id));
     assert!(!gateway.registry.release(&old), "it was released by the one that was displaced");
     second.stop().await;
-    until("the newer one left", || gateway.registry.current(&name).is_none()).await;
+    gateway.until_gone("one").await;
     stage.finish().await;
 }
 
@@ -161,7 +161,7 @@ async fn session_without_a_grace_ends_with_its_link() {
         agent.kill();
         let answer = waiting.message().await.expect("an answer");
         assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
-        until("the session is gone", || stage.gateway.registry.current(&name).is_none()).await;
+        stage.gateway.until_gone("one").await;
     }
     stage.finish().await;
 }

@@ -178,7 +178,7 @@ async fn stream_without_a_link_ends_by_its_name_after_the_grace() {
     assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("session_lost")));
     assert!(!events.read_rest().await.ends_with(b"0\r\n\r\n"), "it broke off, and did not end");
     assert!(upgrade.read_rest().await.is_empty());
-    until("the session is gone", || flaky.stage.gateway.registry.current(&name).is_none()).await;
+    flaky.stage.gateway.until_gone("one").await;
     assert!(flaky.session.tunnel.is_ended());
     assert_eq!(flaky.session.in_flight(), 0);
     // The agent comes back with a session of its own.

@@ -130,7 +130,7 @@ impl Owned {
             assert!(current.id > self.session.id, "{told}");
             current.tunnel.close(Reason::Shutdown, "the test is over");
         }
-        until("no session is left", || self.stage.gateway.registry.current(&name).is_none()).await;
+        self.stage.gateway.until_gone("one").await;
         self.stage.finish().await;
     }
 }
