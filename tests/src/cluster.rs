@@ -8,6 +8,7 @@ use std::sync::Arc;
 use gateway::model::ClusterName;
 use gateway::sessions::registry::LiveSession;
 use gateway::store::{Terms as TokenTerms, wall_clock};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::bytes::Bytes;
@@ -15,6 +16,7 @@ use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
 use tunnel_link::pace::Paced;
 use tunnel_link::session::{Link, Session};
+use tunnel_proto::environments::ObjectRef;
 use tunnel_proto::hello::{Hello, Resume, Role, Welcome};
 use tunnel_proto::mux::{Settings, Side};
 use tunnel_proto::reconcile::{
@@ -303,4 +305,29 @@ fn serve(dialed: Dialed, link: Link, tasks: &mut JoinSet<()>) {
         let Dialed { reader, .. } = dialed;
         drive(&link, reader).await;
     });
+}
+
+/// The objects of an apply call as an agent that made all of them would name them; each has the same `uid`.
+///
+/// # Panics
+///
+/// If they are not JSON.
+#[must_use]
+pub fn as_made(objects: &Bytes) -> Vec<ObjectRef> {
+    let objects: Vec<Value> = serde_json::from_slice(objects).expect("objects");
+    let text =
+        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let reference = |object: &Value| {
+        let api = text(object, "/apiVersion");
+        let (group, version) = api.split_once('/').unwrap_or(("", &api));
+        ObjectRef {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text(object, "/kind"),
+            namespace: text(object, "/metadata/namespace"),
+            name: text(object, "/metadata/name"),
+            uid: "u".to_owned(),
+        }
+    };
+    objects.iter().map(reference).collect()
 }

@@ -12,6 +12,7 @@
 )]
 
 pub mod browser;
+pub mod buffer;
 pub mod cluster;
 pub mod provider;
 pub mod raw;

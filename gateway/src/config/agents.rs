@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::PublicUrl;
 use super::reader::Reader;
-use super::value::{DURATION, FILE_PATH, Kind};
+use super::value::{DURATION, ENDPOINT, FILE_PATH, Kind};
 use crate::model::{Endpoint, UserTemplate, WorkspaceTemplate, Zone};
 
 /// Longest time between two questions whether the pod of a live session is still there.
@@ -119,13 +119,6 @@ pub(super) const YES_OR_NO: Kind<bool> = Kind {
         _ => Err("neither true nor false".to_owned()),
     },
     show: ToString::to_string,
-    secret: false,
-};
-
-const ENDPOINT: Kind<Endpoint> = Kind {
-    accepted: "an https URL; http for this machine only",
-    parse: |text| text.parse().map_err(|error: crate::model::BadEndpoint| error.to_string()),
-    show: |endpoint| endpoint.as_str().to_owned(),
     secret: false,
 };
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::PublicUrl;
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
-use super::value::{COUNT_32, DURATION, FILE_PATH, FILE_PATHS, Kind};
+use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, Kind, TEXT};
 use crate::model::{Endpoint, JOB_TIMES, ProviderName, hexadecimal};
 
 const ENABLED: &str = "ci.enabled";
@@ -133,23 +133,6 @@ pub enum CiEditor {
         sha256: [u8; 32],
     },
 }
-
-const ENDPOINT: Kind<Endpoint> = Kind {
-    accepted: "an https URL; http for this machine only",
-    parse: |text| text.parse().map_err(|error: crate::model::BadEndpoint| error.to_string()),
-    show: |endpoint| endpoint.as_str().to_owned(),
-    secret: false,
-};
-
-const TEXT: Kind<Box<str>> = Kind {
-    accepted: "1 to 255 printable ASCII characters without spaces",
-    parse: |text| {
-        let is_text = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_text { Ok(text.into()) } else { Err("empty, too long, or with characters that do not count".to_owned()) }
-    },
-    show: |text| text.to_string(),
-    secret: false,
-};
 
 const URL: Kind<String> = Kind {
     accepted: "an http or https URL",

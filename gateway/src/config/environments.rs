@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::PublicUrl;
 use super::reader::Reader;
-use super::value::{DURATION, FILE_PATH, Kind};
+use super::value::{DURATION, ENDPOINT, FILE_PATH, Kind, TEXT};
 use crate::model::{Endpoint, UserName};
 
 const ISSUER: &str = "environments.issuer";
@@ -53,23 +53,6 @@ impl Default for Environments {
         Self { jobs: None, operators: Vec::new(), hook_token_file: None, complete_max: COMPLETE_DEFAULT }
     }
 }
-
-const ENDPOINT: Kind<Endpoint> = Kind {
-    accepted: "an https URL; http for this machine only",
-    parse: |text| text.parse().map_err(|error: crate::model::BadEndpoint| error.to_string()),
-    show: |endpoint| endpoint.as_str().to_owned(),
-    secret: false,
-};
-
-const TEXT: Kind<Box<str>> = Kind {
-    accepted: "1 to 255 printable ASCII characters without spaces",
-    parse: |text| {
-        let is_text = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_text { Ok(text.into()) } else { Err("empty, too long, or with characters that do not count".to_owned()) }
-    },
-    show: |text| text.to_string(),
-    secret: false,
-};
 
 const USERS: Kind<Vec<UserName>> = Kind {
     accepted: "names of users with commas between them",

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::model::Zone;
+use crate::model::{BadEndpoint, Endpoint, Zone};
 
 pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
@@ -126,6 +126,23 @@ pub(super) const FILE_PATHS: Kind<Vec<PathBuf>> = Kind {
         [] => "off".to_owned(),
         paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
     },
+    secret: false,
+};
+
+pub(super) const ENDPOINT: Kind<Endpoint> = Kind {
+    accepted: "an https URL; http for this machine only",
+    parse: |text| text.parse().map_err(|error: BadEndpoint| error.to_string()),
+    show: |endpoint| endpoint.as_str().to_owned(),
+    secret: false,
+};
+
+pub(super) const TEXT: Kind<Box<str>> = Kind {
+    accepted: "1 to 255 printable ASCII characters without spaces",
+    parse: |text| {
+        let is_text = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_text { Ok(text.into()) } else { Err("empty, too long, or with characters that do not count".to_owned()) }
+    },
+    show: |text| text.to_string(),
     secret: false,
 };
 

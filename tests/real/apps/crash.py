@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from workspaces import LABEL, Cluster, Gateway, ask, ask_once, check, note, spread, until
+from workspaces import LABEL, Cluster, Gateway, Process, ask, ask_once, check, note, spread, until
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--kills", type=int, default=200)
@@ -43,22 +43,7 @@ KINDS = {
 }
 
 
-class Process:
-    def __init__(self, name, command):
-        self.name, self.command, self.child = name, command, None
-        self.log = open(os.path.join(options.logs, f"{name}.log"), "ab")
-
-    def start(self):
-        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-
-    def kill(self):
-        ended = self.child.poll()
-        self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
-        return ended
-
-
-programs = {"gateway": Process("gateway", options.gateway), "agent": Process("agent", options.agent)}
+programs = {name: Process(command, os.path.join(options.logs, f"{name}.log")) for name, command in (("gateway", options.gateway), ("agent", options.agent))}
 acknowledged = {}  # what each workspace is to be, as the gateway said yes to
 serial = 0
 ended_by_itself = []

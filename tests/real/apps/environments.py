@@ -9,15 +9,13 @@ import http.client
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 import urllib.parse
 
 import audit
-from workspaces import Caller, Cluster, Refused, ask, check, note, percentile, until
+from workspaces import Caller, Cluster, Process, Refused, ask, check, note, percentile, until
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("what", choices=["race", "crash"])
@@ -163,21 +161,6 @@ def remove(names):
     check("with nothing left in the cluster", not spaces, spaces)
 
 
-class Process:
-    def __init__(self, name, command):
-        self.name, self.command, self.child = name, command, None
-        self.log = open(os.path.join(options.logs, f"{name}.log"), "ab")
-
-    def start(self):
-        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-
-    def kill(self):
-        ended = self.child.poll()
-        self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
-        return ended
-
-
 def release_leases():
     """A killed agent's lease would have to run out each time."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{os.environ['REAL_AGENT_HOME']}/leases"
@@ -188,7 +171,7 @@ def release_leases():
 def crash():
     roll = random.Random(options.seed)
     note(f"seed {options.seed}")
-    programs = {"gateway": Process("gateway", options.gateway), "agent": Process("agent", options.agent)}
+    programs = {name: Process(command, os.path.join(options.logs, f"{name}.log")) for name, command in (("gateway", options.gateway), ("agent", options.agent))}
     for program in programs.values():
         program.start()
     over, last, wrong, done = threading.Event(), {}, [], []

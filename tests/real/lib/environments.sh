@@ -132,14 +132,7 @@ print(json.dumps(claims))' "$@")
 }
 
 # as_job TOKEN METHOD PATH [JSON] : what the gateway answers a job; fails if it refuses. A long one: jobs wait.
-as_job() {
-  local answer status
-  answer=$(curl -sS --max-time 120 -X "$2" -H "authorization: Bearer $1" -H "host: localhost:$PUBLIC" \
-    ${4:+-H 'content-type: application/json' -d "$4"} -w '\n%{http_code}' "http://127.0.0.1:$PUBLIC/api/v1$3") || return 1
-  status=${answer##*$'\n'}
-  printf '%s\n' "${answer%$'\n'*}"
-  case $status in 2??) ;; *) return 1 ;; esac
-}
+as_job() { ask_as "$1" 120 "${@:2}"; }
 
 # complete TOKEN CLUSTER [TEMPLATE] : has its prerequisites completed. What is answered is kept in ANSWER.
 complete() {

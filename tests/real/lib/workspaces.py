@@ -3,7 +3,9 @@
 import http.client
 import json
 import os
+import signal
 import ssl
+import subprocess
 import threading
 import time
 
@@ -24,6 +26,24 @@ def check(text, good, why=""):
 
 def note(text):
     print(f"note {text}")
+
+
+class Process:
+    """A program that is killed and started again; what it says is kept in a log."""
+
+    def __init__(self, command, log):
+        self.command, self.child = command, None
+        self.log = open(log, "ab")
+
+    def start(self):
+        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def kill(self):
+        """Kills it; what it had ended with by itself, if it had."""
+        ended = self.child.poll()
+        self.child.send_signal(signal.SIGKILL)
+        self.child.wait()
+        return ended
 
 
 class Refused(Exception):

@@ -67,10 +67,12 @@ namespace_of() { if [ "$1" = shared ]; then echo "$SHARED_NAMESPACE"; else echo 
 # --- the gateway's API ------------------------------------------------------------------------------------------------
 
 # ask METHOD PATH [JSON] : prints the answer; fails with the problem's text.
-ask() {
+ask() { ask_as "$USER_TOKEN" 20 "$@"; }
+# ask_as TOKEN SECONDS METHOD PATH [JSON] : the same with another token, for so long.
+ask_as() {
   local answer status
-  answer=$(curl -sS --max-time 20 -X "$1" -H "authorization: Bearer $USER_TOKEN" -H "host: localhost:$PUBLIC" \
-    ${3:+-H 'content-type: application/json' -d "$3"} -w '\n%{http_code}' "http://127.0.0.1:$PUBLIC/api/v1$2") || return 1
+  answer=$(curl -sS --max-time "$2" -X "$3" -H "authorization: Bearer $1" -H "host: localhost:$PUBLIC" \
+    ${5:+-H 'content-type: application/json' -d "$5"} -w '\n%{http_code}' "http://127.0.0.1:$PUBLIC/api/v1$4") || return 1
   status=${answer##*$'\n'}
   printf '%s\n' "${answer%$'\n'*}"
   case $status in 2??) ;; *) return 1 ;; esac

@@ -1,37 +1,15 @@
 //! The commands against a running gateway: sign in, work over the API, sign out.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::Mutex;
 
 use clap::Parser as _;
+use e2e::buffer::Buffer;
 use e2e::until;
 use gateway::cli::{Cli, Command, Console, Exit, run_login, run_logout, run_token, run_whoami, run_workspace};
 use gateway::store::wall_clock;
 
 use super::device;
 use super::support::{As, Folder, SAME_ORIGIN, World};
-
-/// A stream that keeps what it is given.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Buffer {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Somebody at a machine of their own.
 struct Desk {

@@ -2,10 +2,9 @@
 //! it is told.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 
 use clap::Parser as _;
+use e2e::buffer::Buffer;
 use e2e::reports::observe;
 use gateway::cli::{Cli, Command, Console, Exit, run_workspace};
 use gateway::model::{ActualState, DesiredState};
@@ -16,25 +15,6 @@ use tunnel_proto::reconcile::Blocker;
 
 use super::support::{As, Folder, World};
 use super::workspaces::world;
-
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Buffer {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Somebody with a token at a machine of their own.
 struct Desk {

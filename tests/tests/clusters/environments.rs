@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::cluster::ClusterAgent;
+use e2e::cluster::{ClusterAgent, as_made};
 use e2e::{PATIENCE, TestGateway};
 use gateway::environments::following::{Event, Following, Outcome};
 use gateway::environments::request::{By, JobFacts, JobRequest, Unmet};
@@ -102,7 +102,7 @@ impl Taken {
     /// Answers that everything is there that is to be.
     async fn done(mut self) {
         let objects = match &self.call {
-            Call::Apply(apply) => objects(&apply.objects),
+            Call::Apply(apply) => as_made(&apply.objects),
             Call::Remove(_) => Vec::new(),
         };
         for object in objects.clone() {
@@ -112,26 +112,6 @@ impl Taken {
         // Until the gateway has it.
         std::future::poll_fn(|context| self.io.poll_bytes(context)).await.ok();
     }
-}
-
-fn objects(json: &Bytes) -> Vec<tunnel_proto::environments::ObjectRef> {
-    let objects: Vec<serde_json::Value> = serde_json::from_slice(json).expect("objects");
-    let text = |object: &serde_json::Value, pointer: &str| {
-        object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-    };
-    let reference = |object: &serde_json::Value| {
-        let api = text(object, "/apiVersion");
-        let (group, version) = api.split_once('/').unwrap_or(("", &api));
-        tunnel_proto::environments::ObjectRef {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: text(object, "/kind"),
-            namespace: text(object, "/metadata/namespace"),
-            name: text(object, "/metadata/name"),
-            uid: "u".to_owned(),
-        }
-    };
-    objects.iter().map(reference).collect()
 }
 
 async fn outcome(following: Following) -> Outcome {
@@ -159,7 +139,7 @@ async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_remove
     assert_eq!(apply.scope.identity.as_ref().unwrap().user, "gitlab:ci_job:1");
     assert!(apply.scope.inventory.starts_with(&format!("environment-{}-", apply.scope.environment)));
     assert_eq!(
-        objects(&apply.objects).iter().map(|object| object.kind.as_str()).collect::<Vec<_>>(),
+        as_made(&apply.objects).iter().map(|object| object.kind.as_str()).collect::<Vec<_>>(),
         ["Namespace", "RoleBinding"]
     );
     taken.done().await;

@@ -1,34 +1,14 @@
 //! `gateway environment` in jobs and for operators, against a running gateway.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 
 use clap::Parser as _;
+use e2e::buffer::Buffer;
 use gateway::cli::{Cli, Command, Console, Exit, run_environment};
 use serde_json::{Value, json};
 use tunnel_proto::environments::ObjectErrorCode;
 
 use super::support::World;
-
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Buffer {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Where a command runs: its variables.
 struct Shell(BTreeMap<String, String>);

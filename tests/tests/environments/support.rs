@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use e2e::cluster::ClusterAgent;
+use e2e::cluster::{ClusterAgent, as_made};
 use e2e::raw::{Message, Raw};
 use e2e::{PATIENCE, TestGateway};
 use gateway::config::JobIssuer;
@@ -14,9 +14,8 @@ use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, Clust
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use tokio_util::bytes::Bytes;
 use tunnel_proto::environments::{
-    Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, ObjectRef, Progress, Step,
+    Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, Progress, Step,
 };
 
 use super::issuer::{AUDIENCE, Issuer};
@@ -250,7 +249,7 @@ impl Played {
 
 fn answers(call: &Call, failing: Option<ObjectErrorCode>) -> Vec<Answer> {
     let (objects, step) = match call {
-        Call::Apply(apply) => (objects(&apply.objects), Step::Applied),
+        Call::Apply(apply) => (as_made(&apply.objects), Step::Applied),
         Call::Remove(remove) => (remove.tracked.clone(), Step::Gone),
     };
     let mut answers = Vec::new();
@@ -271,23 +270,4 @@ fn answers(call: &Call, failing: Option<ObjectErrorCode>) -> Vec<Answer> {
     }
     answers.push(Answer::Done(Done { objects: there, errors, ..Done::default() }));
     answers
-}
-
-fn objects(json: &Bytes) -> Vec<ObjectRef> {
-    let objects: Vec<Value> = serde_json::from_slice(json).expect("objects");
-    let text =
-        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let reference = |object: &Value| {
-        let api = text(object, "/apiVersion");
-        let (group, version) = api.split_once('/').unwrap_or(("", &api));
-        ObjectRef {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: text(object, "/kind"),
-            namespace: text(object, "/metadata/namespace"),
-            name: text(object, "/metadata/name"),
-            uid: "u".to_owned(),
-        }
-    };
-    objects.iter().map(reference).collect()
 }
