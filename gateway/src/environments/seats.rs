@@ -9,6 +9,9 @@ use crate::store::{ClusterId, EnvironmentId};
 /// and another replica of the gateway may have some under way too.
 pub(super) const SEATS_MAX: usize = 6;
 
+/// Preparations that go before a removal at most: a cluster in which jobs start all the time gets rid of things too.
+const PREPARATIONS_MAX: usize = 8;
+
 /// What somebody wants of the agent, in the order in which they get their turn: jobs wait for what is prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
@@ -24,12 +27,27 @@ type Place = (Turn, u64, EnvironmentId);
 struct Queue {
     taken: usize,
     waiting: BTreeSet<Place>,
+    /// Preparations that went before a removal that waits.
+    preferred: usize,
 }
 
 impl Queue {
     /// Returns those who may go now.
     fn called(&self) -> impl Iterator<Item = &Place> {
-        self.waiting.iter().take(SEATS_MAX.saturating_sub(self.taken))
+        let overdue = self.first_removal().filter(|_| self.preferred >= PREPARATIONS_MAX);
+        let others = self.waiting.iter().filter(move |place| Some(*place) != overdue);
+        overdue.into_iter().chain(others).take(SEATS_MAX.saturating_sub(self.taken))
+    }
+
+    fn first_removal(&self) -> Option<&Place> {
+        self.waiting.range((Turn::Removal, 0, EnvironmentId::new(0))..).next()
+    }
+
+    fn seat(&mut self, place: &Place) {
+        self.waiting.remove(place);
+        self.taken = self.taken.saturating_add(1);
+        let is_before_a_removal = place.0 == Turn::Preparation && self.first_removal().is_some();
+        self.preferred = if is_before_a_removal { self.preferred.saturating_add(1) } else { 0 };
     }
 }
 
@@ -59,8 +77,7 @@ impl Seats {
             self.places.insert(id, (cluster, place));
             return false;
         }
-        queue.waiting.remove(&place);
-        queue.taken = queue.taken.saturating_add(1);
+        queue.seat(&place);
         self.places.remove(&id);
         true
     }
@@ -127,6 +144,28 @@ mod tests {
         assert_eq!(seats.leave(environment(10)), [environment(11)], "its turn is not lost");
         assert!(seats.take(cluster(1), environment(11), Turn::Removal));
         assert_eq!(seats.leave(environment(11)), [], "it has a seat, and no place");
+    }
+
+    #[test]
+    fn removal_gets_its_turn_however_many_preparations_there_are() {
+        let mut seats = Seats::default();
+        for number in 0..6 {
+            assert!(seats.take(cluster(1), environment(number), Turn::Preparation));
+        }
+        for number in [100, 101] {
+            assert!(!seats.take(cluster(1), environment(number), Turn::Removal));
+        }
+        let mut gone = Vec::new();
+        for number in 6..60 {
+            assert!(!seats.take(cluster(1), environment(number), Turn::Preparation));
+            let called = seats.give_back(cluster(1));
+            let turn = if called[0].get() >= 100 { Turn::Removal } else { Turn::Preparation };
+            assert!(seats.take(cluster(1), called[0], turn), "called, and no seat for it");
+            if turn == Turn::Removal {
+                gone.push((number, called[0].get()));
+            }
+        }
+        assert_eq!(gone, [(14, 100), (23, 101)], "behind eight preparations each");
     }
 
     proptest! {
