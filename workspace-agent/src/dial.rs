@@ -43,7 +43,7 @@ pub use self::transport::{Memory, Plan, Transport, cannot_pass};
 
 use self::carried::Carried;
 use self::credential::read_token;
-use self::link::Connection;
+use self::link::{Connection, Greeting};
 use crate::{Ports, TokenSource};
 
 /// How long a gateway may take to answer a Hello while there is no session to save.
@@ -52,7 +52,8 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a closing session may take to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long an agent that is asked to stop may take to say so, if its session has no link at that moment.
+/// How long an agent that is asked to stop may take to say so, if its session has no link at that moment or is just being
+/// asked for.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why an agent stopped for good. Each text says what a person can do.
@@ -271,8 +272,9 @@ impl<N: Network> Agent<N> {
         let plan = self.memory.plan(self.transport);
         let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
         // Boxed: it is large, passes through hands, and is soon over.
-        let dialing = Box::pin(link::dial(&*network, plan, token.as_deref(), self.hello(carried.as_ref()), patience));
-        let dialing = Carried::serving(carried.as_mut(), &network, give_up.run_until_cancelled(dialing));
+        let greeting = Greeting { token, hello: self.hello(carried.as_ref()), patience };
+        let dialing = Box::pin(link::dial(&*network, plan, greeting, give_up));
+        let dialing = Carried::serving(carried.as_mut(), &network, dialing);
         let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
         // It may have run out of time meanwhile.

@@ -2,42 +2,70 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tunnel_link::grpc::{self, ConnectError, Dialed, Via};
 use tunnel_link::websocket;
 use tunnel_proto::hello::Hello;
 
-use super::DialFailure;
 use super::connect::{Connected, Offer};
 use super::decide::with_sources;
 use super::network::Network;
 use super::transport::{Plan, cannot_pass};
+use super::{DialFailure, GOODBYE_TIMEOUT};
 
 /// Drives a link's connection; ends with it, and cuts it when dropped.
 pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Dials once: what the plan has first, and what it has then if the first cannot pass. Each has `patience` for the answer
-/// to its Hello.
+/// What there is to say to a gateway, and how long to wait for what it says to that.
+pub(super) struct Greeting {
+    pub(super) token: Option<String>,
+    pub(super) hello: Hello,
+    /// How long the answer to a Hello may take.
+    pub(super) patience: Duration,
+}
+
+/// Dials once: what the plan has first, and what it has then if the first cannot pass. Returns `None` when it was told to
+/// give up: at once while the gateway knows nothing of it. Where a Hello may have arrived its answer is still waited for, for
+/// a moment: a gateway that let the agent in would keep the session of one that left without a word until its grace is over.
 ///
 /// Cancel safety: safe; a half-made connection is closed.
 pub(super) async fn dial<N: Network>(
     network: &N,
     plan: Plan,
-    token: Option<&str>,
-    hello: Hello,
-    patience: Duration,
+    greeting: Greeting,
+    give_up: &CancellationToken,
+) -> Option<Result<(Connection, Dialed), DialFailure>> {
+    let greeted = AtomicBool::new(false);
+    let mut dialing = pin!(try_all(network, plan, &greeting, &greeted));
+    tokio::select! {
+        linked = dialing.as_mut() => Some(linked),
+        () = give_up.cancelled() => {
+            let moment = if greeted.load(Ordering::Relaxed) { GOODBYE_TIMEOUT } else { Duration::ZERO };
+            // Why it was not let in is of no interest any more.
+            timeout(moment, dialing).await.ok().filter(Result::is_ok)
+        }
+    }
+}
+
+async fn try_all<N: Network>(
+    network: &N,
+    plan: Plan,
+    greeting: &Greeting,
+    greeted: &AtomicBool,
 ) -> Result<(Connection, Dialed), DialFailure> {
-    let failure = match attempt(network, plan.first, plan.then, token, hello.clone(), patience).await {
+    let failure = match attempt(network, (plan.first, plan.then), greeting, greeted).await {
         Err(failure) => failure,
         linked => return linked,
     };
     let Some(then) = plan.then.filter(|_| cannot_pass(&failure)) else { return Err(failure) };
     info!(cause = with_sources(&failure), "HTTP/2 does not get through, trying a WebSocket");
-    match attempt(network, then, None, token, hello, patience).await {
+    match attempt(network, (then, None), greeting, greeted).await {
         // The gateway's own word; what was on the way is of no interest any more.
         Err(refused @ DialFailure::Rpc(ConnectError::Refused(_))) => Err(refused),
         Err(second) => Err(DialFailure::Neither { http2: with_sources(&failure), websocket: with_sources(&second) }),
@@ -47,57 +75,55 @@ pub(super) async fn dial<N: Network>(
 
 async fn attempt<N: Network>(
     network: &N,
-    via: Via,
-    or: Option<Via>,
-    token: Option<&str>,
-    hello: Hello,
-    patience: Duration,
+    (via, or): (Via, Option<Via>),
+    greeting: &Greeting,
+    greeted: &AtomicBool,
 ) -> Result<(Connection, Dialed), DialFailure> {
+    greeted.store(false, Ordering::Relaxed);
     let offer = match (via, or) {
         (Via::Http2, None | Some(Via::Http2)) => Offer::Http2,
         (Via::Http2, Some(Via::WebSocket)) => Offer::Either,
         (Via::WebSocket, _) => Offer::Http1,
     };
     let connected = network.dial(offer).await?;
+    greeted.store(true, Ordering::Relaxed);
     // What the handshake settled needs no trial.
     let via = if connected.is_http1 { or.unwrap_or(via) } else { via };
     match via {
-        Via::Http2 => over_http2(network.origin(), connected, token, hello, patience).await,
-        Via::WebSocket => over_websocket(network.origin(), connected, token, hello, patience).await,
+        Via::Http2 => over_http2(network.origin(), connected, greeting).await,
+        Via::WebSocket => over_websocket(network.origin(), connected, greeting).await,
     }
 }
 
 async fn over_http2(
     (authority, scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
-    token: Option<&str>,
-    hello: Hello,
-    patience: Duration,
+    greeting: &Greeting,
 ) -> Result<(Connection, Dialed), DialFailure> {
-    let dialing = grpc::dial(stream, pace, authority, scheme, token, hello);
+    let Greeting { token, hello, patience } = greeting;
+    let dialing = grpc::dial(stream, pace, authority, scheme, token.as_deref(), hello.clone());
     let (connection, answer) = dialing.await.map_err(DialFailure::Rpc)?;
     let connection = async move {
         let result = connection.await;
         debug!(?result, "the link's connection ended");
     };
-    welcomed(Box::pin(connection), answer, patience).await
+    welcomed(Box::pin(connection), answer, *patience).await
 }
 
 async fn over_websocket(
     (authority, _scheme): (Authority, Scheme),
     Connected { stream, pace, .. }: Connected,
-    token: Option<&str>,
-    hello: Hello,
-    patience: Duration,
+    greeting: &Greeting,
 ) -> Result<(Connection, Dialed), DialFailure> {
-    let dialing = timeout(patience, websocket::dial(stream, pace, authority, token, hello));
+    let Greeting { token, hello, patience } = greeting;
+    let dialing = timeout(*patience, websocket::dial(stream, pace, authority, token.as_deref(), hello.clone()));
     let (carrier, answer) =
         dialing.await.map_err(|_elapsed| DialFailure::WelcomeTimedOut)?.map_err(DialFailure::Rpc)?;
     let connection = async move {
         let result = carrier.await;
         debug!(?result, "the link's WebSocket ended");
     };
-    welcomed(Box::pin(connection), answer, patience).await
+    welcomed(Box::pin(connection), answer, *patience).await
 }
 
 /// Waits for the Welcome while the connection is driven.

@@ -41,11 +41,11 @@ fn welcome() -> Welcome {
     }
 }
 
-/// Takes one agent and hands out its session, and how it ends.
-async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, SessionError>>) {
+/// Takes one agent and hands out its session, and how it ends. The agent hears that it is let in once it may.
+async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, SessionError>>, may: CancellationToken) {
     let (stream, _) = listener.accept().await.expect("an agent");
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let events = events.clone();
+        let (events, may) = (events.clone(), may.clone());
         async move {
             let mut reader = FrameReader::new(request.into_body());
             reader.next().await.expect("readable").expect("a hello");
@@ -60,6 +60,7 @@ async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, Se
                     .expect("the test listens");
             });
             driver.detach_all();
+            may.cancelled().await;
             Ok::<_, Infallible>(accept_response(welcome(), session.link(), Pace::unbounded()))
         }
     });
@@ -70,6 +71,16 @@ async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, Se
 
 #[tokio::test]
 async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
+    check_goodbye(true).await;
+}
+
+#[tokio::test]
+async fn agent_that_is_asked_to_stop_while_it_is_let_in_says_so_too() {
+    check_goodbye(false).await;
+}
+
+/// `is_up`: the agent has its session when it is asked to stop; else the gateway alone has it.
+async fn check_goodbye(is_up: bool) {
     // Which of two things that are ready is taken is a matter of chance, so once is not enough.
     for _ in 0..8 {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -84,20 +95,26 @@ async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
             ports: Ports::default().into(),
         };
         let (sender, mut events) = mpsc::channel::<Result<Session, SessionError>>(2);
-        let stop = CancellationToken::new();
+        let (stop, may) = (CancellationToken::new(), CancellationToken::new());
         let asked = stop.clone();
         let test = async {
             let session = events.recv().await.expect("an event").expect("a session");
-            // The agent's end is up too once it has answered something.
-            let (channel, answer) = session.open(1).expect("an open session");
-            assert!(answer.await.expect("an answer").is_err(), "nothing listens there");
-            drop(channel);
+            if is_up {
+                may.cancel();
+                // The agent's end is up too once it has answered something.
+                let (channel, answer) = session.open(1).expect("an open session");
+                assert!(answer.await.expect("an answer").is_err(), "nothing listens there");
+                drop(channel);
+            }
             asked.cancel();
             let since = Instant::now();
+            // The agent has noticed, and the gateway not.
+            tokio::task::yield_now().await;
+            may.cancel();
             let end = events.recv().await.expect("an event").expect_err("the end");
             (end, since)
         };
-        let all = async { tokio::join!(crate::run(options, stop), gateway(&listener, sender), test) };
+        let all = async { tokio::join!(crate::run(options, stop), gateway(&listener, sender, may.clone()), test) };
         let (ran, (), (end, since)) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("in time");
         assert!(ran.is_ok(), "{ran:?}");
         assert!(since.elapsed() < CLOSE_TIMEOUT, "it waits for nothing that it could do itself");
