@@ -42,7 +42,7 @@ async fn token_that_expires_ends_the_live_session() {
     let ended = agent.ended().await;
     assert!(since.elapsed() < CUT_WITHIN + Duration::from_secs(2), "{:?}", since.elapsed());
     assert!(ended.is_err(), "it cannot come back with the same token: {ended:?}");
-    assert!(world.gateway.registry.current(&name).is_none());
+    world.gateway.until_gone("one").await;
 }
 
 #[tokio::test]
