@@ -3,6 +3,7 @@
 mod desk;
 mod life;
 mod look_alikes;
+mod namespaces;
 mod removal;
 mod trouble;
 mod unserved;

@@ -149,7 +149,8 @@ impl Run<'_> {
         found.and(Err(unserved))
     }
 
-    /// Applies what can be applied; returns the uids of what was.
+    /// Applies what can be applied; returns the uids of what was. Nothing goes into a namespace that is to be made and that is not,
+    /// seen from here, the environment's: what is in it may be somebody else's, and be given to a job by what is applied.
     async fn apply_all(
         &mut self,
         objects: &[Object],
@@ -157,25 +158,28 @@ impl Run<'_> {
         standings: &BTreeMap<ObjectKey, Standing>,
     ) -> Outcome<BTreeSet<String>> {
         let mut applied = BTreeSet::new();
-        let is_leaving = |key: &ObjectKey| matches!(standings.get(key), Some(Standing::Leaving(_)));
-        let leaving: BTreeSet<_> = standings
-            .keys()
-            .filter(|key| is_leaving(key) && decide::is_namespace(key))
-            .map(|key| key.name.clone())
-            .collect();
+        let namespaces = objects.iter().map(|object| &object.key).filter(|key| decide::is_namespace(key));
+        let unseen = namespaces.filter(|key| !standings.contains_key(*key));
+        let mut withheld: BTreeSet<_> = unseen.map(|key| key.name.as_str()).collect();
         for object in objects {
             let key = &object.key;
             let (Some((_, resource)), Some(standing)) = (wanted.get(key), standings.get(key)) else { continue };
             let path = &resource.path(&key.namespace, &key.name);
-            let result = if leaving.contains(&key.namespace) {
-                let message = format!("its namespace {} is still being deleted", key.namespace);
-                Err(ObjectError { object: Some(self.book.reference(key)), code: ObjectErrorCode::Conflict, message })
+            let result = if withheld.contains(key.namespace.as_str()) {
+                let why = "which is not there, or not known to be the environment's";
+                // No word on whose the object itself is, or it would be forgotten where it is the environment's.
+                Err(self.conflict(key, format!("{key} is not applied in its namespace, {why}")))
             } else {
                 self.apply_one(object, path, standing.clone()).await
             };
             match result {
                 Ok(live) => drop(applied.insert(live.uid)),
-                Err(error) => self.fail(key, error)?,
+                Err(error) => {
+                    if decide::is_namespace(key) {
+                        withheld.insert(&key.name);
+                    }
+                    self.fail(key, error)?;
+                }
             }
         }
         Ok(applied)

@@ -196,6 +196,13 @@ pub(super) fn account_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
 }
 
+/// What goes wrong with the usual objects where the namespace does, with this code.
+pub(super) fn withheld(code: ObjectErrorCode) -> [(String, ObjectErrorCode); 3] {
+    let others = ["ServiceAccount", "RoleBinding"].map(|kind| (kind.to_owned(), ObjectErrorCode::Conflict));
+    let [account, binding] = others;
+    [("Namespace".to_owned(), code), account, binding]
+}
+
 impl Calling {
     pub(super) async fn begin(environments: &Environments, call: &Call) -> Self {
         let (mut near, far) = duplex(64 * 1024);

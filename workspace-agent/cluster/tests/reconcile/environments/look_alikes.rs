@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tunnel_proto::environments::{ObjectErrorCode, Step};
 
-use super::desk::{Desk, Place, account_path};
+use super::desk::{Desk, Place, account_path, withheld};
 
 super::scenarios! {
     object_that_is_there_without_the_mark_is_not_applied_over_and_nothing_else_is_applied
@@ -68,9 +68,10 @@ async fn object_that_appears_while_it_is_being_applied_is_not_taken(desk: &Desk)
     let path = place.path();
     let other = async move { drop(admin.world.make("/api/v1/namespaces", &made).await) };
     desk.world.trouble.meanwhile(move |method, asked| method == "PATCH" && asked == path, other);
-    let heard = desk.apply(&place, &place.usual()[..1], &[]).await;
-    assert_eq!(heard.errors(), [("Namespace".to_owned(), ObjectErrorCode::NotOwned)], "{heard:?}");
+    let heard = desk.apply(&place, &place.usual(), &[]).await;
+    assert_eq!(heard.errors(), withheld(ObjectErrorCode::NotOwned), "{heard:?}");
     assert_eq!(heard.done.objects, []);
+    assert!(!desk.has(&place.account_path("app")).await && !desk.has(&place.binding_path("ci")).await);
     let namespace = desk.world.get(&place.path()).await.expect("theirs");
     assert_eq!(namespace["metadata"]["annotations"]["config.k8s.io/owning-inventory"], json!(null));
     assert_eq!(namespace["metadata"]["labels"]["agent.gitlab.com/id-1"], json!(null));
