@@ -126,7 +126,8 @@ impl Environments {
             info!(environment = scope.environment, objects = done.objects.len(), errors, left, "a call is answered");
             say.last(done).await;
         };
-        let mut both = std::pin::pin!(async { tokio::join!(working, speak(heard, write, request::first(&call))).1 });
+        let first = request::first(&call, &self.0.namespace);
+        let mut both = std::pin::pin!(async { tokio::join!(working, speak(heard, write, first)).1 });
         tokio::select! {
             spoken = both.as_mut() => return if spoken.is_ok() { CallEnd::Answered } else { CallEnd::CalledOff },
             () = until_the_end(&mut read) => {}

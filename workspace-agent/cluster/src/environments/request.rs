@@ -30,15 +30,18 @@ pub(super) fn tracked(call: &Call) -> &[ObjectRef] {
     }
 }
 
-/// Returns an object that the call is about.
-pub(super) fn first(call: &Call) -> Option<ObjectRef> {
+/// Returns an object that the call is about: if it is about none, the environment's inventory, in `namespace`.
+pub(super) fn first(call: &Call, namespace: &str) -> ObjectRef {
     let wanted = match call {
         Call::Apply(apply) => serde_json::from_slice::<Vec<Value>>(&apply.objects).ok(),
         Call::Remove(_) => None,
     };
     let mut wanted = wanted.into_iter().flatten().filter_map(Object::read);
     let wanted = wanted.next().map(|object| reference(&object.key, &object.version, "")).filter(ObjectRef::is_valid);
-    wanted.or_else(|| tracked(call).first().cloned())
+    wanted.or_else(|| tracked(call).first().cloned()).unwrap_or_else(|| {
+        let Object { key, version, .. } = inventory(call.scope(), namespace);
+        reference(&key, &version, "")
+    })
 }
 
 /// Names an object as the gateway does.

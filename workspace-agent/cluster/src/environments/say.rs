@@ -39,31 +39,28 @@ impl Say {
     }
 }
 
-/// Writes what is said, up to the last answer.
+/// Writes what is said, up to the last answer. As long as nothing is said, the call is about `first`.
 ///
 /// # Errors
 /// What the channel says when it is broken.
 pub(super) async fn speak<C: AsyncWrite>(
     mut heard: mpsc::Receiver<Answer>,
     mut write: WriteHalf<C>,
-    first: Option<ObjectRef>,
+    first: ObjectRef,
 ) -> io::Result<()> {
     let mut about = first;
     loop {
         let answer = match tokio::time::timeout(SILENCE_MAX, heard.recv()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return write.shutdown().await,
-            Err(_elapsed) => match &about {
-                Some(object) => Answer::Progress(Progress {
-                    object: object.clone(),
-                    step: Step::Waiting,
-                    message: "the Kubernetes API takes its time".to_owned(),
-                }),
-                None => continue,
-            },
+            Err(_elapsed) => Answer::Progress(Progress {
+                object: about.clone(),
+                step: Step::Waiting,
+                message: "the Kubernetes API takes its time".to_owned(),
+            }),
         };
         if let Answer::Progress(progress) = &answer {
-            about = Some(progress.object.clone());
+            about = progress.object.clone();
         }
         write.write_all(&answer.encode()).await?;
         write.flush().await?;

@@ -39,6 +39,24 @@ fn objects_are_read_into_the_order_in_which_they_are_applied() {
 }
 
 #[test]
+fn call_is_about_an_object_that_is_wanted_or_recorded_or_else_about_the_inventory() {
+    let first = |objects: Value, tracked: &[ObjectRef]| {
+        let (objects, tracked) = (Bytes::from(objects.to_string()), tracked.to_vec());
+        let first = first(&Call::Apply(Apply { scope: scope(), objects, tracked }), "agents");
+        assert!(first.is_valid(), "{first:?}");
+        (first.kind, first.namespace, first.name)
+    };
+    let named = |kind: &str, namespace: &str, name: &str| (kind.to_owned(), namespace.to_owned(), name.to_owned());
+    let recorded = [ObjectRef { kind: "ServiceAccount".into(), name: "app".into(), ..ObjectRef::default() }];
+    assert_eq!(first(json!([object("Namespace", "n")]), &recorded), named("Namespace", "", "n"));
+    let inventory = named("ConfigMap", "agents", &scope().inventory);
+    for nothing in [json!([]), json!({}), json!([object("Namespace", "a/b")])] {
+        assert_eq!(first(nothing.clone(), &recorded), named("ServiceAccount", "", "app"));
+        assert_eq!(first(nothing, &[]), inventory);
+    }
+}
+
+#[test]
 fn objects_that_are_not_the_environments_or_have_no_name_are_refused_all_at_once() {
     let mut unmarked = object("Namespace", "n");
     unmarked["metadata"]["annotations"] = json!({});

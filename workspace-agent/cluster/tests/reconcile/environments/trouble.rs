@@ -3,7 +3,7 @@
 use agent_cluster::environments::CallEnd;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tunnel_proto::environments::{Call, Done, ObjectErrorCode, ObjectRef};
+use tunnel_proto::environments::{Call, Done, ObjectErrorCode, ObjectRef, Step};
 
 use super::desk::{Calling, Desk, Place};
 use crate::trouble::Fault;
@@ -13,6 +13,7 @@ super::scenarios! {
     newer_call_for_an_environment_ends_the_older_one
     call_whose_channel_ends_stops_between_two_requests
     api_server_that_is_away_loses_nothing_that_was_recorded
+    slow_call_about_no_objects_is_heard_of
 }
 
 /// What is called for, one after the other, and what is there then.
@@ -173,4 +174,19 @@ async fn api_server_that_is_away_loses_nothing_that_was_recorded(desk: &Desk) {
         desk.world.trouble.clear();
     }
     desk.removed(&place, &tracked).await;
+}
+
+async fn slow_call_about_no_objects_is_heard_of(desk: &Desk) {
+    if desk.world.fake.is_none() {
+        return;
+    }
+    let place = desk.place("review");
+    for call in [place.apply(&[], &[]), place.remove(&[])] {
+        desk.world.trouble.fail(3, Fault::Silence, |method, path| method == "GET" && path.contains("/configmaps/"));
+        let heard = desk.call(&call).await;
+        assert_eq!(heard.done, Done::default(), "{heard:?}");
+        assert!(heard.progress.len() > 1, "the gateway gives up one that says nothing: {heard:?}");
+        assert!(heard.progress.iter().all(|said| said.step == Step::Waiting && said.object.kind == "ConfigMap"));
+        desk.world.trouble.clear();
+    }
 }
