@@ -13,6 +13,8 @@ enum State {
     /// It was recorded, or its application was tried, and it has not been looked at since.
     Unknown,
     Ours,
+    /// It is the environment's, and says that it is to be kept: it stays as long as it says so.
+    Kept,
     /// It is not there, or not the environment's.
     Not,
 }
@@ -40,13 +42,16 @@ impl Book {
         Self { entries: recorded.iter().filter_map(entry).collect() }
     }
 
-    /// Adds what may be there.
+    /// Adds what may be there, or is about to be made.
     pub(super) fn add(&mut self, key: &ObjectKey, version: &str) {
         let entry = self.entries.entry(key.clone());
         let entry =
             entry.or_insert_with(|| Entry { version: String::new(), uid: String::new(), state: State::Unknown });
         if !version.is_empty() {
             version.clone_into(&mut entry.version);
+        }
+        if entry.state == State::Not {
+            entry.state = State::Unknown;
         }
     }
 
@@ -55,6 +60,13 @@ impl Book {
         if let Some(entry) = self.entries.get_mut(key) {
             uid.clone_into(&mut entry.uid);
             entry.state = State::Ours;
+        }
+    }
+
+    /// It is there, and stays although nobody wants it.
+    pub(super) fn kept(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.state = State::Kept;
         }
     }
 
@@ -83,6 +95,16 @@ impl Book {
         self.those(|state| state == State::Unknown)
     }
 
+    /// Returns whether it is there, or may be, and does not stay.
+    pub(super) fn is_to_go(&self, key: &ObjectKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| matches!(entry.state, State::Unknown | State::Ours))
+    }
+
+    /// Returns whether something in a namespace is kept.
+    pub(super) fn keeps_in(&self, namespace: &str) -> bool {
+        self.entries.iter().any(|(key, entry)| key.namespace == namespace && entry.state == State::Kept)
+    }
+
     /// Returns the namespaces in which something is, or may be, the environment's.
     pub(super) fn namespaces(&self) -> BTreeSet<String> {
         let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
@@ -104,3 +126,6 @@ impl Book {
         self.entries.iter().filter(|(_, entry)| is_it(entry.state)).map(|(key, _)| key.clone()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

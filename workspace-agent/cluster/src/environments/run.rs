@@ -53,6 +53,8 @@ pub(super) struct Run<'a> {
     say: &'a Say,
     book: Book,
     done: Done,
+    /// Namespaces in which something was let go that stays: they stay with it.
+    lost: BTreeSet<String>,
     /// It is to end with nothing left.
     is_end: bool,
 }
@@ -79,6 +81,7 @@ impl<'a> Run<'a> {
             say,
             book: Book::default(),
             done: Done::default(),
+            lost: BTreeSet::new(),
             is_end: false,
         }
     }
@@ -122,7 +125,7 @@ impl<'a> Run<'a> {
         let gone = self.book.gone();
         let forget = |tracked: &BTreeSet<ObjectKey>| tracked.difference(&gone).cloned().collect();
         ledger::write(&self.own, &self.inventory, forget).await.map_err(stopped)?;
-        if self.is_end && self.book.objects().is_empty() {
+        if self.book.objects().is_empty() {
             let (live, tracked) = ledger::read(&self.own, &self.inventory.key).await.map_err(stopped)?;
             if let Some(live) = live.filter(|_| tracked.is_empty()) {
                 ledger::delete(&self.own, &self.inventory.key, &Live::read(&live)).await.map_err(stopped)?;
@@ -144,6 +147,9 @@ impl<'a> Run<'a> {
     fn release(&mut self, key: &ObjectKey, message: &str, is_lost: bool) {
         self.book.not(key);
         self.say(key, Step::Kept, message);
+        if is_lost {
+            self.lost.insert(key.namespace.clone());
+        }
         if is_lost && self.is_end {
             let message = format!("{key} is left as it is: {message}");
             let object = Some(self.book.reference(key));

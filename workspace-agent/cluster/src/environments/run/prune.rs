@@ -15,6 +15,12 @@ use crate::object::{Live, ObjectKey, Resource};
 use crate::prune::{Context, Why};
 use crate::terminate::is_reserved;
 
+/// Why an object stays that is the environment's.
+const KEPT: &str = "it says that it is to be kept";
+
+/// Why a namespace stays.
+const IN_IT: &str = "objects are in it that are to be kept, or are not of this environment any more";
+
 impl Run<'_> {
     /// Carries out a call to remove.
     pub(in crate::environments) async fn remove(mut self, remove: &Remove) -> Done {
@@ -37,20 +43,20 @@ impl Run<'_> {
     ) -> Outcome<()> {
         for wave in decide::waves(keys) {
             let mut leaving = Vec::new();
-            for key in wave {
-                let occupied = self.book.namespaces();
+            for key in &wave {
+                let mut occupied = self.book.namespaces();
+                occupied.extend(self.lost.iter().cloned());
                 let context = Context { inventory: &self.scope.inventory, applied, occupied: &occupied };
-                if let Some(live) = self.prune_one(&key, context).await? {
-                    leaving.push((key, live));
+                if let Some(live) = self.prune_one(key, context).await? {
+                    leaving.push((key.clone(), live));
                 }
             }
-            let left = self.until_gone(leaving, deadline).await?;
-            if !left.is_empty() {
-                // What comes next may be needed for these to end.
-                for (key, live) in left {
-                    let blocker = self.blocker(&key, &live).await;
-                    self.done.left.push(blocker);
-                }
+            for (key, live) in self.until_gone(leaving, deadline).await? {
+                let blocker = self.blocker(&key, &live).await;
+                self.done.left.push(blocker);
+            }
+            // What comes next may be needed for these to end, also for one whose deletion was refused.
+            if wave.iter().any(|key| self.book.is_to_go(key)) {
                 return Ok(());
             }
         }
@@ -74,6 +80,8 @@ impl Run<'_> {
                 self.say(key, Step::Waiting, format!("it is being deleted{}", decide::held_by(&live)));
                 return Ok(Some(live));
             }
+            Ok(Pruned::Held(_)) if self.lost.contains(&key.name) => self.release(key, IN_IT, true),
+            Ok(Pruned::Held(_)) if self.book.keeps_in(&key.name) => self.keep(key, IN_IT),
             Ok(Pruned::Held(live)) => {
                 self.book.ours(key, &live.uid);
                 let message = "objects of the environment are left in it";
@@ -84,12 +92,14 @@ impl Run<'_> {
                 self.book.not(key);
                 self.say(key, Step::Gone, "");
             }
+            // It goes once it does not say so any more; the end tells of it if it still does.
+            Ok(Pruned::Released(Why::Kept)) if !self.is_end => self.keep(key, KEPT),
             Ok(Pruned::Released(why)) => {
                 let (message, is_lost) = match why {
                     // It is the environment's, and named as that.
                     Why::JustApplied => ("it was applied under another name of its kind", false),
                     Why::Foreign => (NOT_OURS, true),
-                    Why::Kept => ("it says that it is to be kept", true),
+                    Why::Kept => (KEPT, true),
                 };
                 self.release(key, message, is_lost);
             }
@@ -99,6 +109,12 @@ impl Run<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Leaves an object where it is, and the environment's.
+    fn keep(&mut self, key: &ObjectKey, message: &str) {
+        self.book.kept(key);
+        self.say(key, Step::Kept, message);
     }
 
     /// Tells what holds an object up; of a namespace, what its deletion says of itself.

@@ -13,6 +13,7 @@ super::scenarios! {
     objects_are_asked_for_as_whom_the_call_says_and_the_inventory_as_the_agent
     call_that_makes_no_sense_changes_nothing
     environment_is_made_again_while_the_last_one_is_still_going
+    environment_whose_template_makes_nothing_any_more_has_no_inventory
 }
 
 async fn environment_is_made_again_without_a_change_shrunk_and_removed(desk: &Desk) {
@@ -170,4 +171,20 @@ async fn environment_is_made_again_while_the_last_one_is_still_going(desk: &Desk
         fake.finish_namespace(&place.namespace);
     }
     desk.removed(&place, &heard.done.objects).await;
+}
+
+async fn environment_whose_template_makes_nothing_any_more_has_no_inventory(desk: &Desk) {
+    let place = desk.place("review");
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    assert_eq!(desk.applied(&place, &[], &tracked).await, []);
+    assert_eq!(desk.inventory(&place).await, None);
+    assert!(!desk.has(&place.path()).await);
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    assert_eq!(desk.inventory(&place).await.map(|keys| keys.len()), Some(3));
+    desk.removed(&place, &tracked).await;
+    // One that never made anything has none either, nor does one that could not.
+    assert_eq!(desk.applied(&place, &[], &[]).await, []);
+    let heard = desk.apply(&place, &[place.account("nowhere-at-all", "lost")], &[]).await;
+    assert_eq!(heard.errors(), [("ServiceAccount".to_owned(), ObjectErrorCode::NamespaceMissing)], "{heard:?}");
+    assert_eq!(desk.inventory(&place).await, None);
 }

@@ -1,7 +1,7 @@
-//! Namespaces that a template makes: nothing goes into one that turns out to be somebody else's.
+//! Namespaces that a template makes: nothing goes into one that turns out to be somebody else's, and none goes with what stays.
 
-use serde_json::json;
-use tunnel_proto::environments::ObjectErrorCode;
+use serde_json::{Value, json};
+use tunnel_proto::environments::{ObjectErrorCode, Step};
 
 use super::desk::{Desk, Place, withheld};
 use crate::trouble::Fault;
@@ -12,6 +12,11 @@ super::scenarios! {
     nothing_is_put_into_a_namespace_that_may_not_be_looked_at
     nothing_is_put_into_a_namespace_that_may_not_be_made
     what_is_in_a_namespace_that_may_not_be_looked_at_stays_recorded
+    namespace_stays_with_what_is_to_be_kept_or_lost_the_mark
+    namespace_is_named_as_left_also_where_the_end_takes_more_than_one_call
+    what_is_to_be_kept_is_recorded_until_the_environment_ends
+    what_is_not_to_be_kept_any_more_goes
+    namespace_that_a_template_gives_up_stays_with_what_lost_the_mark
 }
 
 /// Checks that nothing is in an environment's namespace.
@@ -103,4 +108,97 @@ async fn what_is_in_a_namespace_that_may_not_be_looked_at_stays_recorded(desk: &
     assert_eq!(desk.inventory(&place).await.map(|keys| keys.len()), Some(3));
     desk.world.trouble.clear();
     desk.removed(&place, &heard.done.objects).await;
+}
+
+/// Has an account say that it is to be kept.
+fn keep(account: &mut Value) {
+    account["metadata"]["annotations"]["cli-utils.sigs.k8s.io/on-remove"] = json!("keep");
+}
+
+/// Takes the mark from an account.
+fn take_the_mark(account: &mut Value) {
+    account["metadata"]["annotations"] = json!({});
+}
+
+/// Returns whether an environment's namespace is there, and is not going.
+async fn stands(desk: &Desk, place: &Place) -> bool {
+    let namespace = desk.world.get(&place.path()).await;
+    namespace.is_some_and(|namespace| namespace["metadata"]["deletionTimestamp"].is_null())
+}
+
+async fn namespace_stays_with_what_is_to_be_kept_or_lost_the_mark(desk: &Desk) {
+    for is_kept in [true, false] {
+        let (name, change): (_, fn(&mut Value)) = if is_kept { ("kept", keep) } else { ("lost", take_the_mark) };
+        let place = desk.place(name);
+        let tracked = desk.applied(&place, &place.usual(), &[]).await;
+        desk.world.change(&place.account_path("app"), change).await;
+        let heard = desk.remove(&place, &tracked).await;
+        assert_eq!(heard.steps("Namespace"), [Step::Kept], "{heard:?}");
+        let mut left = heard.errors();
+        left.sort_by(|one, other| one.0.cmp(&other.0));
+        let not_owned = ["Namespace", "ServiceAccount"].map(|kind| (kind.to_owned(), ObjectErrorCode::NotOwned));
+        assert_eq!((left.as_slice(), heard.done.left.as_slice()), (&not_owned[..], &[][..]), "both are named");
+        assert_eq!((heard.done.objects.as_slice(), desk.inventory(&place).await), (&[][..], None));
+        assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
+        assert!(!desk.has(&place.binding_path("ci")).await);
+        // It was told, and is nobody's now.
+        desk.removed(&place, &[]).await;
+        assert!(stands(desk, &place).await);
+    }
+}
+
+async fn namespace_is_named_as_left_also_where_the_end_takes_more_than_one_call(desk: &Desk) {
+    let place = desk.place("review");
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    desk.world.change(&place.account_path("app"), keep).await;
+    let binding = place.binding_path("ci");
+    desk.world.trouble.fail(usize::MAX, Fault::Refused(403), move |method, path| method == "DELETE" && path == binding);
+    let heard = desk.remove(&place, &tracked).await;
+    assert_eq!(heard.kinds(), ["Namespace", "RoleBinding"], "{heard:?}");
+    desk.world.trouble.clear();
+    // The gateway has it recorded until the last call.
+    assert_eq!(desk.removed_but(&place, &tracked).await, ["app", place.namespace.as_str()]);
+    assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
+}
+
+async fn what_is_to_be_kept_is_recorded_until_the_environment_ends(desk: &Desk) {
+    let place = desk.place("review");
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    desk.world.change(&place.account_path("app"), keep).await;
+    // The template has it no more.
+    let heard = desk.apply(&place, &place.usual()[..2], &tracked).await;
+    assert_eq!((heard.errors(), heard.steps("ServiceAccount")), (Vec::new(), vec![Step::Kept]), "{heard:?}");
+    assert_eq!((heard.kinds().len(), desk.inventory(&place).await.map(|keys| keys.len())), (3, Some(3)));
+    // Nor its namespace.
+    let heard = desk.apply(&place, &[], &heard.done.objects).await;
+    assert_eq!((heard.errors(), heard.steps("Namespace")), (Vec::new(), vec![Step::Kept]), "{heard:?}");
+    assert_eq!((heard.kinds(), heard.done.left.len()), (vec!["Namespace", "ServiceAccount"], 0), "{heard:?}");
+    assert_eq!(desk.removed_but(&place, &heard.done.objects).await, ["app", place.namespace.as_str()]);
+    assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
+}
+
+async fn what_is_not_to_be_kept_any_more_goes(desk: &Desk) {
+    let place = desk.place("review");
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    let app = place.account_path("app");
+    desk.world.change(&app, keep).await;
+    let tracked = desk.applied(&place, &place.usual()[..2], &tracked).await;
+    let unkeep =
+        |account: &mut Value| account["metadata"]["annotations"]["cli-utils.sigs.k8s.io/on-remove"] = json!("");
+    desk.world.change(&app, unkeep).await;
+    let tracked = desk.applied(&place, &place.usual()[..2], &tracked).await;
+    assert!(!desk.has(&app).await);
+    assert_eq!((tracked.len(), desk.inventory(&place).await.map(|keys| keys.len())), (2, Some(2)));
+    desk.removed(&place, &tracked).await;
+}
+
+async fn namespace_that_a_template_gives_up_stays_with_what_lost_the_mark(desk: &Desk) {
+    let place = desk.place("review");
+    let tracked = desk.applied(&place, &place.usual(), &[]).await;
+    desk.world.change(&place.account_path("app"), take_the_mark).await;
+    let heard = desk.apply(&place, &[], &tracked).await;
+    assert_eq!((heard.done.errors.as_slice(), heard.done.left.as_slice()), (&[][..], &[][..]), "{heard:?}");
+    assert_eq!((heard.steps("ServiceAccount"), heard.steps("Namespace")), (vec![Step::Kept], vec![Step::Kept]));
+    assert_eq!((heard.done.objects.as_slice(), desk.inventory(&place).await), (&[][..], None));
+    assert!(stands(desk, &place).await && desk.has(&place.account_path("app")).await);
 }

@@ -1,9 +1,12 @@
 //! Ends of environments that do not go smoothly.
 
-use serde_json::json;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
 use tunnel_proto::environments::{ObjectErrorCode, Step};
 
-use super::desk::Desk;
+use super::desk::{Desk, Place};
+use crate::fake::Fake;
 use crate::trouble::Fault;
 
 super::scenarios! {
@@ -11,6 +14,27 @@ super::scenarios! {
     object_that_something_holds_keeps_its_namespace_until_it_is_gone
     object_that_may_not_be_deleted_has_its_error_and_keeps_its_namespace
     what_controllers_look_after_is_gone_before_what_they_use
+    accounts_stay_while_what_controllers_look_after_could_not_be_deleted
+    accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go
+}
+
+/// A kind whose objects controllers look after.
+const API: &str = "kustomize.toolkit.fluxcd.io/v1";
+
+fn install(fake: &Fake) {
+    fake.install("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
+}
+
+fn kustomization(place: &Place, name: &str) -> Value {
+    place.object(API, "Kustomization", &place.namespace, name, &json!({"spec": {"prune": true}}))
+}
+
+fn kustomization_path(place: &Place, name: &str) -> String {
+    format!("/apis/{API}/namespaces/{}/kustomizations/{name}", place.namespace)
+}
+
+async fn hold(desk: &Desk, path: &str, finalizers: &[&str]) {
+    desk.world.change(path, |object| object["metadata"]["finalizers"] = json!(finalizers)).await;
 }
 
 async fn namespace_that_something_holds_is_named_as_left_until_it_is_gone(desk: &Desk) {
@@ -69,26 +93,73 @@ async fn object_that_may_not_be_deleted_has_its_error_and_keeps_its_namespace(de
     assert_eq!(heard.errors(), [("RoleBinding".to_owned(), ObjectErrorCode::Forbidden)], "{heard:?}");
     assert!(!desk.has(&place.account_path("app")).await, "the others are deleted");
     assert_eq!(heard.kinds(), ["Namespace", "RoleBinding"]);
-    assert_eq!(heard.done.left.len(), 1, "{heard:?}");
+    assert_eq!(heard.done.left, [], "the namespace's turn does not come");
     desk.world.trouble.clear();
     desk.removed(&place, &heard.done.objects).await;
 }
 
 async fn what_controllers_look_after_is_gone_before_what_they_use(desk: &Desk) {
     let Some(fake) = &desk.world.fake else { return };
-    fake.install("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
+    install(fake);
     let place = desk.place("review");
     let mut objects = place.usual();
-    let api = "kustomize.toolkit.fluxcd.io/v1";
-    objects.push(place.object(api, "Kustomization", &place.namespace, "app", &json!({"spec": {"prune": true}})));
+    objects.push(kustomization(&place, "app"));
     let tracked = desk.applied(&place, &objects, &[]).await;
-    let path = format!("/apis/{api}/namespaces/{}/kustomizations/app", place.namespace);
-    desk.world.change(&path, |object| object["metadata"]["finalizers"] = json!(["finalizers.fluxcd.io"])).await;
+    let path = kustomization_path(&place, "app");
+    hold(desk, &path, &["finalizers.fluxcd.io"]).await;
     let heard = desk.remove(&place, &tracked).await;
     let [left] = heard.done.left.as_slice() else { panic!("{heard:?}") };
     assert_eq!(left.object, format!("Kustomization {}/app", place.namespace));
     assert!(desk.has(&place.account_path("app")).await && desk.has(&place.binding_path("ci")).await);
-    desk.world.change(&path, |object| object["metadata"]["finalizers"] = json!([])).await;
+    hold(desk, &path, &[]).await;
+    fake.drop_finalized(&place.namespace);
+    desk.removed(&place, &heard.done.objects).await;
+}
+
+async fn accounts_stay_while_what_controllers_look_after_could_not_be_deleted(desk: &Desk) {
+    let Some(fake) = &desk.world.fake else { return };
+    install(fake);
+    // It may not be deleted; or a controller writes it all the time.
+    for (refusal, code) in [(403, ObjectErrorCode::Forbidden), (409, ObjectErrorCode::Conflict)] {
+        let place = desk.place("review");
+        let mut objects = place.usual();
+        objects.extend(["app", "other"].map(|name| kustomization(&place, name)));
+        let tracked = desk.applied(&place, &objects, &[]).await;
+        let path = kustomization_path(&place, "app");
+        let is_it = move |method: &http::Method, asked: &str| method == "DELETE" && asked == path;
+        desk.world.trouble.fail(usize::MAX, Fault::Refused(refusal), is_it);
+        let heard = desk.remove(&place, &tracked).await;
+        assert_eq!(heard.errors(), [("Kustomization".to_owned(), code)], "{heard:?}");
+        assert!(desk.has(&place.account_path("app")).await && desk.has(&place.binding_path("ci")).await);
+        assert!(!desk.has(&kustomization_path(&place, "other")).await, "its like are not held up");
+        assert_eq!((heard.kinds().len(), desk.inventory(&place).await.map(|keys| keys.len())), (4, Some(4)));
+        desk.world.trouble.clear();
+        desk.removed(&place, &heard.done.objects).await;
+    }
+}
+
+async fn accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go(desk: &Desk) {
+    let Some(fake) = &desk.world.fake else { return };
+    install(fake);
+    let place = desk.place("review");
+    let mut objects = place.usual();
+    objects.push(kustomization(&place, "app"));
+    let tracked = desk.applied(&place, &objects, &[]).await;
+    let path = kustomization_path(&place, "app");
+    hold(desk, &path, &["finalizers.fluxcd.io"]).await;
+    let (looks, asked_for) = (AtomicUsize::new(0), path.clone());
+    // It is seen once, before it is deleted.
+    let is_late = move |method: &http::Method, asked: &str| {
+        method == "GET" && asked == asked_for && looks.fetch_add(1, Ordering::Relaxed) > 0
+    };
+    desk.world.trouble.fail(usize::MAX, Fault::Refused(403), is_late);
+    let heard = desk.remove(&place, &tracked).await;
+    assert_eq!(heard.steps("Kustomization"), [Step::Deleting, Step::Failed], "{heard:?}");
+    assert_eq!(heard.errors(), [("Kustomization".to_owned(), ObjectErrorCode::Forbidden)]);
+    assert!(desk.has(&place.account_path("app")).await && desk.has(&place.binding_path("ci")).await);
+    assert_eq!(heard.kinds(), ["Kustomization", "Namespace", "RoleBinding", "ServiceAccount"]);
+    desk.world.trouble.clear();
+    hold(desk, &path, &[]).await;
     fake.drop_finalized(&place.namespace);
     desk.removed(&place, &heard.done.objects).await;
 }
