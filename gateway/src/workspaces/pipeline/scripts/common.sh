@@ -7,7 +7,7 @@ say() { printf 'workspace: %s\n' "$1"; }
 # no signal is too early for the wait.
 await() {
   gw_child=$!
-  [ -z "$gw_stopping" ] || kill -s TERM "$gw_child" 2>/dev/null
+  [ -z "$gw_stopping" ] || insist "$gw_child"
   wait "$gw_child"
   gw_ended=$?
   gw_child=''
@@ -17,7 +17,20 @@ await() {
 # stop WHY
 stop() {
   gw_stopping=$1
-  [ -z "$gw_child" ] || kill -s TERM "$gw_child" 2>/dev/null
+  [ -z "$gw_child" ] || insist "$gw_child"
+}
+
+# insist PID: asks a process to end, beside what this shell does next, until it has: a shell that was only just begun may not
+# hear it the first time.
+insist() {
+  (
+    gw_tries=5
+    while [ "$gw_tries" -gt 0 ] && kill -s TERM "$1"; do
+      sleep 2
+      gw_tries=$((gw_tries - 1))
+    done
+  ) 2>/dev/null &
+  gw_steps="$gw_steps $!"
 }
 
 # fresh_log NAME: prints the path of a new log. The one before it is kept.

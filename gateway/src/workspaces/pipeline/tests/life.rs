@@ -120,6 +120,20 @@ fn job_that_is_told_to_end_ends_all_that_it_began_and_keeps_the_files() {
 }
 
 #[test]
+fn job_that_is_told_to_end_ends_also_what_does_not_hear_it_the_first_time() {
+    // As a shell does that gets the signal between its beginning and the end of its parent's traps.
+    let deaf = r#"sh -c 'trap "trap - TERM" TERM; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i + 1)); done; exit 7'"#;
+    let script = format!(
+        "gw_steps='' gw_child='' gw_stopping=''\n{}\ntrap 'stop \"it was told to\"' TERM\nmkfifo begun\n{deaf} >begun &\n\
+         read -r gw_line <begun\nkill -s TERM \"$$\"\nawait\necho \"$gw_ended\"",
+        include_str!("../scripts/common.sh")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let ran = std::process::Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "143\n", "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
 fn project_is_cloned_with_the_jobs_token_for_its_own_server_alone() {
     let host = Host::new("read -r done <\"$notes/../cloned\"\nexit 3\n");
     host.fifo("cloned");
