@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 /// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end
-/// now).
+/// now). Dropping it ends no task, as others may hold it too: whoever answers for them keeps [`Drain::cut_on_drop`].
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     draining: CancellationToken,
@@ -49,7 +49,7 @@ impl Drain {
     /// Returns whether the drain has begun. One load of an atomic: it is asked for each request.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
+        self.has_begun.load(Ordering::Acquire)
     }
 
     /// Returns the signal to take nothing new.
@@ -64,12 +64,20 @@ impl Drain {
         self.tasks.len()
     }
 
+    /// Returns what cuts all tasks when it is dropped, those that are spawned later too: for their owner, who may be
+    /// dropped without a drain.
+    #[must_use]
+    pub fn cut_on_drop(&self) -> DropGuard {
+        self.cut.clone().drop_guard()
+    }
+
     /// Signals, waits up to `grace`, cuts what is left and waits for that too.
     ///
     /// Cancel safety: may be dropped and called again.
     pub async fn run(&self, grace: Duration) -> Drained {
-        self.has_begun.store(true, Ordering::Relaxed);
+        // In this order: where the one is seen, the other has been given.
         self.draining.cancel();
+        self.has_begun.store(true, Ordering::Release);
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return Drained::Clean;
@@ -96,6 +104,38 @@ mod tests {
         drain.spawn(std::future::pending());
         assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Cut(1));
         assert_eq!(drain.live(), 0);
+    }
+
+    #[tokio::test]
+    async fn drain_that_is_dropped_ends_its_tasks() {
+        let drain = Drain::default();
+        let owned = drain.cut_on_drop();
+        let (held, given_back) = tokio::sync::oneshot::channel::<()>();
+        let task = |held| async move {
+            let _held: tokio::sync::oneshot::Sender<()> = held;
+            std::future::pending::<()>().await;
+        };
+        drain.spawn(task(held));
+        let other = drain.clone();
+        drop((owned, drain));
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
+        // One that somebody spawns who has not heard of it yet.
+        let (held, given_back) = tokio::sync::oneshot::channel();
+        other.spawn(task(held));
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn who_sees_that_a_drain_has_begun_sees_its_signal_too() {
+        let drain = Drain::default();
+        let seen = drain.clone();
+        drain.spawn(async move {
+            while !seen.is_draining() {
+                tokio::task::yield_now().await;
+            }
+            assert!(seen.draining().is_cancelled());
+        });
+        assert_eq!(drain.run(Duration::from_secs(60)).await, Drained::Clean);
     }
 
     #[tokio::test]
