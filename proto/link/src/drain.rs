@@ -91,6 +91,8 @@ impl Drain {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Wake};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -125,17 +127,26 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
     }
 
+    /// Looks whether the drain says that it has begun, at the moment of its signal.
+    struct AtSignal {
+        drain: Drain,
+        has_begun: AtomicBool,
+    }
+
+    impl Wake for AtSignal {
+        fn wake(self: Arc<Self>) {
+            self.has_begun.store(self.drain.is_draining(), Ordering::Relaxed);
+        }
+    }
+
     #[tokio::test]
-    async fn who_sees_that_a_drain_has_begun_sees_its_signal_too() {
+    async fn drain_says_that_it_has_begun_only_after_its_signal() {
         let drain = Drain::default();
-        let seen = drain.clone();
-        drain.spawn(async move {
-            while !seen.is_draining() {
-                tokio::task::yield_now().await;
-            }
-            assert!(seen.draining().is_cancelled());
-        });
+        let seen = Arc::new(AtSignal { drain: drain.clone(), has_begun: AtomicBool::new(true) });
+        let mut signal = std::pin::pin!(drain.draining().cancelled());
+        assert!(signal.as_mut().poll(&mut Context::from_waker(&seen.clone().into())).is_pending());
         assert_eq!(drain.run(Duration::from_secs(60)).await, Drained::Clean);
+        assert!(drain.is_draining() && !seen.has_begun.load(Ordering::Relaxed));
     }
 
     #[tokio::test]
