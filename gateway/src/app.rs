@@ -315,14 +315,16 @@ impl App {
         self.run_on(&Workers::none(), stop).await
     }
 
-    /// Like [`App::run`], with connections served by `workers`.
+    /// Like [`App::run`], with connections served by `workers`. Dropped, it ends all at once, as if it were killed.
     pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
         let (for_users, for_agents) = self.placing(workers);
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
+        let background = Drain::default();
+        // Whoever drops this future means the gateway: nothing of it lives on beside the next one.
+        let _cut = (self.upstreams.cut_on_drop(), [&self.drain, &background, &writing].map(Drain::cut_on_drop));
         writing.spawn(self.audit_writer.run(written.clone()));
         self.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
-        let background = Drain::default();
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });

@@ -13,7 +13,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gateway::app::App;
@@ -22,6 +22,7 @@ use gateway::config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreCo
 use gateway::executors::ci::provider::command::{Command as Program, CommandSettings};
 use gateway::executors::ci::provider::{CacheKey, NewRun, Provider, RunKey};
 use gateway::model::{ActualState, DesiredState, Lifecycle, WorkspaceName};
+use gateway::sessions::registry::Registry;
 use gateway::store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,6 +53,8 @@ struct World {
     agents: SocketAddr,
     admin: SocketAddr,
     store: Store,
+    /// Whatever the gateway runs has it.
+    registry: Weak<Registry>,
     gateway: JoinSet<()>,
     agent: JoinSet<Result<(), Ended>>,
 }
@@ -81,6 +84,7 @@ impl World {
         change(&mut config);
         let app = App::bind(config).await.expect("the gateway starts");
         let (store, addresses) = (app.store().clone(), app.addresses().unwrap());
+        let registry = Arc::downgrade(app.registry());
         let token = store.create_user_token(&"dev".parse().unwrap(), wall_clock()).await.unwrap().token;
         std::fs::write(folder.path().join("token"), token.reveal()).unwrap();
         let mut gateway = JoinSet::new();
@@ -89,15 +93,26 @@ impl World {
         });
         let agent = JoinSet::new();
         let admin = addresses.admin.expect("it is on");
-        Self { folder, public: addresses.public, agents: addresses.agents, admin, store, gateway, agent }
+        Self { folder, public: addresses.public, agents: addresses.agents, admin, store, registry, gateway, agent }
     }
 
     /// Kills the gateway and all agents, and starts another gateway on what is there.
     async fn start_anew(self, change: impl FnOnce(&mut Config)) -> Self {
-        let Self { folder, mut gateway, mut agent, .. } = self;
-        gateway.shutdown().await;
-        agent.shutdown().await;
-        Self::start_in(folder, change).await
+        let mut world = self.kill_gateway().await;
+        world.agent.shutdown().await;
+        Self::start_in(world.folder, change).await
+    }
+
+    /// Kills the gateway, and waits until nothing of it is left: it would do the work of the next one.
+    async fn kill_gateway(mut self) -> Self {
+        self.gateway.shutdown().await;
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while self.registry.strong_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "something of the gateway that was killed lives on");
+        self
     }
 
     /// Runs `gateway workspace` as its owner, over the API.
@@ -319,18 +334,14 @@ async fn gateway_that_is_killed_finds_the_job_again_and_makes_no_second_one() {
     let folder = world.up(1).await;
     let before = world.read().await.1.run.unwrap();
     // Killed while it runs, and once more while it is about to stop it.
-    let World { folder: kept, mut gateway, mut agent, .. } = world;
-    gateway.shutdown().await;
-    agent.shutdown().await;
-    let mut world = World::start_in(kept, |_| {}).await;
+    let mut world = world.start_anew(|_| {}).await;
     world.start_agent(1).await;
     world.until(ActualState::Running).await;
     let after = world.read().await.1.run.unwrap();
     assert_eq!((after.number, &after.key, &after.pipeline), (before.number, &before.key, &before.pipeline));
     world.done("stop app --no-wait").await;
     world.until(ActualState::Stopping).await;
-    let World { folder: kept, mut gateway, agent, .. } = world;
-    gateway.shutdown().await;
+    let World { folder: kept, agent, .. } = world.kill_gateway().await;
     let mut world = World::start_in(kept, |_| {}).await;
     world.agent = agent;
     // Whether it heard it before or hears it now: it is told to end.

@@ -14,6 +14,7 @@
 pub mod browser;
 pub mod buffer;
 pub mod cluster;
+pub mod jobs;
 pub mod provider;
 pub mod raw;
 pub mod relay;
@@ -29,7 +30,7 @@ use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
 use gateway::environments::service::Environments;
 use gateway::executors::cluster_configs::ClusterConfigs;
-use gateway::model::{Audience, Share};
+use gateway::model::{Audience, Share, WorkspaceName};
 use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
 use gateway::workspaces::changes::Changes;
@@ -174,19 +175,23 @@ impl TestGateway {
         until("the session is gone", || self.registry.current(&name).is_none()).await;
     }
 
-    /// Opens a port of a workspace to everybody, and waits until that holds.
+    /// Opens a port of a workspace to everybody, and waits until that holds. Nobody else asks for anything there meanwhile.
     pub async fn publish(&self, workspace: &str, port: u16) {
         let share =
             Share { port: gateway::model::Port::new(port).unwrap(), audience: Audience::Public, expires_at: None };
-        let (name, by) = (workspace.parse().unwrap(), "dev".parse().unwrap());
+        let (name, by): (WorkspaceName, _) = (workspace.parse().unwrap(), "dev".parse().unwrap());
         assert!(self.store.share(&name, &share, &by, wall_clock()).await.unwrap(), "no such workspace");
         let authority = self.authority(workspace, port);
+        let is_asked = || self.registry.current(&name).is_some_and(|session| session.in_flight() > 0);
         let is_closed = async || {
+            until("nothing is asked of the workspace", || !is_asked()).await;
             let mut raw = raw::Raw::connect(self.addresses.public).await;
             raw.send(format!("HEAD /opening HTTP/1.1\r\nhost: {authority}\r\n\r\n")).await;
-            // The gateway refuses at once; an app may never answer.
-            let answer = tokio::time::timeout(Duration::from_millis(300), raw.head()).await;
-            answer.is_ok_and(|answer| answer.expect("an answer").header("gateway-error").is_some())
+            // Refused, the gateway answers by itself. Let through, it is under way in the session: the app may never answer.
+            tokio::select! {
+                answer = raw.head() => answer.expect("an answer").header("gateway-error").is_some(),
+                () = until("it is let through or refused", is_asked) => false,
+            }
         };
         let opened = tokio::time::timeout(PATIENCE, async { while is_closed().await {} });
         opened.await.expect("the port opens");
@@ -242,6 +247,22 @@ impl TestGateway {
     /// Asks it to stop without waiting.
     pub fn begin_stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Asks it to stop, and waits until it takes nothing new. Something has to be under way that it waits for.
+    pub async fn begin_drain(&self) {
+        self.begin_stop();
+        let draining = async {
+            loop {
+                let mut raw = raw::Raw::connect(self.addresses.admin.expect("bound")).await;
+                raw.send("GET /readyz HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+                if raw.message().await.expect("an answer").status() == 503 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, draining).await.expect("the drain begins");
     }
 }
 

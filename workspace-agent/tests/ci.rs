@@ -227,12 +227,22 @@ fn signal_to_the_whole_group_reaches_the_command_once() {
     assert_eq!(child.wait().expect("it ends").code(), Some(7));
 }
 
+/// Returns whether a process runs. One that has ended takes signals until somebody takes note of its end.
+fn runs(id: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// How long the processes sleep that are to be killed, as the script says it.
+const SLEEP: Duration = Duration::from_secs(60);
+
 #[test]
 fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_does() {
     // A neighbour of the same group that somebody else started, one that left the group, and one of the command's.
     let folder = folder("killed");
-    let script = "setsid sleep 60 >/dev/null 2>&1 & echo $! >apart; trap 'echo hit' USR1; sleep 20 & echo ready; \
-                  wait; wait";
+    // The one that left says so itself: until it has, it is of the group and of the command.
+    let script = "setsid sh -c 'echo $$ >apart; exec sleep 60' >/dev/null 2>&1 & \
+                  until [ -s apart ]; do sleep 0.01; done; trap 'echo hit' USR1; sleep 60 & echo ready; wait; wait";
     let inner = wrap(NOWHERE, &[], &["sh", "-c", script]);
     let mut wrapped = Command::new("sh");
     wrapped.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $! >beside; exec \"$@\"", "-"]).current_dir(&folder);
@@ -248,11 +258,12 @@ fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_doe
     assert_eq!(child.wait().expect("it ends").signal(), Some(9));
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("the rest");
-    assert!(began.elapsed() < KEPT_MAX, "something of the command has its output still");
+    assert!(began.elapsed() < SLEEP / 2, "something of the command has its output still");
     for name in ["apart", "beside"] {
         let number = std::fs::read_to_string(folder.join(name)).expect("a number");
         let number = number.trim().parse().ok().and_then(Pid::from_raw).expect("a number");
-        kill_process(number, Signal::KILL).unwrap_or_else(|error| panic!("{name} was killed too: {error}"));
+        assert!(runs(number), "{name} was killed too");
+        kill_process(number, Signal::KILL).expect("it runs");
     }
 }
 

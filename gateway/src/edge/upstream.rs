@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
 use tracing::debug;
 use tunnel_link::drain::Drain;
 use tunnel_proto::id::SessionId;
@@ -200,6 +201,11 @@ impl Upstreams {
                 self.pools.lock().entry(key).or_default().idle.push(idle);
             }
         }
+    }
+
+    /// Returns what cuts its tasks when it is dropped.
+    pub(crate) fn cut_on_drop(&self) -> DropGuard {
+        self.tasks.cut_on_drop()
     }
 
     /// Cuts every connection to an app.

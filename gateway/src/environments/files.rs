@@ -134,12 +134,6 @@ impl TemplateFiles {
         self.refusals.read().values().map(|refused| refused.refusal.clone()).collect()
     }
 
-    /// Returns a cluster agent's files that are not in force as they are, and why.
-    #[must_use]
-    pub fn refusals_of(&self, cluster: &ClusterName) -> Vec<Arc<Refusal>> {
-        self.refusals().into_iter().filter(|refusal| refusal.cluster == cluster.as_str()).collect()
-    }
-
     fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Option<Vec<Problem>> {
         let refusals = self.refusals.read();
         let is_it =

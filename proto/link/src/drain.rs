@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 /// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end
-/// now).
+/// now). Dropping it ends no task, as others may hold it too: whoever answers for them keeps [`Drain::cut_on_drop`].
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     draining: CancellationToken,
@@ -49,7 +49,7 @@ impl Drain {
     /// Returns whether the drain has begun. One load of an atomic: it is asked for each request.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
+        self.has_begun.load(Ordering::Acquire)
     }
 
     /// Returns the signal to take nothing new.
@@ -64,12 +64,20 @@ impl Drain {
         self.tasks.len()
     }
 
+    /// Returns what cuts all tasks when it is dropped, those that are spawned later too: for their owner, who may be
+    /// dropped without a drain.
+    #[must_use]
+    pub fn cut_on_drop(&self) -> DropGuard {
+        self.cut.clone().drop_guard()
+    }
+
     /// Signals, waits up to `grace`, cuts what is left and waits for that too.
     ///
     /// Cancel safety: may be dropped and called again.
     pub async fn run(&self, grace: Duration) -> Drained {
-        self.has_begun.store(true, Ordering::Relaxed);
+        // In this order: where the one is seen, the other has been given.
         self.draining.cancel();
+        self.has_begun.store(true, Ordering::Release);
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return Drained::Clean;
@@ -83,6 +91,8 @@ impl Drain {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Wake};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -96,6 +106,47 @@ mod tests {
         drain.spawn(std::future::pending());
         assert_eq!(drain.run(Duration::from_secs(1)).await, Drained::Cut(1));
         assert_eq!(drain.live(), 0);
+    }
+
+    #[tokio::test]
+    async fn drain_that_is_dropped_ends_its_tasks() {
+        let drain = Drain::default();
+        let owned = drain.cut_on_drop();
+        let (held, given_back) = tokio::sync::oneshot::channel::<()>();
+        let task = |held| async move {
+            let _held: tokio::sync::oneshot::Sender<()> = held;
+            std::future::pending::<()>().await;
+        };
+        drain.spawn(task(held));
+        let other = drain.clone();
+        drop((owned, drain));
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
+        // One that somebody spawns who has not heard of it yet.
+        let (held, given_back) = tokio::sync::oneshot::channel();
+        other.spawn(task(held));
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.expect("the task is cut").unwrap_err();
+    }
+
+    /// Looks whether the drain says that it has begun, at the moment of its signal.
+    struct AtSignal {
+        drain: Drain,
+        has_begun: AtomicBool,
+    }
+
+    impl Wake for AtSignal {
+        fn wake(self: Arc<Self>) {
+            self.has_begun.store(self.drain.is_draining(), Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn drain_says_that_it_has_begun_only_after_its_signal() {
+        let drain = Drain::default();
+        let seen = Arc::new(AtSignal { drain: drain.clone(), has_begun: AtomicBool::new(true) });
+        let mut signal = std::pin::pin!(drain.draining().cancelled());
+        assert!(signal.as_mut().poll(&mut Context::from_waker(&seen.clone().into())).is_pending());
+        assert_eq!(drain.run(Duration::from_secs(60)).await, Drained::Clean);
+        assert!(drain.is_draining() && !seen.has_begun.load(Ordering::Relaxed));
     }
 
     #[tokio::test]

@@ -199,7 +199,10 @@ def crash():
         for thread in lives:
             thread.start()
         ended = []
-        for _ in range(options.kills):
+        for number in range(options.kills):
+            # Every other one waits for a call to be answered, so that what is killed had time for some on a slow machine too.
+            if number % 2:
+                until(60, lambda: len(done) > number / 2)
             time.sleep(roll.uniform(0.3, 2.5))
             which = roll.choice(["gateway", "agent"])
             said = programs[which].kill()

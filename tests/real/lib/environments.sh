@@ -115,6 +115,23 @@ template() {
 }
 has_template() { [ "$(ask GET "/agents/$1/environment-templates/$2" | value data)" = "$(cat "$OUT/agents/$1/environment_templates/$2.yaml")" ]; }
 
+# accounts NAMESPACE NAME… : a template with that namespace, a role binding for the job, and these service accounts.
+accounts() {
+  local name
+  cat <<YAML
+objects:
+  - {apiVersion: v1, kind: Namespace, metadata: {name: '$1'}}
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: RoleBinding
+    metadata: {name: of-job, namespace: '$1'}
+    subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: 'gitlab:project_env:{{ .project.id }}:{{ .environment.slug }}'}]
+    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+YAML
+  for name in "${@:2}"; do printf "  - {apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: '%s'}}\n" "$name" "$1"; done
+}
+
+agent_is_here() { [ "$(ask GET "/agents/$1" | value connected)" = True ]; }
+
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 # job_token JOB ENVIRONMENT [NAME=VALUE…] : the token of a job; claims as texts, an empty value takes one away.
@@ -161,6 +178,13 @@ found = list(codes(json.load(open(sys.argv[1]))))
 sys.exit(0 if sys.argv[2] in found else f"{sys.argv[2]} is not among {found}")' "$ANSWER" "$1"
 }
 
+# refused_with CODE COMMAND… : it is refused, and the answer has this code.
+refused_with() {
+  local said
+  if said=$("${@:2}"); then echo "it is not refused"; return 1; fi
+  [ "$(value code <<<"$said")" = "$1" ] || { echo "$said"; return 1; }
+}
+
 # unmet TOKEN CLUSTER : `true`, or `false` with the reason.
 unmet() { as_job "$1" POST /environments/unmet "{\"agent\": \"$2\"}" | value unmet reason | paste -sd ' ' | sed 's/ $//' | tr '[:upper:]' '[:lower:]'; }
 
@@ -180,13 +204,14 @@ job_command() { env NO_COLOR=1 GATEWAY_JOB_TOKEN="$1" GATEWAY_URL="http://localh
 # --- what is in the cluster -------------------------------------------------------------------------------------------
 
 KINDS_OF_ENVIRONMENTS=namespaces,serviceaccounts,rolebindings.rbac.authorization.k8s.io,gitrepositories.source.toolkit.fluxcd.io,kustomizations.kustomize.toolkit.fluxcd.io
-# made_for CLUSTER NAME : its objects, as KIND NAMESPACE/NAME.
+# made_for CLUSTER NAME : its objects, as KIND NAMESPACE/NAME. What cannot be found out is not nothing.
 made_for() {
-  local key
+  local key found
   key=$(environment "$1" "$2" key)
-  [ -n "$key" ] || return 0
-  kc get -A "$KINDS_OF_ENVIRONMENTS" -l "agent.gitlab.com/env-$key" \
-    -o jsonpath='{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' | sort
+  [ -n "$key" ] || { echo "there is no environment $2"; return 1; }
+  found=$(kc get -A "$KINDS_OF_ENVIRONMENTS" -l "agent.gitlab.com/env-$key" \
+    -o jsonpath='{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}') || { echo "the cluster does not say"; return 1; }
+  [ -z "$found" ] || sort <<<"$found"
 }
 # made_for_is CLUSTER NAME LINE… : exactly these.
 made_for_is() { diff <(printf '%s\n' "${@:3}" | grep . | sort) <(made_for "$1" "$2"); }
@@ -199,10 +224,19 @@ versions_for() {
 # writes [NAME=VALUE…] : requests that the API server did, one line each: verb, resource, namespace/name, status, who, and as whom. Only
 # those of cluster agents, for kinds of environments. Filters: verb, resource, namespace, name, as, status.
 writes() { python3 "$APPS/audit.py" "$AUDIT" "$@"; }
-count_writes() { writes "$@" | wc -l; }
+# count_writes [NAME=VALUE…] : how many; nothing where that cannot be read.
+count_writes() {
+  local found
+  found=$(writes "$@") || return 1
+  if [ -n "$found" ]; then wc -l <<<"$found"; else echo 0; fi
+}
 # mark_audit : from here on, `writes` shows only what is new.
 mark_audit() { export AUDIT_FROM=$(($(wc -l <"$AUDIT") + 1)); }
-nothing_written() { [ -z "$(writes)" ] || { writes | head -n 5; return 1; }; }
+nothing_written() {
+  local found
+  found=$(writes) || { echo "the audit log cannot be read"; return 1; }
+  [ -z "$found" ] || { head -n 5 <<<"$found"; return 1; }
+}
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
 

@@ -125,8 +125,12 @@ state_within() { until_ok "$1" is "$2" "$3" || { ask GET "/workspaces/$2"; retur
 says_why() { reason "$1" | grep -qiE -- "$2"; }
 why_within() { until_ok "$1" says_why "$2" "$3" || { ask GET "/workspaces/$2"; return 1; }; }
 
-# refused METHOD PATH [JSON] : the gateway does not do this.
-refused() { ! ask "$@"; }
+# refused METHOD PATH [JSON] : the gateway does not do this, and says so itself.
+refused() {
+  local said
+  if said=$(ask "$@"); then return 1; fi
+  [ -n "$(value code <<<"$said")" ]
+}
 sh_not() { ! "$@"; }
 # shown NAME TEXT : what people are shown of the workspace has it.
 shown() { ask GET "/workspaces/$1" | grep -qF -- "$2"; }
@@ -146,8 +150,12 @@ consists_of() {
   found=$(of "$1")
   for kind in "${@:2}"; do grep -q "^$kind " <<<"$found" || { echo "no $kind"; return 1; }; done
 }
-# without KIND NAME : the cluster has no such object.
-without() { [ -z "$(kc get "$1" "$2" --ignore-not-found -o name)" ]; }
+# without KIND NAME [NAMESPACE] : the cluster says that it has no such object.
+without() {
+  local said
+  said=$(kc ${3:+-n "$3"} get "$1" "$2" --ignore-not-found -o name) || return 1
+  [ -z "$said" ] || { echo "$said is there"; return 1; }
+}
 pods_of() { kc -n "$1" get pods -l "$LABEL=$2" -o jsonpath='{.items[*].metadata.uid}'; }
 pods_are() { [ "$(pods_of "$1" "$2")" = "$3" ]; }
 secrets_of() { kc -n "$1" get secret "$2-env" "$2-file" -o jsonpath='{range .items[*]}{.metadata.uid} {.data}{"\n"}{end}'; }
@@ -183,7 +191,7 @@ theirs() {
   kc get namespaces foreign ws-taken "$SHARED_NAMESPACE" default kube-system \
     -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}'
 }
-untouched() { theirs | diff "$OUT/theirs.before" -; }
+untouched() { [ -s "$OUT/theirs.before" ] && theirs | diff "$OUT/theirs.before" -; }
 
 # leads MODE NAME : that agent holds the lease.
 leads() { [[ "$(leader "$1")" = *"$2"* ]] || { leader "$1"; return 1; }; }

@@ -28,18 +28,24 @@ helper render 120 env REAL_PUBLIC_PORT="$PUBLIC" REAL_USER_TOKEN="$USER_TOKEN" P
 # Files of an agent: what is wrong with one is told before it counts, and changes nothing.
 folder=$OUT/agents/prod-eu/environment_templates
 mkdir -p "$folder"
-data_of() {
+# shown NAME MEMBER : that member of what the gateway answers for a template.
+shown() {
   curl -sS --max-time 20 -H "authorization: Bearer $USER_TOKEN" -H "host: localhost:$PUBLIC" \
     "http://127.0.0.1:$PUBLIC/api/v1/agents/prod-eu/environment-templates/$1" |
     python3 -c 'import json, sys
-print(json.load(sys.stdin).get("data", ""), end="")'
+print(json.load(sys.stdin).get(sys.argv[1], ""), end="")' "$2"
 }
-taken() { [ "$(data_of "$1")" = "$(cat "$2")" ]; }
-cp "$ROOT/gateway/tests/environments/examples/default.yaml" "$folder/review.yaml"
+taken() { [ "$(shown "$1" data)" = "$(cat "$2")" ]; }
+# put FILE NAME : a file of the agent, which is never there by half: a half of a good one has mistakes.
+put() { cp "$1" "$folder/$2.new" && mv "$folder/$2.new" "$folder/$2"; }
+# told FROM PATTERN : the gateway's log has it after so many lines.
+told() { grep -E "$2" <(tail -n "+$(($1 + 1))" "$OUT/gateway.log"); }
+put "$ROOT/gateway/tests/environments/examples/default.yaml" review.yaml
 check "a template of an agent is taken while the gateway runs" until_ok 15 taken review "$folder/review.yaml"
 cp "$folder/review.yaml" "$OUT/good.yaml"
-cp "$ROOT/gateway/tests/environments/refused/unclosed-action.yaml" "$folder/review.yaml"
-check "a file with a mistake is told in the log, with its place" until_ok 15 grep -qE 'review\.yaml:[0-9]+:[0-9]+: ' "$OUT/gateway.log"
+before=$(wc -l <"$OUT/gateway.log")
+put "$ROOT/gateway/tests/environments/refused/unclosed-action.yaml" review.yaml
+check "a file with a mistake is told in the log, with its place" until_ok 15 told "$before" 'review\.yaml:[0-9]+:[0-9]+: '
 check "and the last good one stays in force" taken review "$OUT/good.yaml"
 gateway config check --config "$OUT/gateway.toml" >"$OUT/check.log" 2>&1
 same "gateway config check finds it" 64 $?
@@ -51,9 +57,12 @@ printf 'objects: []\n' >"$folder/review.yaml"
 printf 'objects: [%s]\n' "$(head -c 70000 /dev/zero | tr '\0' ' ')" >"$folder/huge.yaml"
 cp "$OUT/good.yaml" "$folder/Not A Name.yaml"
 gateway config check --config "$OUT/gateway.toml" >"$OUT/check.log" 2>&1
-check "a file that is too large is found" grep -qE 'huge\.yaml' "$OUT/check.log"
+same "gateway config check finds these too" 64 $?
+check "a file that is too large" grep -qE 'huge\.yaml' "$OUT/check.log"
+check "and one whose name is no template's" grep -qE 'Not A Name\.yaml.* is no template' "$OUT/check.log"
+check "and no other" bash -c "! grep -F review.yaml '$OUT/check.log'"
 rm -f "$folder"/*.yaml
-gone() { [ -z "$(data_of review)" ]; }
+gone() { [ "$(shown review code)" = no_such_template ]; }
 check "a template whose file is deleted is gone" until_ok 15 gone
 check "no program panicked" sh -c "! grep -n 'panicked at' '$OUT'/*.log"
 finish

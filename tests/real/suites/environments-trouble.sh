@@ -20,30 +20,15 @@ agent_rights as-job environments-ci-job
 agent_rights as-agent environments-agent
 ci_access as-job ci_job
 ci_access as-agent agent
-# accounts NAME… : a template with these service accounts.
-accounts() {
-  local name
-  cat <<'YAML'
-objects:
-  - {apiVersion: v1, kind: Namespace, metadata: {name: 'crowd-{{ .environment.slug }}'}}
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: RoleBinding
-    metadata: {name: of-job, namespace: 'crowd-{{ .environment.slug }}'}
-    subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: 'gitlab:project_env:{{ .project.id }}:{{ .environment.slug }}'}]
-    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
-YAML
-  for name in "$@"; do printf '  - {apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: "crowd-{{ .environment.slug }}"}}\n' "$name"; done
-}
 for cluster in as-agent as-job; do
-  accounts a >"$OUT/agents/$cluster/environment_templates/small.yaml"
-  accounts a b c >"$OUT/agents/$cluster/environment_templates/large.yaml"
+  accounts 'crowd-{{ .environment.slug }}' a >"$OUT/agents/$cluster/environment_templates/small.yaml"
+  accounts 'crowd-{{ .environment.slug }}' a b c >"$OUT/agents/$cluster/environment_templates/large.yaml"
 done
 [ "$STORE" = sqlite ] || on_postgres
 start_gateway
 user_token
 for cluster in as-agent as-job; do cluster_agent "agent-$cluster" "$cluster"; done
-agent_is_here() { [ "$(ask GET "/agents/$1" | value connected)" = True ]; }
-for cluster in as-agent as-job; do check "$cluster: the agent is there" until_ok 30 agent_is_here "$cluster"; done
+for cluster in as-agent as-job; do check "$cluster: the agent is there" until_ok 60 agent_is_here "$cluster"; done
 for cluster in as-agent as-job; do
   check "$cluster: its templates too" until_ok 15 has_template "$cluster" large
 done

@@ -36,7 +36,7 @@ none() {
   local right
   for right in "${@:2}"; do
     # shellcheck disable=SC2086
-    if kc_as "$1" auth can-i -n default -q $right; then echo "it may $right"; return 1; fi
+    [ "$(kc_as "$1" auth can-i -n default $right 2>/dev/null)" = no ] || { echo "it may $right, or nobody knows"; return 1; }
   done
 }
 for cluster in as-agent as-job; do
@@ -56,13 +56,14 @@ for namespace in foreign lodge; do
   kc -n "$namespace" create rolebinding theirs --clusterrole view --serviceaccount "$namespace:theirs" >/dev/null
 done
 foreign() { kc get namespace/foreign -o jsonpath='{.metadata.uid} {.metadata.resourceVersion} {.metadata.deletionTimestamp}{"\n"}' && versions foreign; }
-until_ok 20 kc -n foreign get configmap kube-root-ca.crt >/dev/null
+# What the cluster makes in each namespace by itself comes when it comes.
+until_ok 60 kc -n foreign get configmap/kube-root-ca.crt serviceaccount/default >/dev/null || fail "the namespace of others is not complete"
 foreign >"$OUT/foreign.before"
+grep -q ' ServiceAccount/theirs ' "$OUT/foreign.before" || fail "nothing is known of the things of others"
 
 # --- a life -----------------------------------------------------------------------------------------------------------
-agent_is_here() { [ "$(ask GET "/agents/$1" | value connected)" = True ]; }
-# job_may SLUG NAMESPACE RIGHT : somebody with the groups of a job of that environment.
-job_may() { kc auth can-i -n "$2" -q --as gitlab:ci_job:1 --as-group "gitlab:project_env:$PROJECT_ID:$1" --as-group gitlab:ci_job "${@:3}"; }
+# job_may YES_OR_NO SLUG NAMESPACE RIGHT : what the cluster says of somebody with the groups of a job of that environment.
+job_may() { [ "$(kc auth can-i -n "$3" --as gitlab:ci_job:1 --as-group "gitlab:project_env:$PROJECT_ID:$2" --as-group gitlab:ci_job "${@:4}" 2>/dev/null)" = "$1" ]; }
 slug_of() { environment "$1" "$2" slug; }
 space_of() { echo "$(slug_of "$1" "$2")-$PROJECT_ID-$(environment "$1" "$2" key | sed 's/.*-//')"; }
 # marks_of KIND NAMESPACE NAME : the names of what an environment put on it, without values.
@@ -83,31 +84,24 @@ label agent.gitlab.com/id-$id ''
 label agent.gitlab.com/project_id-$PROJECT_ID ''
 MARKS
 }
-# two_accounts CLUSTER NAME… : the template `default`, with these service accounts.
+# with_accounts CLUSTER NAME… : the template `default`, with these service accounts.
 with_accounts() {
   {
-    cat <<'YAML'
-objects:
-  - apiVersion: v1
-    kind: Namespace
-    metadata: {name: '{{ .environment.slug }}-{{ .project.id }}-{{ .agent.id }}'}
-  - apiVersion: rbac.authorization.k8s.io/v1
-    kind: RoleBinding
-    metadata: {name: of-job, namespace: '{{ .environment.slug }}-{{ .project.id }}-{{ .agent.id }}'}
-    subjects: [{kind: Group, apiGroup: rbac.authorization.k8s.io, name: 'gitlab:project_env:{{ .project.id }}:{{ .environment.slug }}'}]
-    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
-YAML
-    local name
-    for name in "${@:2}"; do
-      printf '  - {apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: "{{ .environment.slug }}-{{ .project.id }}-{{ .agent.id }}"}}\n' "$name"
-    done
+    accounts '{{ .environment.slug }}-{{ .project.id }}-{{ .agent.id }}' "${@:2}"
     printf 'apply_resources: on_start\ndelete_resources: on_stop\n'
   } | template "$1" default
 }
 
+# no_inventory CLUSTER KEY : the agent's namespace has no inventory of that environment.
+no_inventory() {
+  local said
+  said=$(kc -n "$(home "$1")" get configmaps -o name) || return 1
+  if grep -F "environment-$2-" <<<"$said"; then return 1; fi
+}
+
 life() {
   local cluster=$1 name=review/one space slug key token began before uid
-  check "$cluster: the agent is there" until_ok 20 agent_is_here "$cluster"
+  check "$cluster: the agent is there" until_ok 60 agent_is_here "$cluster"
   token=$(job_token 1001 "$name")
   same "$cluster: a new job's prerequisites are unmet" true "$(unmet "$token" "$cluster")"
   began=$(now_ms)
@@ -121,12 +115,13 @@ life() {
   check "$cluster: with the documented labels" diff <(documented "$key" "$slug") <(marks_of namespace '' "$space" | grep '^label')
   check "$cluster: and the documented annotation" grep -qE "^annotation agent.gitlab.com/env-$key agent_id agent_name agent_url environment_id environment_name environment_page_url environment_slug environment_tier( environment_url)? project_id project_path project_slug project_url template_name$" \
     <(marks_of rolebinding "$space" "bind-$space")
-  check "$cluster: a job of it may deploy there" job_may "$slug" "$space" create deployments.apps
-  check "$cluster: and not elsewhere" sh_not job_may "$slug" foreign get configmaps
-  check "$cluster: a job of another environment may not" sh_not job_may other "$space" create deployments.apps
+  check "$cluster: a job of it may deploy there" job_may yes "$slug" "$space" create deployments.apps
+  check "$cluster: and not elsewhere" job_may no "$slug" foreign get configmaps
+  check "$cluster: a job of another environment may not" job_may no other "$space" create deployments.apps
   same "$cluster: now they are met" 'false completed' "$(unmet "$token" "$cluster")"
 
   before=$(versions_for "$cluster" "$name")
+  check "$cluster: it is known in which version" grep -q '^Namespace ' <<<"$before"
   mark_audit
   check "$cluster: the same job again is answered" complete "$token" "$cluster"
   check "$cluster: with nothing asked of the API server" nothing_written
@@ -160,7 +155,7 @@ life() {
   same "$cluster: the environment is stopped, and nothing is due" 'stopped False' "$(environment "$cluster" "$name" state removal_due | paste -sd ' ')"
   check "$cluster: its namespace is gone" without namespace "$space"
   same "$cluster: that of the other environment is not" 1 "$(made_for "$cluster" review/two | grep -c '^Namespace ')"
-  check "$cluster: no inventory of it is left" sh -c "! $PARTS/kubectl --kubeconfig '$KUBECONFIG_ADMIN' -n '$(home "$cluster")' get configmaps -o name | grep -F 'environment-$key-'"
+  check "$cluster: no inventory of it is left" no_inventory "$cluster" "$key"
 
   # Again, and stopped without a stop job.
   check "$cluster: a job begins it again" prepared 1007 "$name" "$cluster"
@@ -187,7 +182,6 @@ check "things of others are as they were" diff "$OUT/foreign.before" <(foreign)
 
 # --- as whom ----------------------------------------------------------------------------------------------------------
 unset AUDIT_FROM
-key=$(environment as-job review/one key)
 slug=$(slug_of as-job review/one)
 same "as-job: every object was written as a job" '' "$(writes | grep "$(home as-job):cluster-agent" | grep -v ' gitlab:ci_job:[0-9]* ' | head -n 1)"
 check "as-job: as the job that asked" test "$(count_writes as=gitlab:ci_job:1001)" -ge 2
@@ -233,10 +227,10 @@ refused_as "a token without a job is refused" job_refused as-job "$(job_token ''
 job_says() { as_job "$(job_token 2015 review/x)" POST /environments/complete "$1" >"$OUT/answer.json" && return 1; ANSWER=$OUT/answer.json; says_code "$2" || { cat "$OUT/answer.json"; return 1; }; }
 check "a job cannot mean another environment than its own" job_says '{"agent": "as-job", "environment": "production"}' another_environment
 check "nor say who it is" job_says '{"agent": "as-job", "job": {"project_id": 42, "project_path": "group/shop", "job_id": 1, "user_id": 1, "username": "root", "environment": "production"}}' facts_in_token
-check "a job's token opens nothing else of the API" sh_not as_job "$(job_token 2016 review/x)" GET /workspaces
+check "a job's token opens nothing else of the API" refused_with sign_in_required as_job "$(job_token 2016 review/x)" GET /workspaces
 id_of_other=$(environment as-agent review/one id)
-check "a job does not see another environment" sh_not as_job "$(job_token 2017 review/x)" GET "/environments/$id_of_other"
-check "nor changes it" sh_not as_job "$(job_token 2017 review/x)" PATCH "/environments/$id_of_other" '{"state": "stopped"}'
+check "a job does not see another environment" refused_with no_such_environment as_job "$(job_token 2017 review/x)" GET "/environments/$id_of_other"
+check "nor changes it" refused_with no_such_environment as_job "$(job_token 2017 review/x)" PATCH "/environments/$id_of_other" '{"state": "stopped"}'
 
 # --- what is not ours -------------------------------------------------------------------------------------------------
 not_due() { [ "$(environment "$1" "$2" removal_due)" = False ]; }
@@ -248,6 +242,7 @@ kc create namespace "$taken" >/dev/null
 kc label namespace "$taken" "agent.gitlab.com/env-$taken=" "agent.gitlab.com/id-$agent_id=" "agent.gitlab.com/project_id-$PROJECT_ID=" "agent.gitlab.com/environment_slug-taken=" >/dev/null
 kc -n "$taken" create serviceaccount theirs >/dev/null
 before=$(kc get namespace "$taken" -o jsonpath='{.metadata.uid} {.metadata.resourceVersion}')
+[ -n "$before" ] || fail "somebody else's namespace is not there"
 mark_audit
 check "an object that is there and not ours fails the job, by its name" not_prepared not_owned 3001 taken as-agent
 check "and says which" grep -qF "$taken" "$OUT/answer.json"
@@ -264,7 +259,6 @@ objects:
   - {apiVersion: v1, kind: ServiceAccount, metadata: {name: 'second-{{ .environment.slug }}', namespace: lodge}}
   - {apiVersion: v1, kind: ServiceAccount, metadata: {name: 'third-{{ .environment.slug }}'}}
 YAML
-without_in() { [ -z "$(kc -n "$1" get "$2" "$3" --ignore-not-found -o name)" ]; }
 lodger() { complete "$(job_token "$1" "$2" project_id=60 project_path=group/lodger)" as-agent lodger; }
 check "a template's objects go to the entry's default namespace" lodger 3010 one
 check "a second environment's do too" lodger 3011 two
@@ -275,10 +269,10 @@ mark=$(kc -n lodge get serviceaccount third-two -o jsonpath='{.metadata.annotati
 check "each object has the mark of its environment" test -n "$mark"
 kc -n lodge annotate --overwrite serviceaccount third-one "config.k8s.io/owning-inventory=$mark" >/dev/null
 lodge() { kc -n lodge get serviceaccounts second-one third-one first-two second-two third-two -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}'; }
-before=$(lodge)
+before=$(lodge) || fail "not all of them are there: $before"
 check "an environment there is stopped" set_state as-agent one stopped
 check "and its removal ends" gone_within 60 as-agent one
-check "what was its own is gone" without_in lodge serviceaccount first-one
+check "what was its own is gone" without serviceaccount first-one lodge
 same "what others put in the place of its objects, or own now, is as it was, and the neighbour's too" "$before" "$(lodge)"
 check "the namespace that it was a guest of is there" kc get namespace lodge
 ask PATCH "/environments/$(environment as-agent two id)" '{"state": "stopped"}' >/dev/null
@@ -292,6 +286,7 @@ hostile() {
   cat >"$OUT/agents/as-agent/environment_templates/$1.yaml"
   HOSTILES+=("$1 $2")
 }
+# The number of the latest of their jobs: each is one of its own.
 HOSTILE=3100
 one() { printf 'objects:\n  - {apiVersion: v1, kind: Namespace, metadata: {name: mine}}\n  - %s\n' "$1"; }
 # As the templates of anybody: nothing of these may be written before they are refused.
@@ -312,14 +307,18 @@ hostile generated-name name_invalid < <(one '{apiVersion: v1, kind: ServiceAccou
 for one in "${HOSTILES[@]}"; do
   read -r name code <<<"$one"
   until_ok 15 has_template as-agent "$name" >/dev/null || fail "the gateway does not take the template $name"
-  check "$name is refused by name: $code" not_prepared_with "$code" as-agent "$(job_token "$((HOSTILE += 1))" "hostile-$name" project_id=60 project_path=group/lodger)" "$name"
+  HOSTILE=$((HOSTILE + 1))
+  check "$name is refused by name: $code" not_prepared_with "$code" as-agent "$(job_token "$HOSTILE" "hostile-$name" project_id=60 project_path=group/lodger)" "$name"
 done
 # With values that make names: of the system, and of a path.
 template as-agent named-by-value <<'YAML'
 objects:
   - {apiVersion: v1, kind: Namespace, metadata: {name: '{{ .environment.name }}'}}
 YAML
-by_value() { check "an environment called ${1@Q} is refused by name: $2" not_prepared_with "$2" as-agent "$(job_token "$((HOSTILE += 1))" "$1")" named-by-value; }
+by_value() {
+  HOSTILE=$((HOSTILE + 1))
+  check "an environment called ${1@Q} is refused by name: $2" not_prepared_with "$2" as-agent "$(job_token "$HOSTILE" "$1")" named-by-value
+}
 by_value kube-system namespace_not_allowed
 by_value ../../kube-system name_invalid
 by_value '{{ .user.username }}' name_invalid
@@ -382,8 +381,8 @@ role = json.load(open(sys.argv[1]))
 for rule in role["rules"]: rule["resources"] = [name for name in rule.get("resources", []) if name != "serviceaccounts"]
 role["rules"] = [rule for rule in role["rules"] if rule["resources"]]
 json.dump(role, sys.stdout)' "$OUT/role.json" | kc replace -f - >/dev/null || fail "the role cannot be changed"
-sleep_until_role() { until_ok 10 sh -c "! '$PARTS/kubectl' --kubeconfig '$KUBECONFIG_ADMIN' auth can-i -n default -q --as gitlab:ci_job:1 --as-group gitlab:managed_resources create serviceaccounts"; }
-sleep_until_role >/dev/null
+role_has_changed() { [ "$(kc auth can-i -n default --as gitlab:ci_job:1 --as-group gitlab:managed_resources create serviceaccounts 2>/dev/null)" = no ]; }
+until_ok 60 role_has_changed >/dev/null || fail "the role's change does not take effect"
 check "a job that may not make one kind fails" not_prepared forbidden 3030 partly as-job partly
 check "and with a kind that the cluster does not have" says_code unknown_kind
 same "each object has an error of its own" 'HelmRelease ServiceAccount' "$(python3 -c 'import json, sys
@@ -526,7 +525,7 @@ stop gateway
 GATEWAY_ENV+=("GATEWAY_ENVIRONMENTS__COMPLETE_MAX=12s")
 ci_access nobody agent
 start_gateway
-until_ok 20 agent_is_here as-agent >/dev/null || fail "the agents do not come back"
+until_ok 60 agent_is_here as-agent >/dev/null || fail "the agents do not come back"
 gateway token create --cluster nobody >/dev/null 2>>"$OUT/token.log"
 began=$(now_ms)
 check "without an agent, a job is refused by name" not_prepared agent_absent 6001 review/away nobody
@@ -537,7 +536,7 @@ if [ -n "${REAL_AGENT_OLD:-}" ]; then
   kc create namespace "$(home nobody)" --save-config >/dev/null
   agent_rights nobody
   REAL_AGENT=$REAL_AGENT_OLD cluster_agent agent-old nobody
-  until_ok 30 agent_is_here nobody >/dev/null || fail "the old agent does not come"
+  until_ok 60 agent_is_here nobody >/dev/null || fail "the old agent does not come"
   check "an agent that is too old is named" not_prepared agent_too_old 6002 review/old nobody
   stop agent-old
 fi

@@ -56,11 +56,13 @@ async fn rotated_token_lets_the_agent_go_on_with_the_new_one() {
     let token = rotated["token"].as_str().unwrap().to_owned();
     assert!(world.gateway.registry.current(&"one".parse().unwrap()).is_some(), "the overlap lets it stay");
     // As an agent does that finds another token in its file when it dials next.
+    let before = world.gateway.registry.current(&"one".parse().unwrap()).expect("connected");
     old.kill();
+    e2e::until("the loss of its link is noticed", || before.tunnel.is_detached()).await;
     let new = world.gateway.start_agent(&token, Vec::new());
     world.gateway.until_connected("one").await;
     tokio::time::sleep(CUT_WITHIN).await;
     let session = world.gateway.registry.current(&"one".parse().unwrap()).expect("the new token's session lives on");
-    assert!(!session.tunnel.is_ended());
+    assert!(session.id != before.id && !session.tunnel.is_ended());
     new.stop().await;
 }

@@ -133,10 +133,16 @@ impl World {
         self.folder.path().join("audit.log")
     }
 
-    /// Reads the audit log.
+    /// Reads what the audit log has so far. Only [`World::stopped`] knows what it has not.
     pub(crate) fn audit(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.audit_path()).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        records(&std::fs::read_to_string(self.audit_path()).unwrap())
+    }
+
+    /// Stops the gateway, and returns its audit log: it is whole then.
+    pub(crate) async fn stopped(self) -> String {
+        let path = self.audit_path();
+        self.gateway.stop().await;
+        std::fs::read_to_string(path).unwrap()
     }
 
     /// Waits for so many records of an event and returns them.
@@ -147,6 +153,12 @@ impl World {
         assert_eq!(found.len(), count, "{found:?}");
         found
     }
+}
+
+/// Returns the records of an audit log, but for one that is being written.
+pub(crate) fn records(log: &str) -> Vec<Value> {
+    let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 /// Returns the code with which the API refused.

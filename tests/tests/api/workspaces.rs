@@ -4,7 +4,7 @@
 use gateway::model::ActualState;
 use serde_json::{Value, json};
 
-use super::support::{As, SAME_ORIGIN, World, code, without_trace};
+use super::support::{As, SAME_ORIGIN, World, code, records, without_trace};
 
 /// A cluster that takes workspaces.
 pub(super) const OPEN: &str = "enabled: true\n";
@@ -107,7 +107,8 @@ async fn only_the_owner_has_a_say_whoever_it_is_shared_with() {
         assert_eq!(ask(&As::Nobody, "app").await.status(), 401);
     }
     assert_eq!(world.gateway.managed("app").await.lifecycle.generation, 1);
-    assert!(world.audit().iter().all(|record| record["event"] != "workspace_requested"));
+    let log = world.stopped().await;
+    assert!(records(&log).iter().all(|record| record["event"] != "workspace_requested"), "{log}");
 }
 
 #[tokio::test]
@@ -246,7 +247,8 @@ async fn hostile_bodies_are_refused_by_name_and_make_nothing() {
         assert!(!refused.text().contains("secret"), "{shown}: {}", refused.text());
     }
     assert_eq!(world.call("GET", "/workspaces/app", &world.dev(), "").await.status(), 404);
-    assert!(world.audit().iter().all(|record| record["event"] != "workspace_created"));
+    let log = world.stopped().await;
+    assert!(records(&log).iter().all(|record| record["event"] != "workspace_created"), "{log}");
 }
 
 #[tokio::test]

@@ -4,12 +4,11 @@
 use std::time::{Duration, Instant};
 
 use e2e::cluster::{ClusterAgent, as_made};
+use e2e::jobs::{access, wish};
 use e2e::{PATIENCE, TestGateway};
 use gateway::environments::following::{Event, Following, Outcome};
-use gateway::environments::request::{By, JobFacts, JobRequest, Unmet};
+use gateway::environments::request::{By, JobRequest, Unmet};
 use gateway::environments::service::Wanted;
-use gateway::store::wall_clock;
-use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
 use tokio_util::bytes::Bytes;
 use tunnel_link::channel_io::ChannelIo;
 use tunnel_link::drain::Drained;
@@ -21,46 +20,15 @@ const CLUSTER: &str = "prod";
 /// Starts a gateway that prepares environments of `group/app`, for so long.
 async fn start(complete_max: Duration) -> TestGateway {
     let gateway = TestGateway::start_with(|config| config.environments.complete_max = complete_max).await;
-    let cluster = gateway.store.ensure_cluster(&CLUSTER.parse().unwrap(), wall_clock()).await.unwrap();
-    let entry = AccessEntry {
-        id: "group/app".to_owned(),
-        default_namespace: None,
-        access_as: AccessAs::CiJob,
-        environments: vec!["*".to_owned()],
-        protected_branches_only: false,
-        resource_management: true,
-    };
-    let ci_access = CiAccess { projects: vec![entry], groups: Vec::new() };
-    let config = ClusterConfig { ci_access, ..ClusterConfig::default() };
-    gateway.store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
-    let waited = tokio::time::timeout(PATIENCE, async {
-        while gateway.environments.unmet(&request(1)) != Unmet::Unmet {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.expect("the configuration is in force");
+    gateway.let_jobs(vec![access("group/app", "*")], &request(1)).await;
     gateway
 }
 
 fn request(job_id: u64) -> JobRequest {
-    JobRequest {
-        agent: CLUSTER.parse().unwrap(),
-        template: None,
-        is_disabled: false,
-        url: Some("https://app.example".to_owned()),
-        job: JobFacts {
-            project_id: 42,
-            project_path: "group/app".to_owned(),
-            environment: Some("production".to_owned()),
-            tier: Some("production".to_owned()),
-            action: Some("start".to_owned()),
-            is_ref_protected: true,
-            pipeline_id: Some(9),
-            job_id,
-            user_id: 3,
-            username: "ann".to_owned(),
-        },
-    }
+    let mut request = wish(CLUSTER, "group/app", "production", job_id);
+    request.url = Some("https://app.example".to_owned());
+    (request.job.tier, request.job.action) = (Some("production".to_owned()), Some("start".to_owned()));
+    request
 }
 
 /// A call that an agent took.
@@ -171,7 +139,8 @@ async fn agent_that_is_away_is_named_within_the_jobs_time_and_one_that_comes_is_
     let begun = Instant::now();
     let failure = outcome(gateway.environments.complete(request(1)).await.unwrap()).await.failure.unwrap();
     assert_eq!(failure.code, "agent_absent");
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    // And not within a minute, which is what it has where nobody says otherwise.
+    assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", begun.elapsed());
     gateway.stop().await;
     let gateway = start(Duration::from_secs(60)).await;
     let mut following = gateway.environments.complete(request(1)).await.unwrap();
@@ -211,9 +180,10 @@ async fn agent_that_never_takes_a_call_is_named_within_its_bound() {
     let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
     let begun = Instant::now();
     let mut following = gateway.environments.complete(request(1)).await.unwrap();
-    let ignored = agent.session.accept().await;
+    let ignored = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("in time");
     assert_eq!(retrying(&mut following).await, "call_timeout");
-    assert!((4..9).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    // One that took it and then is silent has three quarters of a minute.
+    assert!((4..40).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     drop(ignored);
     gateway.stop().await;
 }
@@ -242,10 +212,12 @@ async fn drain_lets_a_call_come_to_its_end_and_begins_no_other() {
     let following = gateway.environments.complete(request(1)).await.unwrap();
     let taken = take(&agent).await;
     let waiting = gateway.environments.complete(request(2)).await.unwrap();
-    gateway.begin_stop();
+    // Not before it has begun: what is asked for until then is begun as ever.
+    gateway.begin_drain().await;
     taken.done().await;
     assert_eq!(outcome(following).await.failure, None);
     assert_eq!(gateway.stop().await, Drained::Clean);
     drop(waiting);
-    assert!(agent.session.accept().await.is_none(), "no other call came");
+    let other = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("the session ends");
+    assert!(other.is_none(), "no other call came");
 }

@@ -273,7 +273,7 @@ async fn connection_goes_on_after_a_failure() {
 #[tokio::test]
 async fn app_that_never_answers_is_given_up_by_name() {
     let change = |config: &mut gateway::config::Config| {
-        config.timeouts.response_header = std::time::Duration::from_millis(300);
+        config.timeouts.response_header = std::time::Duration::from_secs(1);
     };
     let world = World::configured(change, Vec::new()).await;
     let app = RawApp::start(|mut raw| async move {
@@ -287,7 +287,7 @@ async fn app_that_never_answers_is_given_up_by_name() {
     let mut http2 = world.http2().await;
     let (response, mut upload) = http2.start(world.http2_request(slow.port, "POST", "/"));
     for _ in 0..10 {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         upload.send_data("x".into(), false).unwrap();
     }
     upload.send_data("y".into(), true).unwrap();

@@ -44,9 +44,8 @@ async fn job_is_prepared_with_progress_once_and_what_was_made_goes_when_it_says_
     let done = &events.last().unwrap().1;
     assert_eq!((&done["outcome"], &done["environment"]["objects"]), (&json!("completed"), &json!([])), "{events:?}");
     assert!(matches!(agent.calls().last(), Some(Call::Remove(_))));
-    let audit = world.audit();
+    let audit = world.stopped().await;
     assert!(audit.contains("team/app#1") && !audit.contains(&token), "{audit}");
-    world.gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,10 +135,9 @@ async fn user_who_is_no_operator_may_nothing_of_it() {
     let unmet = world.json("POST", "/environments/unmet", &world.operator, &asked(&json!({"job": job})), 200).await;
     assert_eq!(unmet["unmet"], true);
     world.json("POST", "/environments/complete", &world.operator, &asked(&json!({"job": job})), 200).await;
-    let audit = world.audit();
+    let audit = world.stopped().await;
     let told = audit.lines().find(|line| line.contains("review/9") && line.contains("asked_for")).unwrap();
     assert!(told.contains("olga") && !told.contains("team/app#9"), "{told}");
-    world.gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,9 +181,8 @@ async fn environment_whose_agent_never_comes_back_is_forgotten_with_a_list_of_wh
     let forgotten = world.json("DELETE", &format!("{path}?forget=true"), token, "", 200).await;
     assert_eq!(forgotten["objects"].as_array().unwrap().len(), 2);
     assert_eq!(world.refused("GET", &path, token, "").await.1, "no_such_environment");
-    let audit = world.audit();
+    let audit = world.stopped().await;
     let line = audit.lines().find(|line| line.contains("environment_forgotten")).unwrap();
     let name = forgotten["objects"][0]["name"].as_str().unwrap();
     assert!(line.contains("olga") && line.contains("v1 Namespace") && line.contains(name), "{line}");
-    world.gateway.stop().await;
 }

@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use e2e::TestGateway;
 use e2e::cluster::{ClusterAgent, as_made};
+pub(crate) use e2e::jobs::PROJECT;
+use e2e::jobs::{access, wish};
 use e2e::raw::{Message, Raw};
-use e2e::{PATIENCE, TestGateway};
 use gateway::config::JobIssuer;
-use gateway::environments::request::{JobFacts, JobRequest, Unmet};
 use gateway::store::wall_clock;
-use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use gateway::workspaces::cluster_config::AccessEntry;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
+use tokio_util::bytes::Bytes;
+use tunnel_link::channel_io::ChannelIo;
 use tunnel_proto::environments::{
     Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, Progress, Step,
 };
@@ -21,7 +24,6 @@ use tunnel_proto::environments::{
 use super::issuer::{AUDIENCE, Issuer};
 
 pub(crate) const CLUSTER: &str = "prod";
-pub(crate) const PROJECT: u64 = 42;
 pub(crate) const HOOK_SECRET: &str = "a-secret-of-the-hook";
 
 pub(crate) struct World {
@@ -63,44 +65,9 @@ impl World {
     }
 
     async fn configure(&self) {
-        let entry = |id: &str, environments: &str, protected_branches_only| AccessEntry {
-            id: id.to_owned(),
-            default_namespace: None,
-            access_as: AccessAs::CiJob,
-            environments: vec![environments.to_owned()],
-            protected_branches_only,
-            resource_management: true,
-        };
-        let projects = vec![entry("team/app", "review/*", false), entry("team/safe", "*", true)];
-        let ci_access = CiAccess { projects, groups: Vec::new() };
-        let config = ClusterConfig { ci_access, ..ClusterConfig::default() };
-        let store = &self.gateway.store;
-        let cluster = store.ensure_cluster(&CLUSTER.parse().unwrap(), wall_clock()).await.unwrap();
-        store.put_cluster_config(cluster.id, &config.to_json(), wall_clock()).await.unwrap();
-        let request = JobRequest {
-            agent: CLUSTER.parse().unwrap(),
-            template: None,
-            is_disabled: false,
-            url: None,
-            job: JobFacts {
-                project_id: PROJECT,
-                project_path: "team/app".to_owned(),
-                environment: Some("review/1".to_owned()),
-                tier: None,
-                action: None,
-                is_ref_protected: false,
-                pipeline_id: None,
-                job_id: 1,
-                user_id: 1,
-                username: "ann".to_owned(),
-            },
-        };
-        let waited = tokio::time::timeout(PATIENCE, async {
-            while self.gateway.environments.unmet(&request) != Unmet::Unmet {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        waited.await.expect("the configuration is in force");
+        let of_app = access("team/app", "review/*");
+        let of_safe = AccessEntry { protected_branches_only: true, ..access("team/safe", "*") };
+        self.gateway.let_jobs(vec![of_app, of_safe], &wish(CLUSTER, "team/app", "review/1", 1)).await;
     }
 
     /// Makes the token of a job in `review/1` of `team/app`, but for what is said otherwise.
@@ -181,9 +148,11 @@ impl World {
         path
     }
 
-    /// Reads the audit log.
-    pub(crate) fn audit(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap()
+    /// Stops the gateway, and returns its audit log: it is whole then.
+    pub(crate) async fn stopped(self) -> String {
+        let Self { gateway, folder, .. } = self;
+        gateway.stop().await;
+        std::fs::read_to_string(folder.path().join("audit.log")).unwrap()
     }
 }
 
@@ -200,7 +169,15 @@ pub(crate) fn asked(more: &Value) -> String {
 pub(crate) struct Played {
     calls: Arc<Mutex<Vec<Call>>>,
     fails: Arc<Mutex<Option<ObjectErrorCode>>>,
-    _tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.raise();
+        }
+    }
 }
 
 impl Played {
@@ -213,37 +190,60 @@ impl Played {
             let agent: ClusterAgent = agent;
             while let Some(incoming) = agent.session.accept().await {
                 assert_eq!(incoming.port, ENVIRONMENTS_PORT);
-                let (mut io, mut decoder) = (incoming.accept(), Decoder::<Call>::default());
-                let call = loop {
-                    if let Some(call) = decoder.next_message().expect("a call") {
-                        break call;
-                    }
-                    let bytes = std::future::poll_fn(|context| io.poll_bytes(context)).await;
-                    let Ok(Some(bytes)) = bytes else { return };
-                    decoder.push(&bytes);
-                };
+                let mut io = incoming.accept();
+                // One that was called off before it was said is none.
+                let Some(call) = heard(&mut io).await else { continue };
                 noted.lock().unwrap().push(call.clone());
                 let failing = *failing.lock().unwrap();
                 for answer in answers(&call, failing) {
-                    let mut bytes = answer.encode();
-                    while !bytes.is_empty() {
-                        std::future::poll_fn(|context| io.poll_write_bytes(context, &mut bytes)).await.ok();
-                    }
+                    say(&mut io, answer.encode()).await;
                 }
                 std::future::poll_fn(|context| io.poll_bytes(context)).await.ok();
             }
         });
-        Self { calls, fails, _tasks: tasks }
+        Self { calls, fails, tasks: Mutex::new(tasks) }
     }
 
     /// Returns what it was told so far.
     pub(crate) fn calls(&self) -> Vec<Call> {
+        self.raise();
         self.calls.lock().unwrap().clone()
+    }
+
+    /// Panics as its task did, if it did.
+    fn raise(&self) {
+        let ended = self.tasks.lock().unwrap().try_join_next();
+        if let Some(Err(error)) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Has the first object fail from now on, or none.
     pub(crate) fn fail(&self, code: Option<ObjectErrorCode>) {
         *self.fails.lock().unwrap() = code;
+    }
+}
+
+/// Waits for a call. `None` when the gateway calls it off first.
+async fn heard(io: &mut ChannelIo) -> Option<Call> {
+    let mut decoder = Decoder::<Call>::default();
+    loop {
+        if let Some(call) = decoder.next_message().expect("a call") {
+            return Some(call);
+        }
+        let bytes = std::future::poll_fn(|context| io.poll_bytes(context)).await;
+        decoder.push(&bytes.ok()??);
+    }
+}
+
+/// Says something, as long as the gateway wants to hear it.
+async fn say(io: &mut ChannelIo, mut bytes: Bytes) {
+    while !bytes.is_empty() {
+        if std::future::poll_fn(|context| io.poll_write_bytes(context, &mut bytes)).await.is_err() {
+            return;
+        }
     }
 }
 

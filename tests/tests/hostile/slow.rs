@@ -63,7 +63,8 @@ async fn slow_heads_are_cut_in_time_and_others_are_served() {
         client.unwrap();
     }
     let took = started.elapsed();
-    assert!(took >= limit && took < limit * 8, "cut after {took:?}");
+    // Of those that dribble, a head takes over a minute.
+    assert!(took >= limit && took < e2e::PATIENCE, "cut after {took:?}");
     assert_eq!(stage.seen(), ["GET /other HTTP/1.1"]);
     stage.finish().await;
 }
@@ -107,10 +108,22 @@ async fn two_hundred_slow_uploaders_are_carried_and_others_are_served() {
     stage.finish().await;
 }
 
+/// Has so many requests answered, one after the other, and returns how long that took.
+async fn two_hundred(stage: &Stage, client: &mut Raw) -> Duration {
+    let started = Instant::now();
+    for _ in 0..200 {
+        client.send(stage.get("/fast")).await;
+        assert_eq!(client.message().await.expect("an answer").status(), 200);
+    }
+    started.elapsed()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_reader_holds_little_and_its_neighbour_stays_fast() {
     let stage = Stage::new(|_| {}).await;
     let endless = endless_app().await;
+    let mut neighbour = stage.connect().await;
+    let alone = two_hundred(&stage, &mut neighbour).await;
     let before = resident_bytes();
     let mut stalled = stage.connect().await;
     stalled.send(format!("GET / HTTP/1.1\r\n{}\r\n", fields(&stage.gateway, endless.port))).await;
@@ -118,14 +131,9 @@ async fn stalled_reader_holds_little_and_its_neighbour_stays_fast() {
     settle(|| session.tunnel.stats().bytes_received).await;
     let stats = session.tunnel.stats();
     assert!(stats.window_bytes <= 8 * MIB as u64, "{stats:?}");
-    let mut neighbour = stage.connect().await;
-    let started = Instant::now();
-    for _ in 0..200 {
-        neighbour.send(stage.get("/fast")).await;
-        assert_eq!(neighbour.message().await.expect("an answer").status(), 200);
-    }
-    let took = started.elapsed();
-    assert!(took < Duration::from_secs(4), "200 requests took {took:?}");
+    let took = two_hundred(&stage, &mut neighbour).await;
+    // Of a machine that is slow anyway it is not the stalled one's fault.
+    assert!(took < Duration::from_secs(4).max(4 * alone), "200 requests took {took:?}, and {alone:?} before");
     let grown = resident_bytes().saturating_sub(before);
     // A window that grew while the reader was fast, at both ends until it is acknowledged, and what the allocator keeps.
     assert!(grown < 96 * MIB, "{} MiB for one stalled download", grown / MIB);

@@ -279,8 +279,8 @@ async fn required_certificate_keeps_out_who_shows_none() {
 #[tokio::test]
 async fn session_ends_with_its_certificate_within_five_seconds() {
     let site = Site::new(false).await;
-    let end = wall_clock().get() + 4;
-    let agent = site.start(site.write(&site.authority.sign("one", |params| ends(params, 4))));
+    let end = wall_clock().get() + 8;
+    let agent = site.start(site.write(&site.authority.sign("one", |params| ends(params, 8))));
     site.gateway.until_connected("one").await;
     e2e::until("the session has ended", || site.session("one").is_none()).await;
     let late = wall_clock().get() - end;

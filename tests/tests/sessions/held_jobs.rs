@@ -202,7 +202,7 @@ async fn passing_job_is_no_session_and_a_refused_one_is_told_why() {
         assert_eq!(said.len(), 1, "{what}: {said:?}");
         assert!(said[0].starts_with(&format!("this job is not held open: {code}: ")), "{said:?}");
         // It asks to come back later than the job would wait.
-        assert!(began.elapsed() < Duration::from_secs(10), "{what}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: {:?}", began.elapsed());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use e2e::raw::Raw;
+use e2e::until;
 use tunnel_proto::frame::{Body, Frame, Grant, Open};
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::reason::Reason;
@@ -252,7 +253,8 @@ async fn floods_of_small_frames_cost_nobody_else_anything() {
 
 #[tokio::test]
 async fn agent_that_never_reads_loses_its_session_in_time() {
-    let patience = Duration::from_millis(300);
+    // All users have to be under way by then.
+    let patience = Duration::from_secs(2);
     let stage = Stage::new(|config| {
         config.tunnel.keepalive_interval = patience;
         config.tunnel.keepalive_timeout = patience;
@@ -273,6 +275,7 @@ async fn agent_that_never_reads_loses_its_session_in_time() {
         raw.send(head).await;
         users.push(raw);
     }
+    until("all are under way", || session.in_flight() == users.len()).await;
     for raw in &mut users {
         // It may be over before it is through.
         tokio::time::timeout(Duration::from_millis(20), raw.try_send(&body)).await.ok();

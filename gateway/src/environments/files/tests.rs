@@ -129,7 +129,7 @@ async fn file_with_a_mistake_keeps_the_last_good_one_also_over_a_restart_and_say
         stage.look().await;
         assert_eq!(stage.get("web").as_deref(), Ok(GOOD));
         assert!(matches!(stage.get("new"), Err(NoTemplate::Invalid(problems)) if problems.len() == 1));
-        let told = stage.files.refusals_of(&prod());
+        let told = stage.files.refusals();
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[1].to_string().contains("web.yaml:1:11: unknown variable \".no.such\""), "{}", told[1]);
         assert!(told[1].to_string().contains("web.yaml:2:1: more: unknown key"), "{}", told[1]);

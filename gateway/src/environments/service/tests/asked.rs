@@ -48,6 +48,7 @@ async fn jobs_of_one_environment_take_turns_in_the_order_in_which_they_asked() {
     stage.cluster.began.notified().await;
     let mut second = stage.environments.complete(request(2, "three")).await.unwrap();
     assert_eq!(second.next().await, Some(Event::Waiting { why: "queued" }));
+    // Room for a mistake; one that comes later is told at the end of the test.
     let quiet = tokio::time::timeout(std::time::Duration::from_millis(300), stage.cluster.began.notified()).await;
     assert!(quiet.is_err(), "two calls of one environment at a time");
     stage.cluster.answer(usize::MAX, None);

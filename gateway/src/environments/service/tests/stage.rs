@@ -49,6 +49,8 @@ pub(super) struct World {
     /// Every call that was made.
     pub(super) calls: Vec<Call>,
     pub(super) is_absent: bool,
+    /// How often an environment had two calls at a time.
+    overlaps: usize,
     /// Calls are answered as they come.
     pub(super) is_prompt: bool,
     /// Calls of many environments, each answered when it gets a permit of this: what they are, in order, and how many.
@@ -91,6 +93,8 @@ impl Calls for Cluster {
                     return Err(CallError::Absent);
                 }
                 if world.pending.is_some() {
+                    // The driver catches the panic, and tries again.
+                    world.overlaps += 1;
                     self.began.notify_one();
                     panic!("two calls of one environment at a time");
                 }
@@ -321,6 +325,14 @@ impl Stage {
     pub(super) fn run(&self, stop: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
         let configs = tokio::sync::watch::Sender::new(0).subscribe();
         self.environments.clone().run(self.registry.clone(), configs, stop.clone(), stop.clone())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.cluster.world.lock().overlaps, 0, "two calls of one environment at a time");
+        }
     }
 }
 

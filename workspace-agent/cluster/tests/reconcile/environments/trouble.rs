@@ -81,17 +81,22 @@ async fn live(desk: &Desk, place: &Place, write: usize, is_after: bool) -> bool 
     is_killed
 }
 
-async fn newer_call_for_an_environment_ends_the_older_one(desk: &Desk) {
-    let place = desk.place("review");
-    let agent = desk.agent();
+/// Has the next request that patches this object wait. It is told when that comes, and goes on when it is told so.
+fn hold_at(desk: &Desk, path: String) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
     let (arrived, arrives) = oneshot::channel();
     let (go, gone) = oneshot::channel::<()>();
-    let path = place.path();
     let other = async move {
         arrived.send(()).expect("somebody waits");
         drop(gone.await);
     };
     desk.world.trouble.meanwhile(move |method, asked| method == "PATCH" && asked == path, other);
+    (arrives, go)
+}
+
+async fn newer_call_for_an_environment_ends_the_older_one(desk: &Desk) {
+    let place = desk.place("review");
+    let agent = desk.agent();
+    let (arrives, go) = hold_at(desk, place.path());
     let older = Calling::begin(&agent, &place.apply(&place.usual(), &[])).await;
     arrives.await.expect("the first object is being applied");
     let newer = Calling::begin(&agent, &place.apply(&place.usual()[..2], &[])).await;
@@ -115,14 +120,7 @@ async fn newer_call_for_an_environment_ends_the_older_one(desk: &Desk) {
 
 async fn call_whose_channel_ends_stops_between_two_requests(desk: &Desk) {
     let place = desk.place("review");
-    let (arrived, arrives) = oneshot::channel();
-    let (go, gone) = oneshot::channel::<()>();
-    let path = place.path();
-    let other = async move {
-        arrived.send(()).expect("somebody waits");
-        drop(gone.await);
-    };
-    desk.world.trouble.meanwhile(move |method, asked| method == "PATCH" && asked == path, other);
+    let (arrives, go) = hold_at(desk, place.path());
     let calling = Calling::begin(&desk.agent(), &place.apply(&place.usual(), &[])).await;
     arrives.await.expect("the first object is being applied");
     let mut ending = std::pin::pin!(calling.hang_up());
