@@ -53,10 +53,33 @@ pub fn whole() -> ExitCode {
 /// Begins the log, at this level if nobody says otherwise. Levels and targets only: filters by field would bring an engine for
 /// regular expressions into every workspace.
 fn log(level: LevelFilter) {
-    let said = std::env::var("WORKSPACE_AGENT_LOG").ok().filter(|text| !text.is_empty());
-    let filter = said.and_then(|text| text.parse().ok()).unwrap_or_else(|| Targets::new().with_default(level));
+    let said = std::env::var("WORKSPACE_AGENT_LOG").unwrap_or_default();
+    let filter = filter(&said, level);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+}
+
+/// Reads what is to be in the log: one level, or levels of targets, which count as they are. `level` is for a text that is neither.
+fn filter(said: &str, level: LevelFilter) -> Targets {
+    let said = Some(said).filter(|said| !said.is_empty());
+    match said.and_then(|said| said.parse().ok()) {
+        Some(level) => of_level(level),
+        None => said.and_then(|said| said.parse().ok()).unwrap_or_else(|| of_level(level)),
+    }
+}
+
+/// Lets everything of a level through, but for what the Kubernetes client warns of at each try: whoever asked it says that once. An answer
+/// that it cannot read is told with all that is in it, Secrets too.
+fn of_level(level: LevelFilter) -> Targets {
+    let all = Targets::new().with_default(level);
+    // Details are for those who ask for them.
+    if level > LevelFilter::INFO {
+        return all;
+    }
+    let errors = level.min(LevelFilter::ERROR);
+    all.with_target("kube_runtime", errors)
+        .with_target("kube_client::client", errors)
+        .with_target("kube_client::client::tls", level)
 }
 
 fn workspace(command: WorkspaceCommand) -> ExitCode {
@@ -153,4 +176,37 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
     // Nothing can be done about a closed standard error.
     drop(writeln!(std::io::stderr().lock(), "workspace-agent: {error:#}"));
     ExitCode::from(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn log_repeats_no_warnings_of_the_kubernetes_client_unless_details_are_asked_for() {
+        for said in ["", "info", "INFO", "warn", "nonsense=nonsense"] {
+            let filter = filter(said, LevelFilter::INFO);
+            for target in ["kube_runtime::watcher", "kube_client::client", "kube_client::client::builder"] {
+                assert!(!filter.would_enable(target, &Level::WARN), "{said} {target}");
+                assert!(filter.would_enable(target, &Level::ERROR), "{said} {target}");
+            }
+            for target in ["agent_cluster::watch", "kube_client::client::tls", "kube_client::config"] {
+                assert!(filter.would_enable(target, &Level::WARN), "{said} {target}");
+            }
+        }
+        for said in ["debug", "info,kube_runtime=warn"] {
+            assert!(filter(said, LevelFilter::INFO).would_enable("kube_runtime::watcher", &Level::WARN), "{said}");
+        }
+    }
+
+    #[test]
+    fn log_is_silent_where_it_is_off() {
+        for target in ["workspace_agent", "kube_runtime::watcher", "kube_client::client::tls"] {
+            assert!(!filter("", LevelFilter::OFF).would_enable(target, &Level::ERROR), "{target}");
+            assert!(!filter("off", LevelFilter::INFO).would_enable(target, &Level::ERROR), "{target}");
+            assert!(filter("warn", LevelFilter::OFF).would_enable("workspace_agent", &Level::WARN));
+        }
+    }
 }

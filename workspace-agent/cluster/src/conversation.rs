@@ -13,15 +13,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use tunnel_proto::reconcile::{
-    Begin, Decoder, FailureKind, FromCluster, Intent, MessageError, NamespaceMode, SecretRef, Terms, ToCluster,
+    Begin, Decoder, FailureKind, FromCluster, Intent, MessageError, SecretRef, Terms, ToCluster,
 };
 use tunnel_proto::state::{ActualState, DesiredState};
 
 use crate::api::Api;
 use crate::books::{Attempted, Books};
 use crate::config::{self, Scope};
-use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, Resource, WORKSPACE_LABEL};
 use crate::observe;
+use crate::orphans;
 use crate::pass::Shell;
 use crate::resources::Resources;
 use crate::terminate::check_namespace;
@@ -42,9 +42,6 @@ const LAST_REQUESTS: Duration = Duration::from_secs(12);
 
 /// Changes of pull secrets that wait to be heard; a full queue makes the watches wait.
 const CHANGES_MAX: usize = 64;
-
-/// Orphans that are named in the log; the others are counted.
-const ORPHANS_NAMED: usize = 5;
 
 /// The books, and whom their changes wake.
 pub(crate) struct Shared {
@@ -151,6 +148,17 @@ enum Next {
     End(End),
 }
 
+/// What of the cluster is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    /// Nothing: the gateway has spoken of no workspace. An agent for environments alone may not watch anything.
+    Nothing,
+    /// Deployments and pods.
+    Workspaces,
+    /// Warnings too.
+    Warnings,
+}
+
 /// Everything under one set of terms.
 struct Conversation {
     terms: Terms,
@@ -162,16 +170,14 @@ struct Conversation {
     permits: Arc<Semaphore>,
     closing: CancellationToken,
     changes: (mpsc::Sender<SecretRef>, mpsc::Receiver<SecretRef>),
-    follows_warnings: bool,
+    watched: Watched,
+    /// A round has ended: all workspaces have been named.
+    is_named: bool,
 }
 
 impl Conversation {
     fn new(api: Api, terms: Terms, is_again: bool) -> Self {
         let shared = Arc::new(Shared::new());
-        let client = api.client().clone();
-        let mut watches = JoinSet::new();
-        watches.spawn(observe::deployments(client.clone(), terms.clone(), shared.clone()));
-        watches.spawn(observe::pods(client, terms.clone(), shared.clone()));
         if is_again {
             shared.change(Books::want_full);
         }
@@ -187,11 +193,12 @@ impl Conversation {
             shell,
             slots: BTreeMap::new(),
             workers: JoinSet::new(),
-            watches,
+            watches: JoinSet::new(),
             permits: Arc::new(Semaphore::new(PASSES_MAX)),
             closing: CancellationToken::new(),
             changes: mpsc::channel(CHANGES_MAX),
-            follows_warnings: false,
+            watched: Watched::Nothing,
+            is_named: false,
         }
     }
 
@@ -257,6 +264,7 @@ impl Conversation {
         }
         let Intent { generation, round, .. } = intent;
         let counts = self.shared.change(|books| books.intend(&name, &intent.namespace, generation, round));
+        self.watch();
         let read = match counts {
             Ok(false) => {
                 debug!(workspace = name, generation, "an intent that a newer one has replaced");
@@ -335,46 +343,30 @@ impl Conversation {
         if u32::try_from(named).unwrap_or(u32::MAX) > workspaces {
             warn!(round, workspaces, named, "the gateway counts other workspaces than it named");
         }
-        if !self.follows_warnings {
-            // Only now is it known whose objects they can be about.
-            self.follows_warnings = true;
-            let (client, terms) = (self.shell.api.client().clone(), self.terms.clone());
-            self.watches.spawn(observe::warnings(client, terms, self.shared.clone()));
+        self.is_named = true;
+        if self.watched != Watched::Nothing {
+            self.watch();
         }
         let (api, terms, shared) = (self.shell.api.clone(), self.terms.clone(), self.shared.clone());
-        self.watches.spawn(async move { look_for_orphans(&api, &terms, &shared, round).await });
+        self.watches.spawn(async move { orphans::look(&api, &terms, &shared, round).await });
     }
-}
 
-/// Finds what is labelled as this agent's and was not named in a full round. It is never deleted: the gateway may have been
-/// restored from a backup.
-async fn look_for_orphans(api: &Api, terms: &Terms, shared: &Shared, round: u64) {
-    let Some(maps) = Resource::known("", None, "ConfigMap") else { return };
-    let namespace = match &terms.namespaces {
-        NamespaceMode::Unique => "",
-        NamespaceMode::Shared(namespace) => namespace,
-    };
-    let labels = format!("{CLUSTER_LABEL}={},{INVENTORY_LABEL}", terms.cluster);
-    let mut found: BTreeMap<String, String> = BTreeMap::new();
-    match api.list_metadata(&maps.collection(namespace), &labels).await {
-        Ok(listed) => {
-            let named = |live: crate::object::Live| Some((live.labels.get(WORKSPACE_LABEL)?.clone(), live.namespace));
-            found.extend(listed.into_iter().filter_map(named));
+    /// Watches what there is of workspaces: there are some.
+    fn watch(&mut self) {
+        let with = || (self.shell.api.client().clone(), self.terms.clone(), self.shared.clone());
+        if self.watched == Watched::Nothing {
+            self.watched = Watched::Workspaces;
+            let (client, terms, shared) = with();
+            self.watches.spawn(observe::deployments(client, terms, shared));
+            let (client, terms, shared) = with();
+            self.watches.spawn(observe::pods(client, terms, shared));
         }
-        Err(error) => debug!(%error, "inventories cannot be listed, looking at Deployments only"),
-    }
-    shared.change(|books| {
-        let deployed = books.view.deployed().map(|(name, namespace)| (name.to_owned(), namespace.to_owned()));
-        found.extend(deployed.collect::<Vec<_>>());
-        found.retain(|name, _| !books.is_named(name, round));
-    });
-    if !found.is_empty() {
-        let named: Vec<_> = found.iter().map(|(name, namespace)| format!("{namespace}/{name}")).collect();
-        let some = named.get(..ORPHANS_NAMED).unwrap_or(&named).join(", ");
-        warn!(
-            count = found.len(),
-            some, "workspaces are in the cluster that the gateway does not know; they are left alone"
-        );
+        // Only when all were named is it known whose objects they can be about.
+        if self.watched == Watched::Workspaces && self.is_named {
+            self.watched = Watched::Warnings;
+            let (client, terms, shared) = with();
+            self.watches.spawn(observe::warnings(client, terms, shared));
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod namespace;
 mod object;
 mod observe;
 mod order;
+mod orphans;
 mod pass;
 mod prune;
 mod reasons;
@@ -33,6 +34,7 @@ mod secrets;
 mod terminate;
 mod tracker;
 mod view;
+mod watch;
 mod worker;
 
 use thiserror::Error;

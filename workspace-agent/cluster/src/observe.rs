@@ -5,19 +5,17 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event as Happening, Pod};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use tracing::warn;
 use tunnel_proto::reconcile::{NamespaceMode, Terms};
 
 use crate::conversation::Shared;
 use crate::object::CLUSTER_LABEL;
 use crate::view::place;
+use crate::watch::Watch;
 
 /// Objects in one page of the first list: as many as fit into memory beside everything else.
 const PAGE: u32 = 200;
@@ -119,20 +117,8 @@ async fn follow<K>(what: &'static str, api: kube::Api<K>, config: watcher::Confi
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    let mut is_broken = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                is_broken = false;
-                each(event);
-            }
-            // It goes on by itself: once is enough to be told.
-            Err(error) if !is_broken => {
-                is_broken = true;
-                warn!(%error, what, "cannot be watched, trying again");
-            }
-            Err(_) => {}
-        }
+    let mut watch = Watch::new(what, api, config);
+    loop {
+        each(watch.next().await);
     }
 }

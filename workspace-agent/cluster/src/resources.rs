@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::api::Api;
+use crate::api::{Api, escape};
 use crate::object::{Live, ObjectKey, Resource};
 use crate::retry::ApiError;
 
@@ -113,9 +113,7 @@ async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<St
     let mut versions = if group.is_empty() {
         vec!["v1".to_owned()]
     } else {
-        let listed = api.discover("/apis").await?;
-        let mut groups = listed.get("groups").and_then(Value::as_array).into_iter().flatten();
-        let Some(about) = groups.find(|about| text(about, "name") == Some(group)) else { return Ok(Vec::new()) };
+        let Some(about) = about(api, group).await? else { return Ok(Vec::new()) };
         let served = about.get("versions").and_then(Value::as_array).into_iter().flatten();
         let preferred = about.get("preferredVersion");
         let versions = preferred.into_iter().chain(served).filter_map(|one| text(one, "version"));
@@ -124,6 +122,21 @@ async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<St
     let mut seen = BTreeSet::new();
     versions.retain(|version| wanted.is_none_or(|wanted| wanted == version) && seen.insert(version.clone()));
     Ok(versions)
+}
+
+/// Returns what the server says of a group; `None` if it has no such group. One that is not in the list is asked for by name: a server
+/// that has just started does not list all groups yet, and says so only there.
+async fn about(api: &Api, group: &str) -> Result<Option<Value>, ApiError> {
+    let listed = api.discover("/apis").await?;
+    let mut groups = listed.get("groups").and_then(Value::as_array).into_iter().flatten();
+    if let Some(about) = groups.find(|about| text(about, "name") == Some(group)) {
+        return Ok(Some(about.clone()));
+    }
+    match api.discover(&format!("/apis/{}", escape(group))).await {
+        Ok(about) => Ok(Some(about)),
+        Err(ApiError::NotServed(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn text<'v>(value: &'v Value, name: &str) -> Option<&'v str> {

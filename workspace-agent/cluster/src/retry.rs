@@ -29,13 +29,14 @@ pub(crate) enum ApiError {
     /// 409: somebody changed it meanwhile, or it is there already.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// 401 and 403.
+    /// 403.
     #[error("forbidden: {0}")]
     Forbidden(String),
     /// 400, 422 and their like: asking again with the same would get the same.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// 429, 5xx, a timeout, or no connection: asking again may help.
+    /// 429, 5xx, a timeout, or no connection: asking again may help. And 401, which is never about what was asked for: a token that is
+    /// being replaced, or a server that cannot tell whose it is at the moment.
     #[error("the Kubernetes API is not available: {message}")]
     Unavailable {
         /// What happened.
@@ -54,8 +55,8 @@ impl ApiError {
         match code {
             404 => Self::NotServed(message),
             409 => Self::Conflict(message),
-            401 | 403 => Self::Forbidden(message),
-            408 | 425 | 429 | 500..=599 => Self::Unavailable { message: format!("{message} ({code})"), after },
+            403 => Self::Forbidden(message),
+            401 | 408 | 425 | 429 | 500..=599 => Self::Unavailable { message: format!("{message} ({code})"), after },
             _ => Self::Invalid(format!("{message} ({code})")),
         }
     }
@@ -90,13 +91,13 @@ mod tests {
 
     #[test]
     fn answers_that_time_heals_are_asked_for_again() {
-        for code in [429, 500, 502, 503, 504, 408] {
+        for code in [401, 408, 429, 500, 502, 503, 504] {
             let error = ApiError::of(code, "no".into(), None);
             assert!(error.is_temporary(), "{code}");
             assert!(wait(&error, 1, 0.5).is_some());
             assert_eq!(wait(&error, ATTEMPTS_MAX, 0.5), None, "not for ever");
         }
-        for code in [400, 401, 403, 404, 405, 409, 410, 415, 422] {
+        for code in [400, 403, 404, 405, 409, 410, 415, 422] {
             let error = ApiError::of(code, "no".into(), None);
             assert_eq!(error.is_temporary(), code == 404, "{code}");
             assert_eq!(wait(&error, 1, 0.5), None, "{code}");

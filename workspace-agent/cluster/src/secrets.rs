@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tracing::debug;
 use tunnel_proto::reconcile::{Detail, SecretRef};
 
 use crate::api::{Api, Over};
@@ -18,6 +15,7 @@ use crate::apply::{Problem, Stopped};
 use crate::config::Scope;
 use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, Live, Resource, WORKSPACE_LABEL};
 use crate::retry::ApiError;
+use crate::watch::Watch;
 
 /// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). No other one is copied: the gateway could
 /// ask for any Secret that the agent may read.
@@ -71,25 +69,21 @@ impl Sources {
     pub(crate) async fn follow(self: Arc<Self>, api: Api, source: SecretRef, changed: mpsc::Sender<SecretRef>) {
         let secrets: kube::Api<Secret> = kube::Api::namespaced(api.client().clone(), &source.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", source.name));
-        let mut events = std::pin::pin!(watcher(secrets, config).default_backoff());
+        let mut watch = Watch::new(format!("pull secret {}", origin(&source)), secrets, config);
         let mut listed = Source::Missing;
-        while let Some(event) = events.next().await {
-            let now = match event {
-                Ok(Event::Init) => {
+        loop {
+            let now = match watch.next().await {
+                Event::Init => {
                     listed = Source::Missing;
                     continue;
                 }
-                Ok(Event::InitApply(secret)) => {
+                Event::InitApply(secret) => {
                     listed = read(secret);
                     continue;
                 }
-                Ok(Event::InitDone) => std::mem::replace(&mut listed, Source::Missing),
-                Ok(Event::Apply(secret)) => read(secret),
-                Ok(Event::Delete(_)) => Source::Missing,
-                Err(error) => {
-                    debug!(%error, name = source.name, namespace = source.namespace, "a pull secret cannot be watched");
-                    continue;
-                }
+                Event::InitDone => std::mem::replace(&mut listed, Source::Missing),
+                Event::Apply(secret) => read(secret),
+                Event::Delete(_) => Source::Missing,
             };
             self.known.lock().insert(source.clone(), now);
             if changed.send(source.clone()).await.is_err() {

@@ -17,6 +17,9 @@ const NAME_BYTES_MAX: usize = 253;
 /// What a template may say of an object under `metadata`; the rest is the cluster's to say, or somebody else's.
 const METADATA: [&str; 5] = ["name", "namespace", "labels", "annotations", "finalizers"];
 
+/// The service account that Kubernetes makes in every namespace (Kubernetes documentation, "Service Accounts").
+const KUBERNETES_ACCOUNT: &str = "default";
+
 /// Returns a field that is text.
 pub(super) fn text<'v>(object: &'v Value, field: &str) -> Option<&'v str> {
     object.get(field)?.as_str()
@@ -89,6 +92,10 @@ pub(super) fn check_name<'v>(
         Kind::Namespace => (is_dns_label(name), "must be a DNS label: at most 63 of a-z, 0-9 and inner dashes"),
         Kind::RoleBinding => {
             (is_path_segment(name), "must have 1 to 253 letters, digits, dashes, dots, underscores and colons")
+        }
+        // Which of the two is first would be chance, and what is there already is never the environment's.
+        Kind::ServiceAccount if name == KUBERNETES_ACCOUNT => {
+            (false, "must be another one: Kubernetes makes that account itself, in every namespace")
         }
         Kind::ServiceAccount
         | Kind::GitRepository

@@ -10,7 +10,7 @@ use crate::world::{MODES, Mode, World};
 
 #[tokio::test(start_paused = true)]
 async fn refusals_that_time_heals_are_outlived_without_a_word() {
-    for code in [429, 500, 502, 503, 504] {
+    for code in [401, 429, 500, 502, 503, 504] {
         let world = World::fake(Mode::Unique).await;
         let subject = world.workspace("w");
         // Each kind of request, in the middle of the work.

@@ -46,6 +46,8 @@ struct State {
     claims_as_made: BTreeSet<Place>,
     /// Kinds that not every server has: group, version, kind, plural.
     kinds: Vec<[&'static str; 4]>,
+    /// Their groups are not in the list of groups.
+    lists_no_groups: bool,
 }
 
 /// The server.
@@ -69,6 +71,11 @@ impl Fake {
     /// Takes a version of a kind away; the objects stay, and are there in other versions.
     pub(crate) fn uninstall(&self, group: &str, version: &str) {
         self.0.lock().expect("the state").kinds.retain(|kind| kind[0] != group || kind[1] != version);
+    }
+
+    /// Has the list of groups be that of a server which has just started: what is installed is served and not in it.
+    pub(crate) fn list_no_groups(&self) {
+        self.0.lock().expect("the state").lists_no_groups = true;
     }
 
     /// Does what the namespace controller does.
@@ -161,15 +168,19 @@ type Outcome = Result<Value, (u16, String)>;
 impl State {
     /// Tells of groups and their versions, or of the kinds in a version.
     fn discover(&self, path: &str) -> Option<Value> {
+        let version = |version: &str| json!({"version": version});
+        let about = |kind: &[&str; 4]| {
+            let versions = self.kinds.iter().filter(|other| other[0] == kind[0]).map(|other| version(other[1]));
+            json!({"name": kind[0], "preferredVersion": version(kind[1]), "versions": versions.collect::<Vec<_>>()})
+        };
         if path == "/apis" {
-            let version = |version: &str| json!({"version": version});
-            let group = |kind: &[&str; 4]| {
-                let versions = self.kinds.iter().filter(|other| other[0] == kind[0]).map(|other| version(other[1]));
-                json!({"name": kind[0], "preferredVersion": version(kind[1]), "versions": versions.collect::<Vec<_>>()})
-            };
-            return Some(json!({"kind": "APIGroupList", "groups": self.kinds.iter().map(group).collect::<Vec<_>>()}));
+            let groups = self.kinds.iter().filter(|_| !self.lists_no_groups).map(about);
+            return Some(json!({"kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()}));
         }
-        let (group, version) = path.strip_prefix("/apis/")?.split_once('/').filter(|(_, rest)| !rest.contains('/'))?;
+        let rest = path.strip_prefix("/apis/")?;
+        let Some((group, version)) = rest.split_once('/') else {
+            return self.kinds.iter().find(|kind| kind[0] == rest).map(about);
+        };
         let kinds: Vec<_> = self.kinds.iter().filter(|kind| kind[0] == group && kind[1] == version).collect();
         kinds.first()?;
         let resource = |kind: &&[&str; 4]| json!({"name": kind[3], "kind": kind[2], "namespaced": true});

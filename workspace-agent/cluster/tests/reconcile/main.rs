@@ -11,12 +11,14 @@ mod environments;
 mod errors;
 mod fake;
 mod leader;
+mod log;
 mod observe;
 mod peer;
 mod pull_secrets;
 mod scale;
 mod terminate;
 mod trouble;
+mod watches;
 mod world;
 
 /// Runs scenarios in memory, where time is made to pass, and on a real server if there is one.

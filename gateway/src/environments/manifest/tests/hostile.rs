@@ -131,6 +131,18 @@ fn names_that_kubernetes_would_not_take_are_refused() {
 }
 
 #[test]
+fn account_that_kubernetes_makes_itself_is_no_templates_to_make() {
+    check(
+        account(&json!({"metadata": {"name": "default"}})),
+        RefusedCode::NameInvalid,
+        "ServiceAccount own/default",
+        "Kubernetes makes that account itself",
+    );
+    assert!(made(vec![own(), account(&json!({"metadata": {"name": "default-2"}}))], Border::default()).is_ok());
+    assert!(made(vec![own(), binding(&json!({"metadata": {"name": "default"}}))], Border::default()).is_ok());
+}
+
+#[test]
 fn namespaces_that_are_not_the_environments_are_refused() {
     for bad in ["default", "kube-system", "kube-public", "kube-x"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bad}});

@@ -161,7 +161,7 @@ async fn api_server_that_is_away_loses_nothing_that_was_recorded(desk: &Desk) {
         }
     }
     // What passes is asked for again, and nobody hears of it.
-    for fault in [Fault::Refused(429), Fault::Refused(500), Fault::AnswerLost, Fault::Silence] {
+    for fault in [Fault::Refused(401), Fault::Refused(429), Fault::Refused(500), Fault::AnswerLost, Fault::Silence] {
         if desk.world.fake.is_none() && matches!(fault, Fault::AnswerLost | Fault::Silence) {
             continue;
         }

@@ -11,6 +11,7 @@ super::scenarios! {
     object_is_found_in_the_versions_that_are_served_now
     object_of_a_version_that_is_gone_has_its_error_until_it_is_back
     object_whose_kind_is_gone_is_gone
+    object_whose_group_is_not_listed_yet_is_not_gone
 }
 
 const GROUP: &str = "source.toolkit.fluxcd.io";
@@ -118,4 +119,25 @@ async fn object_whose_kind_is_gone_is_gone(desk: &Desk) {
         (Vec::new(), 0, vec![Step::Gone]),
         "{heard:?}"
     );
+}
+
+async fn object_whose_group_is_not_listed_yet_is_not_gone(desk: &Desk) {
+    let Some(fake) = &desk.world.fake else { return };
+    fake.install(GROUP, "v1", "Bucket", "buckets");
+    let place = desk.place("review");
+    let mut objects = place.usual();
+    objects.push(bucket(&place, "v1"));
+    let tracked = desk.applied(&place, &objects, &[]).await;
+    // An API server that has just started serves what it does not list, or says that it cannot tell.
+    fake.list_no_groups();
+    let group = format!("/apis/{GROUP}");
+    desk.world.trouble.fail(usize::MAX, Fault::Refused(503), move |_, asked| asked == group);
+    let heard = desk.remove(&place, &tracked).await;
+    assert_eq!(heard.errors().first().map(|error| error.1), Some(ObjectErrorCode::Unavailable), "{heard:?}");
+    assert_eq!((heard.done.objects.len(), heard.steps("Bucket")), (4, vec![]), "{heard:?}");
+    desk.world.trouble.clear();
+    let heard = desk.remove(&place, &tracked).await;
+    assert_eq!(heard.errors(), [], "{heard:?}");
+    assert_eq!(heard.steps("Bucket"), [Step::Deleting, Step::Gone]);
+    assert!(!desk.has(&bucket_path(&place, "v1")).await);
 }
