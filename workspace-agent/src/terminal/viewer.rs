@@ -152,7 +152,7 @@ where
             _ = news.changed() => {}
             () = changed(&mut job) => job_is_new = true,
             _ = beats.tick() => {
-                let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(bytes::Bytes::new())];
+                let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(Bytes::new())];
                 for message in pulse {
                     if sink.feed(message).await.is_err() {
                         return End::Left;
