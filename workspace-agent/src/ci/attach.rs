@@ -184,14 +184,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn job_is_alone_once_its_gateway_was_away_for_the_whole_time_and_tries_to_come_back_do_not_count() {
         let progress = watch::Sender::new(Progress::Up("here".into()));
-        let waits = tokio::spawn(alone(progress.subscribe(), 5 * MINUTE));
+        let mut waits = JoinSet::new();
+        waits.spawn(alone(progress.subscribe(), 5 * MINUTE));
         let minutes = async |number: u32| {
             for _ in 0..number {
                 tokio::time::sleep(MINUTE).await;
             }
         };
         minutes(60).await;
-        assert!(!waits.is_finished(), "it is reached");
+        assert!(waits.try_join_next().is_none(), "it is reached");
         progress.send_replace(ABSENT);
         minutes(4).await;
         progress.send_replace(Progress::Up("here".into()));
@@ -200,9 +201,9 @@ mod tests {
         for _ in 0..4 {
             minutes(1).await;
             progress.send_replace(Progress::Absent { why: Some("refused".into()), again_at: None });
-            assert!(!waits.is_finished());
+            assert!(waits.try_join_next().is_none());
         }
         minutes(2).await;
-        assert!(waits.is_finished(), "five minutes without a break");
+        assert!(waits.try_join_next().is_some(), "five minutes without a break");
     }
 }
