@@ -26,9 +26,9 @@ program = "$ROOT/deploy/ci/command/gitlab-ci-local.sh"
 dir = "$JOBS"
 editor = "$1"
 TOML
-  mkdir -p "$OUT/bin" "$OUT/home"
+  mkdir -p "$OUT/bin" "$OUT/home" "$OUT/tmp"
   # A home of its own: jobs run as whoever runs this suite. What it sets up of git is nobody's business here.
-  GATEWAY_ENV+=("PATH=$OUT/bin:$REAL/node_modules/.bin:$PATH" "HOME=$OUT/home")
+  GATEWAY_ENV+=("PATH=$OUT/bin:$REAL/node_modules/.bin:$PATH" "HOME=$OUT/home" "TMPDIR=$OUT/tmp")
 }
 
 # project PORT : a small project that can be cloned from there.
@@ -79,6 +79,9 @@ no_job_processes() {
 kept() { ls -d "$JOBS"/*/.gitlab-ci-local/builds/*/workspace-*/projects/shop/"$1"; }
 # cached NAME : the same, in what the next job gets.
 cached() { ls -d "$JOBS"/*/.gitlab-ci-local/cache/*/workspace-*/projects/shop/"$1"; }
+
+# nothing_private : no job's own folder, with its values and its agent, is left in a place for what is temporary.
+nothing_private() { [ -z "$(ls -d "$JOBS"/*/run/private "$OUT"/tmp/workspace.?????? 2>/dev/null)" ]; }
 
 # nothing_of_jobs : no folder of any workspace.
 nothing_of_jobs() { [ -z "$(ls -A "$JOBS")" ] || { ls -A "$JOBS"; return 1; }; }
