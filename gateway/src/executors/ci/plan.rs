@@ -281,9 +281,9 @@ fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
     if is_up {
         return decision(Step::Close);
     }
-    let (next, at) = match run.cancel_at {
-        Some(cancel_at) => (Step::Cancel, cancel_at.later(pace.cancel_again)),
-        None => cut(view, run, stop_at),
+    let (next, at) = match (cut(view, run, stop_at), run.cancel_at) {
+        ((Step::Cancel, at), Some(cancel_at)) => (Step::Cancel, at.max(cancel_at.later(pace.cancel_again))),
+        (cut, _) => cut,
     };
     let is_free = heard.trouble.as_ref().is_none_or(|trouble| trouble.until <= now);
     if at <= now && is_free {

@@ -37,7 +37,7 @@ pub(in super::super) enum Leaving {
     Unknown,
     /// Its agent was told, or its log says that its script is ending.
     Told,
-    /// Its log does not say so.
+    /// Its log did not say so just now. Known for one request to end it, since it may begin to end meanwhile.
     Stuck,
 }
 

@@ -334,10 +334,13 @@ impl World {
                 let is_past = |after| run.stop_at.unwrap().later(after) <= now;
                 let is_over = run.started_at.is_some_and(|at| at.later(self.time.end()) <= now);
                 let is_saving = self.pipes[&key].ends_at.is_some();
-                let is_bound = is_past(PACE.stop_grace + self.time.save_max()) || is_over || run.cancel_at.is_some();
+                let is_bound = is_past(PACE.stop_grace + self.time.save_max()) || is_over;
                 let is_kept = run.up_at.is_some() && self.life.desired != DesiredState::Terminated;
                 assert!(!is_kept || is_bound || !is_saving && is_past(PACE.stop_grace), "a save is cut: {run:?}");
                 self.ci = cancelling(&self.ci, now);
+                if self.heard.leaving == Leaving::Stuck {
+                    self.heard.leaving = Leaving::Unknown;
+                }
                 self.request(fault, |world| {
                     let pipe = world.pipes.get_mut(&key).unwrap();
                     pipe.cancelled_at = pipe.cancelled_at.or(Some(now.later(seconds(4))));

@@ -62,6 +62,9 @@ impl Driver {
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
         self.put(found, &plan::cancelling(&found.ci, now), now).await?;
+        if heard.leaving == Leaving::Stuck {
+            heard.leaving = Leaving::Unknown;
+        }
         let Some(reference) = reference(&found.ci) else { return Ok(()) };
         info!(workspace = %found.name, run = run_number(&found.ci), "a job is cancelled");
         let answer = system.ask(system.provider.cancel(&reference)).await;

@@ -119,6 +119,26 @@ fn job_whose_agent_cannot_be_told_is_cut_after_the_grace_unless_its_log_says_tha
 }
 
 #[test]
+fn job_that_begins_to_end_after_a_request_to_end_it_was_lost_is_left_alone() {
+    for crashes in [false, true] {
+        let mut world = running();
+        world.lose_agent();
+        world.stop();
+        // Nothing says that it is ending, and the request does not get there.
+        world.drive_while(|world| world.ci.run.as_ref().unwrap().cancel_at.is_none());
+        let pipe = world.pipes.get_mut("k1").unwrap();
+        pipe.cancelled_at = None;
+        pipe.ends_at = Some(world.now.later(seconds(900)));
+        if crashes {
+            world.crash();
+        }
+        assert!(world.ci.run.as_ref().unwrap().cancel_at.is_some());
+        world.drive_while(|world| world.life.actual != ActualState::Stopped);
+        assert_eq!((world.last(), world.life.reason.as_deref()), (RunState::Succeeded, None), "{crashes}");
+    }
+}
+
+#[test]
 fn terminated_workspace_is_cut_while_it_saves() {
     let mut world = running();
     world.saving = 600;
