@@ -5,6 +5,7 @@
 
 mod cluster;
 mod endpoint;
+mod job_time;
 mod lifecycle;
 mod provider;
 mod share;
@@ -22,8 +23,9 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
+pub use job_time::{JOB_TIMES, JobTime, SAVE_TIMES};
 pub use lifecycle::{ActualState, BadState, DesiredState, Lifecycle, LifecycleRefused, REASON_BYTES_MAX, TimeLimits};
-pub use provider::{BadProviderName, JOB_TIMES, PROVIDER_NAME_BYTES_MAX, ProviderName};
+pub use provider::{BadProviderName, PROVIDER_NAME_BYTES_MAX, ProviderName};
 pub use share::{Audience, BadAudience, Share, TerminalForAll};
 pub use template::{BadTemplate, NoName, UserTemplate, WorkspaceTemplate};
 pub use time::{BadTime, UnixSeconds};

@@ -98,6 +98,8 @@ impl ReportEnd {
 pub(crate) enum RunEnd {
     /// It was to end.
     Done,
+    /// It was to end, and was cut before its files were saved.
+    Unsaved,
     /// It was to go on, or did not get that far.
     Failed,
     /// There was none: the CI system was not asked for it in the end, or did not make it.
@@ -108,6 +110,7 @@ impl RunEnd {
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::Unsaved => "unsaved",
             Self::Failed => "failed",
             Self::NotMade => "not_made",
         }

@@ -253,6 +253,7 @@ fn provider(folder: &Path) -> CiProvider {
         tags: Vec::new(),
         allowed_tags: vec!["large".to_owned()],
         job_timeout: 8 * hour,
+        save_max: hour,
         inherit_variables: Vec::new(),
         editor: CiEditor::None,
         quota: Some(2),

@@ -7,7 +7,7 @@ use super::PublicUrl;
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
 use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, Kind, TEXT};
-use crate::model::{Endpoint, JOB_TIMES, ProviderName, hexadecimal};
+use crate::model::{Endpoint, JOB_TIMES, JobTime, ProviderName, SAVE_TIMES, hexadecimal};
 
 const ENABLED: &str = "ci.enabled";
 const AGENT_FILES: &str = "ci.agent_files";
@@ -47,6 +47,8 @@ pub struct CiProvider {
     pub allowed_tags: Vec<String>,
     /// After how long it ends a job (`job_timeout`).
     pub job_timeout: Duration,
+    /// How long a job may take to save its files (`save_max`).
+    pub save_max: Duration,
     /// Its own variables that stay in the environment of what runs in a workspace (`inherit_variables`).
     pub inherit_variables: Vec<String>,
     /// Where the editor comes from (`editor`, `editor_archive_url`, `editor_archive_sha256`).
@@ -61,6 +63,14 @@ pub struct CiProvider {
     pub stopped_max: Duration,
     /// How old one becomes; then it is terminated (`age_max`).
     pub age_max: Duration,
+}
+
+impl CiProvider {
+    /// Returns what happens when in the time of a job.
+    #[must_use]
+    pub fn job_time(&self) -> JobTime {
+        JobTime::of(self.job_timeout, self.save_max)
+    }
 }
 
 /// Which CI system.
@@ -295,6 +305,7 @@ fn read_provider(reader: &mut Reader, name: &str, public_url: &PublicUrl) -> Opt
     let tags = reader.take(of("tags"), Vec::new(), &TAGS);
     let allowed_tags = reader.take(of("allowed_tags"), Vec::new(), &TAGS);
     let job_timeout = reader.take_within(of("job_timeout"), hours(8), JOB_TIMES, &DURATION);
+    let save_max = reader.take_within(of("save_max"), Duration::from_secs(30 * 60), SAVE_TIMES, &DURATION);
     let inherit_variables = reader.take(of("inherit_variables"), Vec::new(), &VARIABLES);
     let editor = read_editor(reader, &key);
     let mut quota = |name| {
@@ -314,6 +325,7 @@ fn read_provider(reader: &mut Reader, name: &str, public_url: &PublicUrl) -> Opt
         tags,
         allowed_tags,
         job_timeout,
+        save_max,
         inherit_variables,
         editor: editor?,
         quota,

@@ -1,10 +1,8 @@
 //! The name of a CI system in which workspaces run.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use thiserror::Error;
 
@@ -12,9 +10,6 @@ use super::is_label;
 
 /// Longest name of a provider, in bytes: it stands in keys of the configuration and in lists.
 pub const PROVIDER_NAME_BYTES_MAX: usize = 40;
-
-/// Times after which a CI system may end the job of a workspace: less would be over before it began, and more is no CI system's.
-pub const JOB_TIMES: RangeInclusive<Duration> = Duration::from_secs(10 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The name that the operator gave a CI system: `[a-z0-9]([a-z0-9-]*[a-z0-9])?`, at most [`PROVIDER_NAME_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -19,10 +19,13 @@ use std::time::Duration;
 pub use self::problem::PipelineProblem;
 pub(crate) use self::yaml::Yaml;
 use super::devfile::Devfile;
-use crate::model::{WorkspaceName, Zone};
+use crate::model::{JobTime, WorkspaceName, Zone};
 
 /// The largest definition, in bytes: what CI systems take of one file.
 pub const YAML_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a job's script says first when it ends. The runner saves the job's files then.
+pub const ENDING_WORDS: &str = "workspace: ends, since";
 
 /// What an operator decided about all workspaces of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct PipelineSettings {
     pub tags: Vec<String>,
     /// After how long the CI system ends the job. Whole minutes count.
     pub job_timeout: Duration,
+    /// How long it may take to save the job's files.
+    pub save_max: Duration,
     /// The CI system's own variables that stay in the environment of what runs in the workspace. All others are taken out.
     pub inherit_variables: Vec<String>,
     /// Where the editor comes from.
@@ -43,6 +48,13 @@ pub struct PipelineSettings {
     pub value_bytes_max: usize,
     /// Certificates to trust besides the system's, in PEM, where the gateway's are not signed by one of those.
     pub ca_pem: Option<String>,
+}
+
+impl PipelineSettings {
+    /// Returns what happens when in the time of a job.
+    fn job_time(&self) -> JobTime {
+        JobTime::of(self.job_timeout, self.save_max)
+    }
 }
 
 /// Where the editor of a job comes from.

@@ -5,7 +5,7 @@ use super::*;
 const BOTH: &str = "public_url = 'https://gw.example'\nzone = 'ws.example'\n[ci]\nenabled = true\nagent_files = '/a, /b'\n\
     [ci.providers.gitlab]\nkind = 'gitlab'\nurl = 'https://gitlab.example'\nproject = 'group/project'\ntoken_file = '/t'\n\
     tags = 'docker, large box'\ninherit_variables = 'CI_JOB_ID CI_PROJECT_DIR'\n\
-    [ci.providers.local]\nkind = 'command'\nprogram = 'gitlab-ci-local --x'\ndir = '/d'\njob_timeout = '1h'\nquota = 3\n\
+    [ci.providers.local]\nkind = 'command'\nprogram = 'gitlab-ci-local --x'\ndir = '/d'\njob_timeout = '1h'\nsave_max = '2h'\nquota = 3\n\
     editor = 'archive'\neditor_archive_url = 'https://e.example/c.tar.gz'\n";
 
 #[test]
@@ -27,11 +27,12 @@ fn providers_are_read_by_their_names_and_have_defaults() {
         (["docker".to_owned(), "large box".to_owned()].as_slice(), None)
     );
     assert_eq!(gitlab.inherit_variables, ["CI_JOB_ID", "CI_PROJECT_DIR"]);
-    assert_eq!(gitlab.job_timeout, Duration::from_secs(8 * 60 * 60));
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    assert_eq!((gitlab.job_timeout, gitlab.save_max), (minutes(480), minutes(30)));
     let CiSystem::Command(system) = &local.system else { panic!("{local:?}") };
     assert_eq!((system.program.len(), system.environment.as_slice()), (2, [].as_slice()));
     assert!(matches!(&local.editor, CiEditor::Archive { sha256, .. } if *sha256 == [0xab; 32]));
-    assert_eq!((local.quota, local.job_timeout), (Some(3), Duration::from_secs(60 * 60)));
+    assert_eq!((local.quota, local.job_timeout, local.save_max), (Some(3), minutes(60), minutes(120)));
     let shown = config.effective().iter().find(|row| row.key == "ci.providers.local.program");
     assert_eq!(shown.and_then(|row| row.value.as_deref()), Some("gitlab-ci-local --x"));
 }
@@ -39,7 +40,7 @@ fn providers_are_read_by_their_names_and_have_defaults() {
 #[test]
 fn all_problems_of_providers_are_told_at_once() {
     let text = "[ci]\nenabled = true\n[ci.providers.Bad_Name]\nkind = 'command'\nprogram = ' '\n[ci.providers.one]\nkind = 'jenkins'\n\
-        [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '9m'\neditor = 'archive'\nprogramm = 'x'\n\
+        [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '9m'\nsave_max = '2d'\neditor = 'archive'\nprogramm = 'x'\n\
         inherit_variables = 'A=1'\n[ci.providers.three]\n";
     let told = problems("ci-all", text, &[]).join("\n");
     for expected in [
@@ -51,9 +52,10 @@ fn all_problems_of_providers_are_told_at_once() {
         "ci.providers.two.project: is missing",
         "ci.providers.two.token_file: is missing",
         ":11: ci.providers.two.job_timeout = \"9m\": must be from 10m to 30d",
-        ":12: ci.providers.two.editor = \"archive\": needs editor_archive_url",
-        ":13: ci.providers.two.programm: unknown key",
-        ":14: ci.providers.two.inherit_variables = \"A=1\"",
+        ":12: ci.providers.two.save_max = \"2d\": must be from 1m to 1d",
+        ":13: ci.providers.two.editor = \"archive\": needs editor_archive_url",
+        ":14: ci.providers.two.programm: unknown key",
+        ":15: ci.providers.two.inherit_variables = \"A=1\"",
         "ci.providers.three.kind: is missing",
     ] {
         let expected = expected.trim_start_matches(":3: ");

@@ -12,25 +12,37 @@
 
 use std::time::Duration;
 
-use super::provider::{RunState, RunStatus};
-use crate::model::{ActualState, DesiredState, Lifecycle, UnixSeconds};
+use super::provider::RunState;
+use crate::model::{ActualState, DesiredState, JobTime, Lifecycle, UnixSeconds};
 use crate::store::{CiRun, CiState};
 
+mod end;
+mod heard;
 mod orphan;
+mod record;
 
+pub(super) use self::end::Ending;
+use self::end::{ending, lost};
+pub(super) use self::heard::{Heard, Leaving};
 pub(super) use self::orphan::{OrphanStep, orphaned};
+pub(super) use self::record::{
+    asked, cancelling, ended, impossible, known, named, stopping, unmade_for_good, unsaved, up,
+};
 
 /// How long things take and how often they are tried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// From telling the agent to end until the CI system is asked to end the job: what is kept is packed meanwhile.
+    /// From telling the agent to end until it is looked whether the job is ending. One that is not is cancelled then, since its
+    /// agent cannot be told; one that is saves its files, which is left alone for as long as that may take.
     pub(super) stop_grace: Duration,
     /// After it was asked for a run, the CI system has made it or never will. Longer than a request may take.
     pub(super) settle: Duration,
     /// Between two requests to end a run.
     pub(super) cancel_again: Duration,
-    /// Between two questions about a run that something is expected of.
+    /// Between two questions about a run that something is expected of, in the first minute.
     pub(super) ask_often: Duration,
+    /// The longest of these: what has not happened for long is not expected at once, and many may wait for one runner.
+    pub(super) ask_often_max: Duration,
     /// Between two questions about a run whose agent is connected.
     pub(super) ask_rarely: Duration,
     /// How long a CI system may not answer until nobody knows what its jobs do.
@@ -45,10 +57,6 @@ pub(super) struct Pace {
     pub(super) retry_max: Duration,
     /// A run whose agent was there for so long was a good one: failures are counted anew.
     pub(super) healthy: Duration,
-    /// So long before its job's time is up, people are told.
-    pub(super) warn_before: Duration,
-    /// So long before, the run is ended in good order and another takes its place.
-    pub(super) renew_before: Duration,
 }
 
 impl Pace {
@@ -58,6 +66,7 @@ impl Pace {
         settle: Duration::from_secs(30),
         cancel_again: Duration::from_secs(30),
         ask_often: Duration::from_secs(3),
+        ask_often_max: Duration::from_secs(30),
         ask_rarely: Duration::from_secs(60),
         unknown_after: Duration::from_secs(2 * 60),
         agent_first: Duration::from_secs(15 * 60),
@@ -65,81 +74,21 @@ impl Pace {
         retry_first: Duration::from_secs(10),
         retry_max: Duration::from_secs(10 * 60),
         healthy: Duration::from_secs(10 * 60),
-        warn_before: Duration::from_secs(15 * 60),
-        renew_before: Duration::from_secs(5 * 60),
     };
+
+    /// Returns how often to ask about a run that something is expected of since then.
+    fn often(&self, since: Option<UnixSeconds>, now: UnixSeconds) -> Duration {
+        /// Of the time that was waited already.
+        const PART: u32 = 20;
+        let waited = since.map_or(0, |since| now.get().saturating_sub(since.get()));
+        let waited = Duration::from_secs(u64::try_from(waited).unwrap_or(0));
+        (waited / PART).clamp(self.ask_often, self.ask_often_max)
+    }
 
     /// Returns how long to wait after so many failures.
     fn retry(&self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.retry_first.saturating_mul(factor).min(self.retry_max)
-    }
-}
-
-/// What this process heard of one run. Lost with it: then it is asked again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// Which run.
-    pub(super) run: u64,
-    /// Where it stands, as the CI system last said.
-    pub(super) state: Option<RunState>,
-    /// Why its job failed, in the CI system's word.
-    pub(super) failure: Option<String>,
-    /// When it was last asked about.
-    pub(super) asked_at: Option<UnixSeconds>,
-    /// The CI system does not do what it is asked for.
-    pub(super) trouble: Option<Trouble>,
-    /// Since when its agent is away, which was there.
-    pub(super) away_since: Option<UnixSeconds>,
-    /// Why the run cannot be made, which was asked for before: whether that made it has to be seen first.
-    pub(super) refused: Option<String>,
-}
-
-/// A CI system that does not do what it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
-    /// Since when.
-    pub(super) since: UnixSeconds,
-    /// How often in a row.
-    pub(super) count: u32,
-    /// When it is asked again.
-    pub(super) until: UnixSeconds,
-    /// What it says, or what is wrong with it.
-    pub(super) why: String,
-}
-
-impl Heard {
-    /// Forgets what is about another run than the last one, and takes note of whether the agent is there.
-    pub(super) fn look(&mut self, ci: &CiState, is_up: bool, now: UnixSeconds) {
-        let number = ci.run.as_ref().map_or(0, |run| run.number);
-        if self.run != number {
-            *self = Self { run: number, trouble: self.trouble.take(), ..Self::default() };
-        }
-        let was_up = ci.live().is_some_and(|run| run.up_at.is_some());
-        self.away_since = if is_up || !was_up { None } else { self.away_since.or(Some(now)) };
-    }
-
-    /// Takes what the CI system said of the run.
-    pub(super) fn told(&mut self, status: &RunStatus, now: UnixSeconds) {
-        self.state = Some(status.state);
-        self.failure = status.job.as_ref().and_then(|job| job.failure.clone()).or(self.failure.take());
-        self.asked_at = Some(now);
-        self.trouble = None;
-    }
-
-    /// The CI system did what it was asked for.
-    pub(super) fn well(&mut self) {
-        self.trouble = None;
-    }
-
-    /// The CI system did not do it, and is left alone for a while: at least for as long as it wants.
-    pub(super) fn failed(&mut self, why: String, wanted: Option<Duration>, now: UnixSeconds) {
-        /// The longest that it is left alone unless it wants that.
-        const PAUSE_MAX: Duration = Duration::from_secs(60);
-        let (since, count) = self.trouble.as_ref().map_or((now, 0), |before| (before.since, before.count));
-        let pause = Duration::from_secs(1 << count.min(6)).min(PAUSE_MAX).max(wanted.unwrap_or_default());
-        self.asked_at = Some(now);
-        self.trouble = Some(Trouble { since, count: count.saturating_add(1), until: now.later(pause), why });
     }
 }
 
@@ -154,8 +103,8 @@ pub(super) struct View<'a> {
     pub(super) heard: &'a Heard,
     /// An agent of the workspace is connected.
     pub(super) is_up: bool,
-    /// After how long the CI system ends a job.
-    pub(super) job_timeout: Duration,
+    /// What happens when in the time of a job.
+    pub(super) time: JobTime,
     /// The wall clock.
     pub(super) now: UnixSeconds,
     /// How long things take.
@@ -196,13 +145,13 @@ pub(super) enum Step {
     },
     /// Tell the agent once more.
     Close,
+    /// Look into the job's log, whether it is ending.
+    Look,
     /// Ask the CI system to end the run, after writing down when: [`cancelling`].
     Cancel,
-    /// Write down that nothing is left of the run, and why if that is a failure: [`ended`].
-    End {
-        /// What went wrong.
-        failure: Option<String>,
-    },
+    /// Write down that nothing is left of the run, and what is to be said of it: [`ended`] or
+    /// [`unsaved`].
+    End(Ending),
     /// Have the CI system delete what the runs left to each other. Then nothing is left of the workspace.
     Forget,
     /// Look again then, or when something happens.
@@ -233,7 +182,7 @@ fn idle(view: &View<'_>) -> Decision {
             Decision { actual: ActualState::Terminating, reason: troubled(heard), step }
         }
         DesiredState::Stopped | DesiredState::RestartRequested => {
-            Decision { actual: ActualState::Stopped, reason: None, step: Step::Wait(None) }
+            Decision { actual: ActualState::Stopped, reason: lost(ci), step: Step::Wait(None) }
         }
         DesiredState::Running => {
             let anew = ci.run.as_ref().is_some_and(|run| life.generation > run.intent);
@@ -263,7 +212,7 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
     let is_wanted = life.desired == DesiredState::Running && run.stop_at.is_none();
     let step = match (is_wanted, settled, wait) {
         // Nobody was asked, so there is nothing.
-        (false, None, _) => Step::End { failure: None },
+        (false, None, _) => Step::End(Ending::Well),
         (_, _, Some(free)) => Step::Wait(Some(free)),
         (true, None, None) => Step::Create,
         (true, Some(_), None) if heard.refused.is_none() => Step::Create,
@@ -281,11 +230,7 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
 fn made(view: &View<'_>, run: &CiRun) -> Decision {
     let View { life, heard, .. } = *view;
     if let Some(state) = heard.state.filter(|state| state.is_over()) {
-        let failure = match run.stop_at {
-            Some(_) => run.failure.as_deref().map(str::to_owned),
-            None => Some(ending(state, heard.failure.as_deref())),
-        };
-        return Decision { actual: on_the_way(life), reason: None, step: Step::End { failure } };
+        return Decision { actual: on_the_way(life), reason: None, step: Step::End(ending(view, run, state)) };
     }
     match life.desired == DesiredState::Running && run.stop_at.is_none() {
         true => wanted(view, run),
@@ -304,7 +249,10 @@ fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
     let deadlines = Deadlines::of(view, run);
     let is_due = |at: Option<UnixSeconds>| at.is_some_and(|at| at <= now);
     if is_due(deadlines.renew) {
-        return decision(Step::Stop { failure: None });
+        // A job that nobody saw would be followed by another at once, and so on for ever.
+        let is_missing = run.up_at.is_none();
+        let failure = is_missing.then(|| "the job's agent did not connect before its time was over".to_owned());
+        return decision(Step::Stop { failure });
     }
     if is_due(deadlines.first) {
         let failure = format!("the job's agent did not connect within {} minutes", minutes(pace.agent_first));
@@ -315,7 +263,8 @@ fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
         return decision(Step::Stop { failure: Some(failure) });
     }
     let is_quiet = is_up && heard.state == Some(RunState::Running);
-    let ask_at = asking(heard, if is_quiet { pace.ask_rarely } else { pace.ask_often });
+    let since = [run.asked_at, run.started_at, run.up_at, heard.away_since].into_iter().flatten().max();
+    let ask_at = asking(heard, if is_quiet { pace.ask_rarely } else { pace.often(since, now) });
     if ask_at.is_none_or(|at| at <= now) {
         return decision(Step::Ask);
     }
@@ -332,21 +281,42 @@ fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
     if is_up {
         return decision(Step::Close);
     }
-    // Without an agent nothing is kept, and what is terminated is not to be.
-    let has_grace = run.up_at.is_some() && life.desired != DesiredState::Terminated;
-    let cancel_at = match run.cancel_at {
-        None => stop_at.later(if has_grace { pace.stop_grace } else { Duration::ZERO }),
-        Some(cancel_at) => cancel_at.later(pace.cancel_again),
+    let (next, at) = match (cut(view, run, stop_at), run.cancel_at) {
+        ((Step::Cancel, at), Some(cancel_at)) => (Step::Cancel, at.max(cancel_at.later(pace.cancel_again))),
+        (cut, _) => cut,
     };
     let is_free = heard.trouble.as_ref().is_none_or(|trouble| trouble.until <= now);
-    if cancel_at <= now && is_free {
-        return decision(Step::Cancel);
+    if at <= now && is_free {
+        return decision(next);
     }
-    let ask_at = asking(heard, pace.ask_often);
+    let ask_at = asking(heard, pace.often(Some(stop_at), now));
     if ask_at.is_none_or(|at| at <= now) {
         return decision(Step::Ask);
     }
-    decision(Step::Wait([ask_at, Some(cancel_at)].into_iter().flatten().filter(|at| *at > now).min()))
+    decision(Step::Wait([ask_at, Some(at)].into_iter().flatten().filter(|at| *at > now).min()))
+}
+
+/// Returns what is done with a run that is to end and does not, and when.
+fn cut(view: &View<'_>, run: &CiRun, stop_at: UnixSeconds) -> (Step, UnixSeconds) {
+    let View { life, heard, time, pace, .. } = *view;
+    // Without an agent nothing is kept, and what is terminated is not to be.
+    if run.up_at.is_none() || life.desired == DesiredState::Terminated {
+        return (Step::Cancel, stop_at);
+    }
+    let told = stop_at.later(pace.stop_grace);
+    // Cancelled, a job saves nothing: while it may be saving, only its bounds end it.
+    let saved = told.later(time.save_max());
+    let over = run.started_at.map(|started_at| started_at.later(time.end()).later(pace.settle));
+    let bound = over.map_or(saved, |over| saved.min(over));
+    match heard.leaving {
+        Leaving::Told => (Step::Cancel, bound),
+        Leaving::Stuck => (Step::Cancel, told.min(bound)),
+        Leaving::Unknown => {
+            let again = heard.looked_at.map(|looked_at| looked_at.later(pace.cancel_again));
+            let at = again.map_or(told, |again| again.max(told));
+            if at < bound { (Step::Look, at) } else { (Step::Cancel, bound) }
+        }
+    }
 }
 
 /// When something becomes of a run that goes on.
@@ -359,14 +329,12 @@ struct Deadlines {
 
 impl Deadlines {
     fn of(view: &View<'_>, run: &CiRun) -> Self {
-        let View { heard, is_up, job_timeout, pace, .. } = *view;
-        // Of short jobs, a part.
-        let before = |margin: Duration, part: u32| job_timeout.saturating_sub(margin.min(job_timeout / part));
+        let View { heard, is_up, time, pace, .. } = *view;
         let from_start = |after: Duration| run.started_at.map(|started_at| started_at.later(after));
         let is_missing = run.up_at.is_none() && !is_up;
         Self {
-            warn: from_start(before(pace.warn_before, 4)),
-            renew: from_start(before(pace.renew_before, 12)),
+            warn: from_start(time.warn()),
+            renew: from_start(time.renew()),
             first: from_start(pace.agent_first).filter(|_| is_missing),
             away: heard.away_since.map(|since| since.later(pace.agent_away)),
         }
@@ -375,13 +343,11 @@ impl Deadlines {
 
 /// Returns what a run that goes on is, for people.
 fn shown(view: &View<'_>, run: &CiRun) -> (ActualState, Option<String>) {
-    let View { heard, is_up, job_timeout, now, .. } = *view;
+    let View { heard, is_up, time, now, .. } = *view;
     let is_near = Deadlines::of(view, run).warn.is_some_and(|warn| warn <= now);
     let ends = run.started_at.filter(|_| is_near).map(|started_at| {
-        let end = started_at.later(job_timeout);
-        format!(
-            "Save your work: the job ends before {end}, and a new one takes its place. The project's files are kept"
-        )
+        let end = started_at.later(time.renew());
+        format!("Save your work: the job ends at {end}, and a new one takes its place. The project's files are kept")
     });
     if is_up {
         return (ActualState::Running, ends);
@@ -427,94 +393,8 @@ fn asking(heard: &Heard, every: Duration) -> Option<UnixSeconds> {
     trouble.or_else(|| heard.asked_at.map(|asked_at| asked_at.later(every)))
 }
 
-/// Says how a run ended that was to go on.
-fn ending(state: RunState, failure: Option<&str>) -> String {
-    let why = failure.map(|failure| format!(" ({failure})")).unwrap_or_default();
-    match state {
-        RunState::Failed => format!("the job failed{why}"),
-        RunState::Canceled => format!("the job was cancelled in the CI system{why}"),
-        RunState::Gone => "the CI system does not know the pipeline any more".to_owned(),
-        RunState::Succeeded | RunState::Pending | RunState::Running => format!("the job ended by itself{why}"),
-    }
-}
-
 fn minutes(duration: Duration) -> u64 {
     duration.as_secs() / 60
-}
-
-/// Writes down that the CI system is asked for the run now.
-pub(super) fn asked(ci: &CiState, now: UnixSeconds) -> CiState {
-    with_run(ci, |run| run.asked_at = Some(now))
-}
-
-/// Writes down what the CI system says of the run: its names, and when its job began.
-pub(super) fn known(ci: &CiState, status: &RunStatus) -> CiState {
-    with_run(ci, |run| {
-        run.pipeline = Some(status.run.id.as_str().into());
-        run.child = status.run.child.as_deref().map(Box::from).or(run.child.take());
-        run.web_url = status.web_url.as_deref().map(Box::from).or(run.web_url.take());
-        run.started_at = run.started_at.or(status.job.as_ref().and_then(|job| job.started_at));
-    })
-}
-
-/// Writes down what the CI system calls the run.
-pub(super) fn named(ci: &CiState, pipeline: &str, child: Option<&str>) -> CiState {
-    with_run(ci, |run| {
-        run.pipeline = Some(pipeline.into());
-        run.child = child.map(Box::from);
-    })
-}
-
-/// Writes down that the run was not made, and never will be.
-pub(super) fn unmade_for_good(ci: &CiState, heard: &Heard, pace: &Pace, now: UnixSeconds) -> CiState {
-    ended(ci, heard.refused.as_deref().map(impossible).as_deref(), pace, now)
-}
-
-/// Says why there is no run.
-pub(super) fn impossible(why: &str) -> String {
-    format!("the job cannot be made: {why}")
-}
-
-/// Writes down that the agent came.
-pub(super) fn up(ci: &CiState, now: UnixSeconds) -> CiState {
-    with_run(ci, |run| run.up_at = Some(now))
-}
-
-/// Writes down that the run is to end.
-pub(super) fn stopping(ci: &CiState, failure: Option<&str>, now: UnixSeconds) -> CiState {
-    with_run(ci, |run| {
-        run.stop_at = Some(now);
-        run.failure = failure.map(Box::from);
-    })
-}
-
-/// Writes down that the CI system is asked to end the run now.
-pub(super) fn cancelling(ci: &CiState, now: UnixSeconds) -> CiState {
-    with_run(ci, |run| run.cancel_at = Some(now))
-}
-
-/// Writes down that nothing is left of the run, and when the next may begin.
-pub(super) fn ended(ci: &CiState, failure: Option<&str>, pace: &Pace, now: UnixSeconds) -> CiState {
-    let was_healthy = ci.run.as_ref().and_then(|run| run.up_at).is_some_and(|up_at| up_at.later(pace.healthy) <= now);
-    let mut next = with_run(ci, |run| {
-        run.ended_at = Some(now);
-        run.failure = failure.map(Box::from);
-    });
-    next.failures = match failure {
-        None => 0,
-        Some(_) if was_healthy => 1,
-        Some(_) => ci.failures.saturating_add(1),
-    };
-    next.retry_at = failure.map(|_| now.later(pace.retry(next.failures)));
-    next
-}
-
-fn with_run(ci: &CiState, change: impl FnOnce(&mut CiRun)) -> CiState {
-    let mut next = ci.clone();
-    if let Some(run) = next.run.as_mut() {
-        change(run);
-    }
-    next
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ key!(CacheKey);
 pub struct NewRun<'a> {
     /// Its key, which is stored already.
     pub key: &'a RunKey,
-    /// Nobody was ever asked for it, so it cannot be there: it need not be looked for.
+    /// It cannot be there, and need not be looked for: nobody was ever asked for it, or it was looked for since.
     pub is_new: bool,
     /// When the key was stored: nothing older can be this run.
     pub since: UnixSeconds,

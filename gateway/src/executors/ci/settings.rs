@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::provider::command::{Command, CommandSettings};
 use super::provider::gitlab::{self, Gitlab, GitlabSettings, GitlabToken};
 use super::provider::{Provider, ProviderError};
 use crate::config::{self, Ci, CiEditor, CiProvider, CiSystem};
-use crate::model::{ProviderName, TimeLimits, WorkspaceName};
+use crate::model::{JobTime, ProviderName, TimeLimits, WorkspaceName};
 use crate::net::fetch::FetchSetupError;
 use crate::store::{CiState, Quotas, Variable};
 use crate::workspaces::addresses::Addresses;
@@ -73,8 +73,8 @@ pub enum NoDefinition {
 pub struct System {
     /// How.
     pub provider: Provider,
-    /// After how long it ends a job.
-    pub job_timeout: Duration,
+    /// What happens when in the time of a job.
+    pub time: JobTime,
     /// How long a workspace may be what it is there.
     pub limits: TimeLimits,
     /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
@@ -88,9 +88,23 @@ impl System {
     ///
     /// Cancel safety: that of the question; the place is given back.
     pub async fn ask<T>(&self, question: impl Future<Output = T>) -> T {
-        let _slot = self.slots.acquire().await;
+        let _slot = self.slot().await;
         question.await
     }
+
+    /// Waits for a place among those who ask it something, for one question that has to be prepared right before it is asked.
+    ///
+    /// Cancel safety: safe.
+    pub async fn slot(&self) -> Slot<'_> {
+        // Never closed, so nobody waits in vain.
+        Slot { _permit: self.slots.acquire().await.ok() }
+    }
+}
+
+/// A place among those who ask a CI system something, given back when it is dropped.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    _permit: Option<SemaphorePermit<'a>>,
 }
 
 /// All CI systems of the configuration.
@@ -170,6 +184,7 @@ pub fn targets(ci: &Ci, addresses: Addresses, agents: &[AgentFile]) -> Result<Ci
         settings: PipelineSettings {
             tags: one.tags.clone(),
             job_timeout: one.job_timeout,
+            save_max: one.save_max,
             inherit_variables: one.inherit_variables.clone(),
             editor: match &one.editor {
                 CiEditor::None => Editor::None,
@@ -227,7 +242,7 @@ fn system(one: &CiProvider) -> Result<System, CiSetupError> {
     };
     Ok(System {
         provider,
-        job_timeout: one.job_timeout,
+        time: one.job_time(),
         limits: TimeLimits { active: one.active_max, stopped: one.stopped_max, age: one.age_max },
         needs_token,
         slots: Arc::new(Semaphore::new(QUESTIONS_MAX)),

@@ -15,6 +15,7 @@ fn provider(name: &str) -> CiProvider {
         tags: Vec::new(),
         allowed_tags: Vec::new(),
         job_timeout: hour,
+        save_max: hour,
         inherit_variables: Vec::new(),
         editor: CiEditor::None,
         quota: None,

@@ -52,7 +52,7 @@ fn job(devfile: &Devfile, settings: &PipelineSettings, facts: &PipelineFacts<'_>
     entries.push(("interruptible", Yaml::Bool(false)));
     // Two jobs of one workspace would overwrite each other's files.
     entries.push(("resource_group", Yaml::text(format!("workspace/{}", facts.workspace))));
-    entries.push(("timeout", Yaml::text(format!("{} minutes", minutes(settings.job_timeout)))));
+    entries.push(("timeout", Yaml::text(format!("{} minutes", minutes(settings.job_time().end())))));
     entries.push(("variables", variables(main, settings)));
     if let Proof::IdToken { audience } = &settings.proof {
         let token = |number| (format!("GW_ID_TOKEN_{number}"), Yaml::map([("aud", Yaml::text(audience))]));
@@ -73,10 +73,11 @@ fn minutes(time: Duration) -> u64 {
 
 /// What the runner is told. The project is not the runner's to fetch: it would throw away what a person has changed.
 fn variables(main: Option<&Component>, settings: &PipelineSettings) -> Yaml {
-    let script_minutes = minutes(settings.job_timeout.saturating_sub(Duration::from_secs(script::SAVING_SECONDS / 2)));
+    // In seconds: cut to minutes, it could come before the script's own end.
+    let script_seconds = settings.job_time().script_kill().as_secs();
     let mut variables = vec![
         ("GIT_STRATEGY", Yaml::text("none")),
-        ("RUNNER_SCRIPT_TIMEOUT", Yaml::text(format!("{script_minutes}m"))),
+        ("RUNNER_SCRIPT_TIMEOUT", Yaml::text(format!("{script_seconds}s"))),
         ("CACHE_COMPRESSION_LEVEL", Yaml::text("fast")),
     ];
     if let Some(main) = main {

@@ -25,9 +25,6 @@ const FIXED: [(&str, &str); 5] = [
 /// `id_tokens` of a job. Each is good for one process of the agent, so that so many can follow each other.
 pub(super) const ID_TOKENS: usize = 5;
 
-/// How long before the end of its time a job ends by itself, in seconds: the CI system needs some to keep the files.
-pub(super) const SAVING_SECONDS: u64 = 240;
-
 /// A command that runs when the workspace has started.
 struct Exec<'a> {
     id: &'a str,
@@ -112,7 +109,7 @@ fn settings(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipel
     set("run", &facts.run.to_string());
     set("folder", &folder_name(facts.cache_key));
     set("inherit", &settings.inherit_variables.join(" "));
-    set("seconds", &settings.job_timeout.as_secs().saturating_sub(SAVING_SECONDS).to_string());
+    set("seconds", &settings.job_time().script_end().as_secs().to_string());
     let Project { url, reference } = facts.project.cloned().unwrap_or(Project { url: String::new(), reference: None });
     set("project_folder", &project_folder(&url));
     set("project_url", &url);

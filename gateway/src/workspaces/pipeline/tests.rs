@@ -61,6 +61,7 @@ fn settings() -> PipelineSettings {
     PipelineSettings {
         tags: vec!["workspaces".to_owned()],
         job_timeout: Duration::from_secs(8 * 60 * 60),
+        save_max: Duration::from_secs(30 * 60),
         inherit_variables: vec!["CI_PROJECT_URL".to_owned()],
         editor: Editor::Installed,
         agents: vec![agent(Architecture::Amd64, "amd64"), agent(Architecture::Arm64, "arm64")],
@@ -164,7 +165,7 @@ workspace:
   timeout: "480 minutes"
   variables:
     GIT_STRATEGY: "none"
-    RUNNER_SCRIPT_TIMEOUT: "478m"
+    RUNNER_SCRIPT_TIMEOUT: "27900s"
     CACHE_COMPRESSION_LEVEL: "fast"
   id_tokens:
     GW_ID_TOKEN_1:

@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::provider::{JobStatus, RunRef};
+use super::super::provider::{JobStatus, RunRef, RunStatus};
 use super::*;
 
+mod saving;
+
 const START: UnixSeconds = UnixSeconds::new(1_000_000);
-const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 const PACE: Pace = Pace::DEFAULT;
 const NO_DEFINITION: &str = "the devfile makes no pipeline any more";
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
+}
+
+fn minutes_of(count: u64) -> Duration {
+    seconds(count * 60)
 }
 
 /// A pipeline as the CI system has it.
@@ -48,6 +53,11 @@ enum Fault {
 
 struct World {
     now: UnixSeconds,
+    time: JobTime,
+    /// How long jobs take to save their files, in seconds.
+    saving: u64,
+    /// How often the CI system was asked where a run stands.
+    asks: u32,
     life: Lifecycle,
     ci: CiState,
     heard: Heard,
@@ -80,6 +90,9 @@ impl World {
         };
         Self {
             now: START,
+            time: JobTime::of(minutes_of(120), minutes_of(30)),
+            saving: 20,
+            asks: 0,
             life: Lifecycle::new(START),
             ci,
             heard: Heard::default(),
@@ -142,7 +155,7 @@ impl World {
             }
             let current = self.ci.live().filter(|run| run.stop_at.is_none()).map(|run| run.key.to_string());
             let is_wanted = self.life.desired == DesiredState::Running && self.is_configured;
-            let (runners, agents) = (self.runners, self.agents);
+            let (runners, agents, time, saving) = (self.runners, self.agents, self.time, seconds(self.saving));
             for (key, pipe) in &mut self.pipes {
                 if pipe.state == RunState::Pending && runners {
                     (pipe.state, pipe.started_at) = (RunState::Running, Some(now));
@@ -152,7 +165,12 @@ impl World {
                 if pipe.state == RunState::Running && agents && is_let_in && pipe.ends_at.is_none() {
                     pipe.is_connected = true;
                 }
-                let is_timed_out = pipe.started_at.is_some_and(|at| at.later(JOB_TIMEOUT) <= now);
+                let is_past = |after| pipe.started_at.is_some_and(|at| at.later(after) <= now);
+                // The script counts its time by itself.
+                if pipe.state == RunState::Running && pipe.ends_at.is_none() && is_past(time.script_end()) {
+                    (pipe.is_connected, pipe.ends_at) = (false, Some(now.later(saving)));
+                }
+                let is_timed_out = is_past(time.end());
                 if pipe.state == RunState::Running && is_timed_out {
                     (pipe.state, pipe.failure) = (RunState::Failed, Some("job_execution_timeout".to_owned()));
                 }
@@ -176,7 +194,7 @@ impl World {
             ci: &self.ci,
             heard: &self.heard,
             is_up,
-            job_timeout: JOB_TIMEOUT,
+            time: self.time,
             now: self.now,
             pace: &PACE,
         })
@@ -290,6 +308,7 @@ impl World {
                 }
             }),
             Step::Ask => self.request(fault, |world| {
+                world.asks += 1;
                 let status = world.status(&key);
                 world.heard.told(&status, now);
                 world.ci = known(&world.ci, &status);
@@ -303,20 +322,38 @@ impl World {
                 self.close();
             }
             Step::Close => self.close(),
+            Step::Look => {
+                self.heard.looked_at = Some(now);
+                self.request(fault, |world| {
+                    let is_ending = world.pipes[&key].ends_at.is_some();
+                    world.heard.leaving = if is_ending { Leaving::Told } else { Leaving::Stuck };
+                });
+            }
             Step::Cancel => {
                 let run = self.ci.run.clone().unwrap();
-                let is_graceful = run.stop_at.unwrap().later(PACE.stop_grace) <= now;
-                assert!(is_graceful || run.up_at.is_none() || self.life.desired == DesiredState::Terminated);
+                let is_past = |after| run.stop_at.unwrap().later(after) <= now;
+                let is_over = run.started_at.is_some_and(|at| at.later(self.time.end()) <= now);
+                let is_saving = self.pipes[&key].ends_at.is_some();
+                let is_bound = is_past(PACE.stop_grace + self.time.save_max()) || is_over;
+                let is_kept = run.up_at.is_some() && self.life.desired != DesiredState::Terminated;
+                assert!(!is_kept || is_bound || !is_saving && is_past(PACE.stop_grace), "a save is cut: {run:?}");
                 self.ci = cancelling(&self.ci, now);
+                if self.heard.leaving == Leaving::Stuck {
+                    self.heard.leaving = Leaving::Unknown;
+                }
                 self.request(fault, |world| {
                     let pipe = world.pipes.get_mut(&key).unwrap();
                     pipe.cancelled_at = pipe.cancelled_at.or(Some(now.later(seconds(4))));
                 });
             }
-            Step::End { failure } => {
+            Step::End(ending) => {
                 let is_over = self.pipes.get(&key).is_none_or(|pipe| pipe.state.is_over());
                 assert!(is_over && self.late.is_empty(), "it ends what runs");
-                self.ci = ended(&self.ci, failure.as_deref(), &PACE, now);
+                self.ci = match ending {
+                    Ending::Well => ended(&self.ci, None, &PACE, now),
+                    Ending::Unsaved(note) => unsaved(&self.ci, &note, now),
+                    Ending::Failed(failure) => ended(&self.ci, Some(&failure), &PACE, now),
+                };
             }
             Step::Forget => {
                 assert!(self.live().is_empty());
@@ -378,7 +415,8 @@ impl World {
     fn close(&mut self) {
         for pipe in self.pipes.values_mut().filter(|pipe| pipe.is_connected) {
             pipe.is_connected = false;
-            pipe.ends_at = Some(self.now.later(seconds(20)));
+            pipe.ends_at = Some(self.now.later(seconds(self.saving)));
+            self.heard.leaving = Leaving::Told;
         }
     }
 
@@ -414,6 +452,8 @@ enum Act {
     Outage(bool),
     Runners(bool),
     Agents(bool),
+    /// Saving takes so long from now on.
+    Saving(u64),
     Definition(bool),
     /// The operator takes the CI system out of the configuration, or puts it back: with a gateway that is started anew.
     Configured(bool),
@@ -445,6 +485,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<bool>().prop_map(Act::Outage),
         1 => any::<bool>().prop_map(Act::Runners),
         1 => any::<bool>().prop_map(Act::Agents),
+        1 => prop_oneof![1_u64..200, 200_u64..4000].prop_map(Act::Saving),
         1 => any::<bool>().prop_map(Act::Definition),
         2 => any::<bool>().prop_map(Act::Configured),
         1 => Just(Act::Drop),
@@ -466,6 +507,7 @@ impl World {
             Act::Outage(is_out) => self.is_out = is_out,
             Act::Runners(are_there) => self.runners = are_there,
             Act::Agents(can) => self.agents = can,
+            Act::Saving(takes) => self.saving = takes,
             Act::Definition(can) => self.has_definition = can,
             Act::Configured(is_configured) => {
                 self.is_configured = is_configured;
@@ -488,6 +530,8 @@ proptest! {
     #[test]
     fn whatever_goes_wrong_no_two_run_at_once_and_what_is_wanted_comes_about(
         acts in proptest::collection::vec(act(), 0..60),
+        job_timeout in prop_oneof![Just(10_u64), 10_u64..60, 60_u64..300],
+        save_max in prop_oneof![Just(1_u64), 1_u64..60],
         last in prop_oneof![
             3 => Just(DesiredState::Running),
             2 => Just(DesiredState::Stopped),
@@ -496,6 +540,7 @@ proptest! {
         ],
     ) {
         let mut world = World::new();
+        world.time = JobTime::of(minutes_of(job_timeout), minutes_of(save_max));
         for act in acts {
             world.act(act);
         }
@@ -544,23 +589,6 @@ fn workspace_starts_stops_restarts_and_ends_as_it_is_asked_to() {
 }
 
 #[test]
-fn agent_that_does_not_end_its_job_is_cut_after_the_grace_and_not_before() {
-    let mut world = running();
-    world.request_of_owner(DesiredState::Stopped);
-    world.drive(Fault::None);
-    // Its job goes on for longer than anybody waits.
-    world.pipes.values_mut().for_each(|pipe| pipe.ends_at = Some(pipe.ends_at.unwrap().later(seconds(86_400))));
-    let asked_at = world.now;
-    while world.live().len() == 1 {
-        world.pass(1);
-        world.drive(Fault::None);
-    }
-    let took = world.now.get() - asked_at.get();
-    assert!((120..140).contains(&took), "{took} s");
-    assert_eq!(world.pipes.values().next().unwrap().state, RunState::Canceled);
-}
-
-#[test]
 fn job_that_dies_is_replaced_after_longer_and_longer_waits_and_the_reason_says_why() {
     let mut world = running();
     let mut waits = Vec::new();
@@ -600,27 +628,6 @@ fn job_that_dies_is_replaced_after_longer_and_longer_waits_and_the_reason_says_w
     world.pass(70);
     world.drive(Fault::None);
     assert_eq!(world.ci.failures, 1);
-}
-
-#[test]
-fn jobs_time_is_told_and_used_up_in_good_order() {
-    let mut world = running();
-    let started_at = world.pipes.values().next().unwrap().started_at.unwrap();
-    let at = |minutes: u64| started_at.later(JOB_TIMEOUT - seconds(minutes * 60)).get();
-    let (mut warned_at, mut stopped_at) = (None, None);
-    while world.pipes.len() == 1 {
-        world.pass(1);
-        world.drive(Fault::None);
-        let is_told = world.life.reason.as_deref().is_some_and(|reason| reason.starts_with("Save your work"));
-        warned_at = warned_at.or(is_told.then_some(world.now.get()));
-        let is_told_to_end = world.ci.run.as_ref().is_some_and(|run| run.stop_at.is_some());
-        stopped_at = stopped_at.or(is_told_to_end.then_some(world.now.get()));
-    }
-    assert_eq!((warned_at, stopped_at), (Some(at(15)), Some(at(5))));
-    world.settle();
-    let states: Vec<_> = world.pipes.values().map(|pipe| pipe.state).collect();
-    assert_eq!(states, [RunState::Succeeded, RunState::Running]);
-    assert_eq!((world.ci.failures, world.life.generation), (0, 1));
 }
 
 #[test]

@@ -24,7 +24,9 @@ impl Driver {
                 self.close(&found.name, STOP_WORDS);
                 return Ok(Next::Until(Some(now.later(CLOSE_AGAIN))));
             }
-            OrphanStep::Stop => self.stop(found, Some(&decision.reason), STOP_WORDS, now).await?,
+            OrphanStep::Stop => {
+                self.stop(found, Some(&decision.reason), STOP_WORDS, now).await?;
+            }
             OrphanStep::End => {
                 self.put(found, &plan::ended(&found.ci, Some(&decision.reason), &self.pace, now), now).await?;
             }

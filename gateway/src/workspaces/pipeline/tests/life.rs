@@ -49,7 +49,7 @@ fn job_ends_well_when_the_workspace_is_not_to_run_and_its_agent_had_what_it_need
     assert_eq!(host.noted("token"), "id token 1");
     let arguments = host.noted("arguments");
     assert!(arguments.starts_with("run\n--gateway\nhttps://agents.example.com\n--token-file\n"), "{arguments}");
-    assert!(log.contains("workspace: ends, since the workspace is not to run"), "{log}");
+    assert!(log.contains(&format!("{ENDING_WORDS} the workspace is not to run")), "{log}");
     assert!(!["secret", "a key", "id token", "of the"].iter().any(|it| log.contains(it)), "{log}");
     assert!(host.path("workspace-89abcdef/projects").is_dir(), "what the cache keeps");
     assert_eq!(host.leftovers(), [""; 0], "what was private");
@@ -131,6 +131,23 @@ fn job_that_is_told_to_end_ends_also_what_does_not_hear_it_the_first_time() {
     let folder = tempfile::tempdir().unwrap();
     let ran = std::process::Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "143\n", "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn job_whose_time_is_over_ends_well_by_itself_and_keeps_the_files() {
+    let host = Host::new("echo begun >\"$notes/begun\"\nexec sleep 1000\n");
+    // As little time as there can be, and none of it is left.
+    let settings = PipelineSettings { job_timeout: Duration::from_secs(600), ..host.settings() };
+    let mut job = host.job(&devfile_with("true", json!([])), settings, &Site::default());
+    let script = fs::read_to_string(host.path("script")).unwrap();
+    let given = "gw_seconds='\\''525'\\''";
+    assert!(script.contains(given), "{script}");
+    fs::write(host.path("script"), script.replace(given, "gw_seconds=1")).unwrap();
+    let (status, log) = host.run(&mut job);
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.contains(&format!("{ENDING_WORDS} its time is over")), "{log}");
+    assert!(host.path("workspace-89abcdef/projects").is_dir(), "what the cache keeps");
+    assert_eq!(host.leftovers(), [""; 0], "what was private");
 }
 
 #[test]

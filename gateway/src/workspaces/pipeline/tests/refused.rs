@@ -123,6 +123,7 @@ fn settings_and_facts_are_checked_too() {
     let settings = PipelineSettings {
         tags: vec!["$CI_RUNNER".to_owned(), "a b".to_owned()],
         job_timeout: Duration::from_secs(60),
+        save_max: Duration::from_secs(60),
         inherit_variables: vec!["OK".to_owned(), "gw_VAR_1".to_owned(), "A-B".to_owned()],
         editor: Editor::Archive { url: "ftp://a".to_owned(), sha256: [0; 32] },
         agents: Vec::new(),

@@ -1,0 +1,71 @@
+//! What is said of a run that is over: whether it ended as it was to, and whether its files were saved.
+
+use std::time::Duration;
+
+use super::View;
+use crate::executors::ci::provider::RunState;
+use crate::model::DesiredState;
+use crate::store::{CiRun, CiState};
+
+/// GitLab's word for a job whose time was over.
+const TIMED_OUT: &str = "job_execution_timeout";
+
+/// GitLab's word for a script that failed, or was ended by its runner.
+const SCRIPT_FAILED: &str = "script_failure";
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Ending {
+    /// As it was to.
+    Well,
+    /// When it was to, and before its files were saved: no failure of the job's, but people have to know.
+    Unsaved(String),
+    /// It was to go on, or was ended for this reason.
+    Failed(String),
+}
+
+/// Returns what people have to know of the last run, if it ended before its files were saved.
+pub(super) fn lost(ci: &CiState) -> Option<String> {
+    // What failed was counted.
+    let run = ci.run.as_ref().filter(|run| ci.failures == 0 && run.ended_at.is_some())?;
+    run.failure.as_deref().map(|note| format!("It is stopped, but {note}"))
+}
+
+/// Says how a run ended.
+pub(super) fn ending(view: &View<'_>, run: &CiRun, state: RunState) -> Ending {
+    let View { life, heard, time, now, .. } = *view;
+    let failure = heard.failure.as_deref();
+    let is_past = |after: Duration| run.started_at.is_some_and(|started_at| started_at.later(after) <= now);
+    // With an agent that nobody saw, its time would be no explanation.
+    let is_renewal = run.up_at.is_some() && is_past(time.renew());
+    let is_timed_out = state == RunState::Failed && failure == Some(TIMED_OUT);
+    let is_killed = state == RunState::Failed && failure == Some(SCRIPT_FAILED) && is_past(time.script_kill());
+    let is_kept = run.up_at.is_some() && life.desired != DesiredState::Terminated;
+    match (run.stop_at, &run.failure) {
+        (Some(_), Some(failure)) => Ending::Failed(failure.to_string()),
+        (Some(_), None) if is_kept && (is_timed_out || state == RunState::Canceled && run.cancel_at.is_some()) => {
+            Ending::Unsaved(unsaved_since(run))
+        }
+        (Some(_), None) => Ending::Well,
+        // Nobody told it to: it counted its time by itself, or its runner did, which keeps the files of a script that it ends.
+        (None, _) if is_renewal && (state == RunState::Succeeded || is_killed) => Ending::Well,
+        (None, _) if is_renewal && is_timed_out => Ending::Unsaved(unsaved_since(run)),
+        (None, _) => Ending::Failed(unwanted_end(state, failure)),
+    }
+}
+
+fn unsaved_since(run: &CiRun) -> String {
+    let since = run.started_at.unwrap_or(run.intended_at);
+    format!("the last job was cut before its files were saved; what was changed since {since} may be lost")
+}
+
+/// Says how a run ended that was to go on.
+fn unwanted_end(state: RunState, failure: Option<&str>) -> String {
+    let why = failure.map(|failure| format!(" ({failure})")).unwrap_or_default();
+    match state {
+        RunState::Failed => format!("the job failed{why}"),
+        RunState::Canceled => format!("the job was cancelled in the CI system{why}"),
+        RunState::Gone => "the CI system does not know the pipeline any more".to_owned(),
+        RunState::Succeeded | RunState::Pending | RunState::Running => format!("the job ended by itself{why}"),
+    }
+}
