@@ -224,6 +224,7 @@ impl Played {
                 };
                 noted.lock().unwrap().push(call.clone());
                 let failing = *failing.lock().unwrap();
+                let failing = failing.filter(|_| matches!(call, Call::Apply(_)));
                 for answer in answers(&call, failing) {
                     let mut bytes = answer.encode();
                     while !bytes.is_empty() {
@@ -241,7 +242,7 @@ impl Played {
         self.calls.lock().unwrap().clone()
     }
 
-    /// Has the first object fail from now on, or none.
+    /// Has the first object of what is to be made fail from now on, or none.
     pub(crate) fn fail(&self, code: Option<ObjectErrorCode>) {
         *self.fails.lock().unwrap() = code;
     }
