@@ -46,8 +46,9 @@ pub use ci::{Awaited, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
 pub use environments::{
-    BadEnvironmentState, Begun, EnvironmentFilter, EnvironmentId, EnvironmentState, KeptOnStop, NewEnvironment,
-    NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus, StoredEnvironment, Tries,
+    BadEnvironmentState, Begun, EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, KeptOnStop,
+    NewEnvironment, NewPreparation, Preparation, PreparationEnd, PreparationId, PreparationStatus, StateSet,
+    StoredEnvironment, Tries,
 };
 pub use json::canonical_json;
 pub use lifecycles::Observation;

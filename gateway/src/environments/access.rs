@@ -171,17 +171,22 @@ impl Access {
         let known = (*self.stops_read.lock()).map_or(now, |known| known.min(now));
         let again = i64::try_from(STOPS_AGAIN.as_secs()).unwrap_or(i64::MAX);
         let stopped = store.stopped_jobs(UnixSeconds::new(known.get().saturating_sub(again))).await?;
+        self.forget_prepared(&stopped);
+        *self.stops_read.lock() = Some(now);
+        Ok(())
+    }
+
+    /// Forgets of jobs that they are prepared.
+    pub(super) fn forget_prepared(&self, jobs: &[(ClusterId, u64)]) {
         let mut prepared = self.prepared.write();
         let mut is_less = false;
-        for job in &stopped {
+        for job in jobs {
             is_less |= prepared.known.remove(job);
         }
         if is_less {
             let Prepared { known, order } = &mut *prepared;
             order.retain(|job| known.contains(job));
         }
-        *self.stops_read.lock() = Some(now);
-        Ok(())
     }
 
     fn is_prepared(&self, cluster: ClusterId, job: u64) -> bool {

@@ -111,8 +111,8 @@ impl Hub {
 /// Whose end is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// A preparation's.
-    Preparation(PreparationId),
+    /// A preparation's, for this job; also if that is asked for anew meanwhile, which is another one.
+    Preparation(PreparationId, Option<u64>),
     /// A removal's.
     Removal,
     /// Of all that is under way.

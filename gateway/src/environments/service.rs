@@ -22,7 +22,8 @@ use crate::config;
 use crate::model::{ClusterName, UnixSeconds, UserName};
 use crate::sessions::registry::Registry;
 use crate::store::{
-    EnvironmentFilter, EnvironmentId, EnvironmentState, PreparationStatus, Store, StoreError, StoredEnvironment,
+    EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, PreparationStatus, StateSet, Store, StoreError,
+    StoredEnvironment,
 };
 use crate::telemetry::Metrics;
 
@@ -242,6 +243,12 @@ impl Environments {
         Following::new(self, EnvironmentId::new(id), Awaited::Everything)
     }
 
+    /// Follows an environment until nothing of it has to go any more, whatever else is under way.
+    #[must_use]
+    pub fn follow_removal(&self, id: u64) -> Following {
+        Following::new(self, EnvironmentId::new(id), Awaited::Removal)
+    }
+
     /// Returns what templates can say of an agent.
     ///
     /// # Errors
@@ -325,12 +332,19 @@ impl Environments {
     async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<Failure>>, StoreError> {
         let store = &self.inner.store;
         Ok(match awaited {
-            Awaited::Preparation(preparation) => match store.preparation(preparation).await? {
-                Some(ended) if ended.status == PreparationStatus::Preparing => None,
-                Some(ended) => Some(record::failure_of(&ended)),
-                // It was asked for anew meanwhile: who did hears of that.
-                None => Some(Some(prepare::failure(RefusalCode::EnvironmentBusy))),
-            },
+            Awaited::Preparation(preparation, job) => {
+                let found = match (store.preparation(preparation).await?, job) {
+                    // It failed for a moment, and was asked for anew meanwhile: of a job there is one.
+                    (None, Some(job)) => store.preparation_of(id, job).await?,
+                    (found, _) => found,
+                };
+                match found {
+                    Some(ended) if ended.status == PreparationStatus::Preparing => None,
+                    Some(ended) => Some(record::failure_of(&ended)),
+                    // It ended so long ago that nobody knows how.
+                    None => Some(Some(prepare::failure(RefusalCode::EnvironmentBusy))),
+                }
+            }
             Awaited::Removal => Some(None),
             Awaited::Everything => {
                 let stored = store.environment(id).await?;

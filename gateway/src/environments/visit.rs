@@ -113,7 +113,14 @@ impl Inner {
         let Some(environment) = self.store.environment(id).await? else { return Ok(Next::Rest) };
         *cluster = Some(environment.cluster);
         let preparation = self.store.next_preparation(id).await?;
-        let recorded = objects_from(&environment.tracked).ok_or_else(|| corrupt("environments"))?;
+        let Some(recorded) = objects_from(&environment.tracked) else {
+            // Nothing can be done about it, but nobody waits for it longer than for anything else.
+            if let Some(late) = preparation.filter(|one| one.give_up_at <= self.now()) {
+                let visited = Visited { id, environment: &environment, recorded: &[] };
+                self.give_up(&visited, &late, RefusalCode::ObjectsFailed).await?;
+            }
+            return Err(corrupt("environments"));
+        };
         let standing = Standing {
             is_removal_due: environment.is_removal_due,
             is_tracking: !recorded.is_empty(),

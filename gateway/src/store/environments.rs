@@ -18,7 +18,9 @@ mod templates;
 mod wish;
 mod work;
 
+pub use gone::Forgotten;
 pub use jobs::Begun;
+pub use wish::StateSet;
 
 /// Longest failure that is kept, in bytes.
 const FAILURE_BYTES_MAX: usize = 4096;
@@ -150,7 +152,7 @@ pub struct StoredEnvironment {
     pub since: UnixSeconds,
     /// Why, where it was nobody's wish.
     pub reason: Option<String>,
-    /// The template of the last job that was prepared.
+    /// The template of the last job that was prepared; `None` before the first, and once everything was removed.
     pub template: Option<String>,
     /// What becomes of its objects.
     pub kept: KeptOnStop,
@@ -268,7 +270,7 @@ pub struct NewPreparation<'a> {
     pub give_up_at: UnixSeconds,
     /// A job's earlier try that failed with one of these codes is no end: it begins anew.
     pub again_after: &'a [&'a str],
-    /// An operator asks, whose word counts also for a project that was said to be no more: then it is there again.
+    /// An operator asks, and for no job: that counts also for a project that was said to be no more. Then it is there again.
     pub is_operators: bool,
 }
 

@@ -195,6 +195,7 @@ impl Played {
                 let Some(call) = heard(&mut io).await else { continue };
                 noted.lock().unwrap().push(call.clone());
                 let failing = *failing.lock().unwrap();
+                let failing = failing.filter(|_| matches!(call, Call::Apply(_)));
                 for answer in answers(&call, failing) {
                     say(&mut io, answer.encode()).await;
                 }
@@ -220,7 +221,7 @@ impl Played {
         }
     }
 
-    /// Has the first object fail from now on, or none.
+    /// Has the first object of what is to be made fail from now on, or none.
     pub(crate) fn fail(&self, code: Option<ObjectErrorCode>) {
         *self.fails.lock().unwrap() = code;
     }

@@ -9,19 +9,32 @@ const PAGE: u32 = 256;
 /// Objects in one record of the audit log.
 const OBJECTS_OF_RECORD: usize = 64;
 
+/// Environments in a row that cannot be stopped before the others of a sweep have to wait as well: then it is the store that
+/// does not answer, and not one of them that is in the way.
+const SWEEP_FAILURES_MAX: u32 = 3;
+
 impl Environments {
     /// Says what an environment is. Asked to stop, it loses nothing; once it is stopped, what is recorded of it is removed,
-    /// unless its template says that it is kept.
+    /// unless its template says that it is kept. One that is stopped is asked to stop in vain, and comes back only with a job.
     ///
     /// # Errors
-    /// [`RefusalCode::NoSuchEnvironment`], or no store.
+    /// [`RefusalCode::NoSuchEnvironment`], [`RefusalCode::EnvironmentStopped`] for one that is to be available again, or no
+    /// store.
     pub async fn set_state(&self, id: u64, wanted: Wanted, by: By) -> Result<Environment, Refusal> {
         let id = EnvironmentId::new(id);
-        let changed = self.inner.store.set_environment_state(id, wanted, None, self.inner.now()).await?;
-        let changed = changed.ok_or(RefusalCode::NoSuchEnvironment)?;
-        self.told(&changed, wanted.as_str(), &by);
+        let set = self.inner.store.set_environment_state(id, wanted, None, self.inner.now()).await?;
+        let StateSet { environment, is_changed } = set.ok_or(RefusalCode::NoSuchEnvironment)?;
+        if wanted == EnvironmentState::Available && environment.state == EnvironmentState::Stopped {
+            return Err(RefusalCode::EnvironmentStopped.into());
+        }
+        if is_changed {
+            self.told(&environment, wanted.as_str(), &by);
+        } else {
+            // Said once more, it ends the pause of a removal.
+            self.inner.wakes.wake(id);
+        }
         self.inner.hear_of_stops().await;
-        self.shown(changed).await
+        self.shown(environment).await
     }
 
     /// Stops an environment and removes what is recorded of it, whatever its template says.
@@ -37,18 +50,18 @@ impl Environments {
         Ok(Following::new(self, id, Awaited::Removal))
     }
 
-    /// Forgets an environment without asking its cluster, for one whose agent never comes back. What was recorded of it is
-    /// returned and in the audit log: from here on it is somebody else's to delete.
+    /// Forgets an environment without asking its cluster, for one whose agent never comes back. Nothing of it is removed by
+    /// that; a call that is under way is not called back. What was recorded of it is returned and in the audit log: from here
+    /// on it is somebody else's to delete.
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
     pub async fn forget(&self, id: u64, by: By) -> Result<Environment, Refusal> {
         let id = EnvironmentId::new(id);
-        let store = &self.inner.store;
-        // What was prepared in it is so no more, and what waits in it hears why.
-        store.set_environment_state(id, EnvironmentState::Stopped, None, self.inner.now()).await?;
-        self.inner.hear_of_stops().await;
-        let forgotten = store.forget_environment(id).await?.ok_or(RefusalCode::NoSuchEnvironment)?;
+        // In one step, and not stopped first: whatever happens between two, a stop has everything removed.
+        let forgotten = self.inner.store.forget_environment(id).await?;
+        let Forgotten { environment: forgotten, prepared } = forgotten.ok_or(RefusalCode::NoSuchEnvironment)?;
+        self.inner.access.forget_prepared(&prepared);
         let objects = record::objects_from(&forgotten.tracked).unwrap_or_default();
         let names: Vec<String> = objects
             .iter()
@@ -76,53 +89,61 @@ impl Environments {
     /// are. Once that is written down, whoever looks after environments goes on where this ends.
     ///
     /// # Errors
-    /// No store; then some may be stopped already.
+    /// No store; then some may be stopped already, and one that cannot be stopped now keeps no other from it.
     pub async fn sweep(&self, project_id: u64, by: By) -> Result<u32, Refusal> {
         let store = &self.inner.store;
         store.put_project_gone(project_id, self.inner.now()).await?;
-        let filter = EnvironmentFilter { project_id: Some(project_id), ..EnvironmentFilter::default() };
-        let mut all: Vec<EnvironmentId> = Vec::new();
-        loop {
-            let page = store.environments(filter, all.last().copied(), PAGE).await?;
-            if page.is_empty() {
-                break;
-            }
-            all.extend(page.iter().map(|environment| environment.id));
-        }
+        let all = store.environments_of_project(project_id).await?;
         let environments = u32::try_from(all.len()).unwrap_or(u32::MAX);
         self.inner.audit.record(Record::new(AuditEvent::EnvironmentsSwept {
             by: by.actor(),
             project_id,
             environments,
         }));
-        for id in all {
-            self.inner.sweep_one(id).await?;
-        }
+        let swept = self.inner.sweep_all(all).await;
         self.inner.hear_of_stops().await;
+        swept?;
         Ok(environments)
     }
 }
 
 impl Inner {
-    async fn sweep_one(&self, id: EnvironmentId) -> Result<(), StoreError> {
-        let (state, reason) = (EnvironmentState::Stopped, Some("project_deleted"));
-        self.store.set_environment_state(id, state, reason, self.now()).await?;
-        self.wakes.wake(id);
-        self.hub.tell(id, super::super::following::Told::Settled);
-        Ok(())
+    /// Stops environments whose project is gone, as many of them as it can.
+    ///
+    /// # Errors
+    /// Why the last one is not stopped that is not.
+    async fn sweep_all(&self, ids: Vec<EnvironmentId>) -> Result<(), StoreError> {
+        let (mut failed, mut in_a_row) = (None, 0);
+        for id in ids {
+            match self.store.stop_environment(id, Some("project_deleted"), self.now()).await {
+                Ok(()) => {
+                    in_a_row = 0;
+                    self.wakes.wake(id);
+                    self.hub.tell(id, super::super::following::Told::Settled);
+                }
+                Err(error) => {
+                    tracing::warn!(environment = %id, %error, "an environment of a project that is gone is not stopped");
+                    failed = Some(error);
+                    in_a_row += 1;
+                }
+            }
+            if in_a_row >= SWEEP_FAILURES_MAX {
+                break;
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Finishes sweeps that whoever asked for them did not see through, and hears of what other processes stopped.
     pub(in super::super) async fn finish_stops(&self) {
-        let swept = async {
-            for id in self.store.environments_to_sweep(PAGE).await? {
-                tracing::info!(environment = %id, "an environment of a project that is gone is stopped");
-                self.sweep_one(id).await?;
+        match self.store.environments_to_sweep(PAGE).await {
+            Ok(ids) if ids.is_empty() => {}
+            Ok(ids) => {
+                tracing::info!(environments = ids.len(), "environments of projects that are gone are stopped");
+                // What could not be stopped is said, and comes again.
+                self.sweep_all(ids).await.ok();
             }
-            Ok::<_, StoreError>(())
-        };
-        if let Err(error) = swept.await {
-            tracing::warn!(%error, "environments of projects that are gone cannot be stopped");
+            Err(error) => tracing::warn!(%error, "cannot read which projects are gone"),
         }
         self.hear_of_stops().await;
     }

@@ -63,7 +63,7 @@ impl Environments {
         if let Some(known) = self.inner.store.preparation_of(environment.id, job).await?
             && !is_of_the_moment(&known)
         {
-            let awaited = Awaited::Preparation(known.id);
+            let awaited = Awaited::Preparation(known.id, known.job);
             return Ok(Following::new(self, environment.id, awaited).beginning(first_word(&environment)));
         }
         self.number(&mut info, &environment);
@@ -137,10 +137,12 @@ impl Environments {
             tracked: &objects_to(&tracked),
             give_up_at: now.later(self.inner.settings.complete_max),
             again_after: &again,
-            is_operators: matches!(by, By::User(_)),
+            // Not what a CI system says of a job, again and again until it is heard: its project may be gone since.
+            is_operators: job.is_none(),
         };
         let begun = self.inner.store.begin_preparation(&new, now).await?.ok_or(RefusalCode::ProjectDeleted)?;
-        let following = Following::new(self, environment.id, Awaited::Preparation(begun.preparation.id));
+        let awaited = Awaited::Preparation(begun.preparation.id, begun.preparation.job);
+        let following = Following::new(self, environment.id, awaited);
         let mut first = first_word(environment);
         if begun.is_new {
             self.told(environment, "asked_for", by);

@@ -5,3 +5,4 @@ mod border;
 mod ended;
 mod model;
 mod stage;
+mod waits;

@@ -8,6 +8,15 @@ use crate::model::UnixSeconds;
 /// The code of preparations that an environment's stop has ended.
 pub(super) const STOPPED_CODE: &str = "environment_stopped";
 
+/// What was known of an environment that is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The environment.
+    pub environment: StoredEnvironment,
+    /// The jobs that were prepared in it, each with its cluster.
+    pub prepared: Vec<(ClusterId, u64)>,
+}
+
 impl Store {
     /// Writes down that a project is no more. From here on nothing begins for a job of it; what it has is
     /// [`Store::environments_to_sweep`].
@@ -36,22 +45,39 @@ impl Store {
         rows.iter().map(|row| Ok(EnvironmentId(row.get("id")?))).collect()
     }
 
-    /// Forgets an environment with all that was prepared in it, whatever is in the cluster. Returns what was known of it;
-    /// `None` if there is none.
+    /// Returns the environments of a project, by id alone: so one that cannot be read hides no other.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn environments_of_project(&self, project_id: u64) -> Result<Vec<EnvironmentId>, StoreError> {
+        let statement =
+            sql("SELECT id FROM environments WHERE project_id = $1 ORDER BY id").bind(number_of(project_id));
+        let rows = statement.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(EnvironmentId(row.get("id")?))).collect()
+    }
+
+    /// Forgets an environment with all that was prepared in it, whatever is in the cluster, and without a step between in which
+    /// anything of it has to go. Returns what was known of it; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn forget_environment(&self, id: EnvironmentId) -> Result<Option<StoredEnvironment>, StoreError> {
+    pub async fn forget_environment(&self, id: EnvironmentId) -> Result<Option<Forgotten>, StoreError> {
         let mut transaction = self.write(About::Environment(id.0)).await?;
         let statement = sql("SELECT * FROM environments WHERE id = $1").bind(id.0);
         let Some(row) = statement.fetch_optional(&mut transaction).await? else { return Ok(None) };
-        let known = read_environment(&row)?;
+        let environment = read_environment(&row)?;
+        let statement = sql("SELECT cluster_id, job_id FROM environment_jobs \
+             JOIN environments ON environments.id = environment_jobs.environment_id \
+             WHERE environments.id = $1 AND status = 'completed' AND job_id IS NOT NULL")
+        .bind(id.0);
+        let rows = statement.fetch_all(&mut transaction).await?;
+        let prepared = rows.iter().map(super::read::cluster_and_job).collect::<Result<_, _>>()?;
         delete(&mut transaction, id).await?;
         transaction.commit().await?;
-        Ok(Some(known))
+        Ok(Some(Forgotten { environment, prepared }))
     }
 
     /// Forgets an environment if it is stopped, nothing of it may be in the cluster, and nothing waits to be prepared in it:

@@ -2,6 +2,8 @@ use super::super::each::{each, warm};
 use super::super::{ClusterId, Store};
 use super::*;
 
+mod ends;
+
 fn at(seconds: i64) -> UnixSeconds {
     UnixSeconds::new(seconds)
 }
@@ -185,12 +187,12 @@ async fn stop_has_what_is_recorded_removed_unless_it_is_kept_and_a_request_to_st
             let known = environment(store, slug, 10).await;
             prepared(store, &known, 5, kept).await;
             let asked = store.set_environment_state(known.id, EnvironmentState::Stopping, None, at(40)).await;
-            let asked = asked.unwrap().unwrap();
+            let asked = asked.unwrap().unwrap().environment;
             assert_eq!((asked.state, asked.is_removal_due), (EnvironmentState::Stopping, false));
             let waiting = begin(store, &wanted(known.id, Some(6)), 41).await.preparation;
             let stopped =
                 store.set_environment_state(known.id, EnvironmentState::Stopped, Some("project_deleted"), at(42));
-            let stopped = stopped.await.unwrap().unwrap();
+            let stopped = stopped.await.unwrap().unwrap().environment;
             assert_eq!((stopped.state, stopped.since), (EnvironmentState::Stopped, at(42)));
             assert_eq!(
                 (stopped.is_removal_due, stopped.reason.as_deref()),
@@ -208,7 +210,7 @@ async fn stop_has_what_is_recorded_removed_unless_it_is_kept_and_a_request_to_st
             assert_eq!((again.is_new, again.preparation.failure.unwrap().0.as_str()), (false, "environment_stopped"));
             assert_eq!(read(store, known.id).await.tracked, "[1,2]");
             let revived = store.set_environment_state(known.id, EnvironmentState::Available, None, at(43)).await;
-            assert_eq!(revived.unwrap().unwrap().state, EnvironmentState::Stopped);
+            assert_eq!(revived.unwrap().unwrap().environment.state, EnvironmentState::Stopped);
             // Whoever says so loses what is kept too.
             let removed = store.remove_environment(known.id, None, at(44)).await.unwrap().unwrap();
             assert!(removed.is_removal_due);
@@ -299,7 +301,7 @@ async fn environment_is_forgotten_with_its_jobs_and_without_a_word_only_if_nothi
         assert_ne!((anew.id, &anew.inventory), (known.id, &known.inventory));
         prepared(store, &anew, 5, KeptOnStop::Yes).await;
         let forgotten = store.forget_environment(anew.id).await.unwrap().unwrap();
-        assert_eq!(forgotten.tracked, "[1,2]");
+        assert_eq!(forgotten.environment.tracked, "[1,2]");
         assert_eq!(store.environment(anew.id).await.unwrap(), None);
         assert_eq!(store.forget_environment(anew.id).await.unwrap(), None);
     })

@@ -6,6 +6,15 @@ use super::gone::STOPPED_CODE;
 use super::{EnvironmentId, EnvironmentState, NewEnvironment, StoredEnvironment, number_of, read_environment};
 use crate::model::UnixSeconds;
 
+/// An environment of which was said what it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSet {
+    /// As it is then.
+    pub environment: StoredEnvironment,
+    /// It was something else before, or what is tracked has to go only since then.
+    pub is_changed: bool,
+}
+
 impl Store {
     /// Returns the environment of a project on a cluster that has this slug. One that is not known is made: stopped, and
     /// without anything in the cluster, until something is prepared in it.
@@ -55,8 +64,9 @@ impl Store {
         state: EnvironmentState,
         reason: Option<&str>,
         now: UnixSeconds,
-    ) -> Result<Option<StoredEnvironment>, StoreError> {
+    ) -> Result<Option<StateSet>, StoreError> {
         let mut transaction = self.write(About::Environment(id.0)).await?;
+        let Some(before) = read(&mut transaction, id).await? else { return Ok(None) };
         match state {
             EnvironmentState::Stopped => stop(&mut transaction, id, reason, now).await?,
             EnvironmentState::Available | EnvironmentState::Stopping => {
@@ -70,9 +80,30 @@ impl Store {
                 .await?;
             }
         }
-        let found = read(&mut transaction, id).await?;
+        let Some(environment) = read(&mut transaction, id).await? else { return Ok(None) };
         transaction.commit().await?;
-        Ok(found)
+        let is_changed = (before.state, before.is_removal_due) != (environment.state, environment.is_removal_due);
+        Ok(Some(StateSet { environment, is_changed }))
+    }
+
+    /// Stops an environment as [`Store::set_environment_state`] does, without a look at what is stored of it: also one that
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it does everything or nothing.
+    pub async fn stop_environment(
+        &self,
+        id: EnvironmentId,
+        reason: Option<&str>,
+        now: UnixSeconds,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.write(About::Environment(id.0)).await?;
+        stop(&mut transaction, id, reason, now).await?;
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Stops an environment, and has what is tracked removed also if it is kept when others stop. Returns it; `None` if there

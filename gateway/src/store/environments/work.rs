@@ -136,13 +136,15 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down that everything is gone but what was let go: JSON.
+    /// Writes down that everything is gone but what was let go: JSON. From here on the environment is as one in which nothing
+    /// was prepared yet: what the last job's template said was said of what is gone.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn end_removal(&self, id: EnvironmentId, kept: Option<&str>) -> Result<(), StoreError> {
-        sql("UPDATE environments SET tracked = '[]', is_removal_due = 0, blockers = $1, failures = 0, \
-             failure_code = NULL, failure = NULL, retry_at = NULL, revision = revision + 1 WHERE id = $2")
+        sql("UPDATE environments SET tracked = '[]', template = NULL, deletion = 'on_stop', identity = NULL, \
+             is_removal_due = 0, blockers = $1, failures = 0, failure_code = NULL, failure = NULL, retry_at = NULL, \
+             revision = revision + 1 WHERE id = $2")
         .bind(kept.map(super::super::lifecycles::storable))
         .bind(id.0)
         .execute(&self.writer)
