@@ -2,7 +2,9 @@
 
 mod asked;
 mod border;
+mod changed;
 mod ended;
+mod late;
 mod model;
 mod stage;
 mod waits;
