@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{PidfdFlags, getppid, pidfd_open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -13,6 +16,9 @@ use super::tree::Tree;
 
 /// The hidden command of this program that is one.
 pub const COMMAND: &str = "ci-witness";
+
+/// How long a process that has closed its files may take to be gone. Longer is not waited: it may not be the one that was meant.
+const GONE_WITHIN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// A witness that runs.
 pub(super) struct Witness {
@@ -78,6 +84,7 @@ pub async fn be() -> io::Result<ExitCode> {
 
 /// Waits until the one who started this process is gone, and ends the command that was told.
 fn guard(told: &mut impl Read) {
+    let starter = getppid().and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
     let mut command = [0; 4];
     // It may be gone before there is a command.
     let is_told = told.read_exact(&mut command).is_ok();
@@ -85,7 +92,11 @@ fn guard(told: &mut impl Read) {
     let command = if is_told { Tree::of(command) } else { None };
     // Nothing more ever comes: what is waited for is the end of it.
     told.read_exact(&mut [0]).unwrap_or_default();
-    if let Some(command) = command {
-        command.kill();
+    let Some(command) = command else { return };
+    // Its files are closed before it is gone. If any process of its group were stopped at that moment, the system would hang up
+    // all of that group, which nobody leads any more (POSIX, _Exit(2)), and what is not the command's would die with it.
+    if let Some(starter) = starter {
+        retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], Some(&GONE_WITHIN))).unwrap_or_default();
     }
+    command.kill();
 }

@@ -129,7 +129,7 @@ fn job_that_is_told_to_end_ends_also_what_does_not_hear_it_the_first_time() {
         include_str!("../scripts/common.sh")
     );
     let folder = tempfile::tempdir().unwrap();
-    let ran = std::process::Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "143\n", "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
