@@ -231,6 +231,14 @@ impl Client {
         self.send(Method::DELETE, path, None, None).await.map(drop)
     }
 
+    /// Deletes what is at a path, and returns what the gateway says of it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) async fn delete_told<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        Ok(self.send(Method::DELETE, path, None, None).await?.json()?)
+    }
+
     async fn send(
         &self,
         method: Method,

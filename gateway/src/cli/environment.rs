@@ -2,7 +2,9 @@
 //! which one. Everything is done at a gateway, over its API.
 
 mod follow;
+mod patience;
 mod speaker;
+mod stop;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use self::follow::{Follow, Left, Source};
 use self::speaker::{Speaker, speaker};
-use super::args::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, StopArgs, WhichArgs};
+use super::args::{EnsureArgs, EnvironmentArgs, EnvironmentCommand, ShowEnvironmentArgs, WhichArgs};
 use super::client::{ClientError, shown};
 use super::place::complain;
 use super::{Console, Exit, Output};
@@ -66,7 +68,7 @@ pub async fn run_environment(args: &EnvironmentArgs, env: &BTreeMap<String, Stri
     };
     match &args.command {
         EnvironmentCommand::Ensure(args) => ensure(&speaker, args, console).await,
-        EnvironmentCommand::Stop(args) => stop(&speaker, args, console).await,
+        EnvironmentCommand::Stop(args) => stop::stop(&speaker, args, console).await,
         EnvironmentCommand::Show(args) => show(&speaker, args, console).await,
     }
 }
@@ -112,58 +114,6 @@ fn asked_by_operator(args: &EnsureArgs) -> Result<Value, &'static str> {
             "project": {"id": project, "path": path},
         },
     }))
-}
-
-async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Console) -> Exit {
-    let client = speaker.client();
-    let found = match find(speaker, &args.which).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return nothing_there(speaker, args, console),
-        Err(error) => return complain(&error, console),
-    };
-    let (environment, _) = found;
-    let state = if args.begin { "stopping" } else { "stopped" };
-    let path = format!("/environments/{}", environment.id);
-    let changed: Value = match client.patch(&path, &json!({"state": state})).await {
-        Ok(changed) => changed,
-        Err(error) => return complain(&error, console),
-    };
-    let after: Environment = Environment::deserialize(&changed).unwrap_or_default();
-    if args.begin || args.no_wait || !after.removal_due {
-        let kept = !args.begin && !after.removal_due && !after.objects.is_empty();
-        let more = if kept { "; what was made for it is kept, as its template says" } else { "" };
-        return match args.output {
-            Output::Text => {
-                console.complain(format_args!("{} is {}{more}", shown(&after.name), shown(&after.state)));
-                Exit::Success
-            }
-            Output::Json => console.finish_with(json!({"event": "state", "environment": changed})),
-        };
-    }
-    let source = Source { client, method: Method::GET, path: format!("{path}/events"), body: None };
-    let name = shown(&environment.name);
-    Follow {
-        source,
-        name: &name,
-        done: "is stopped, and what was made for it is gone",
-        done_but: "is stopped, and this was left in the cluster as not or no longer its own",
-        timeout: args.timeout,
-        output: args.output,
-    }
-    .run(console)
-    .await
-}
-
-/// A stop job ends well where there is nothing to stop; an operator has more likely mistyped a name.
-fn nothing_there(speaker: &Speaker, args: &StopArgs, console: &mut Console) -> Exit {
-    match (speaker, args.output) {
-        (Speaker::Job(_), Output::Text) => {
-            console.complain("nothing was ever made for this job's environment there");
-            Exit::Success
-        }
-        (Speaker::Job(_), Output::Json) => console.finish_with(json!({"event": "state", "environment": null})),
-        (Speaker::Operator(_), _) => no_such(console),
-    }
 }
 
 async fn show(speaker: &Speaker, args: &ShowEnvironmentArgs, console: &mut Console) -> Exit {

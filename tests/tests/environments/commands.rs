@@ -1,9 +1,12 @@
 //! `gateway environment` in jobs and for operators, against a running gateway.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Parser as _;
 use e2e::buffer::Buffer;
+use e2e::relay::Relay;
+use e2e::{PATIENCE, until};
 use gateway::cli::{Cli, Command, Console, Exit, run_environment};
 use serde_json::{Value, json};
 use tunnel_proto::environments::ObjectErrorCode;
@@ -29,7 +32,12 @@ impl Shell {
     }
 
     async fn run(&self, words: &str) -> (Exit, String, String) {
-        let (out, err) = (Buffer::default(), Buffer::default());
+        self.run_and_tell(words, &Buffer::default()).await
+    }
+
+    /// Runs a command that says on `err` how far it is.
+    async fn run_and_tell(&self, words: &str, err: &Buffer) -> (Exit, String, String) {
+        let out = Buffer::default();
         let words = format!("gateway environment {words}");
         let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), false);
@@ -37,6 +45,20 @@ impl Shell {
         let exit = run_environment(args, &self.0, &mut console).await;
         (exit, out.text(), err.text())
     }
+}
+
+/// Waits until the one environment that there is has come to be so.
+async fn until_it_is(state: &str, world: &World) {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let found = world.json("GET", "/environments?project_id=42", &world.operator, "", 200).await;
+            if found["environments"][0]["state"] == state {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "it does not come to be {state}");
 }
 
 fn lines(text: &str) -> Vec<Value> {
@@ -144,5 +166,81 @@ async fn operator_says_which_environment_and_a_job_does_not() {
     let nobody = Shell(BTreeMap::from([("GATEWAY_JOB_TOKEN".to_owned(), "a.b.c".to_owned())]));
     let (exit, _, err) = nobody.run("show --agent prod").await;
     assert!(exit == Exit::Failed && err.contains("GATEWAY_URL"), "{err}");
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_job_waits_for_a_gateway_that_is_away() {
+    let world = World::start().await;
+    let _agent = world.agent().await;
+    let token = world.job(1, &json!({}));
+    assert_eq!(Shell::of_job(&world, &token).run("ensure --agent prod").await.0, Exit::Success);
+    let relay = Relay::start(world.gateway.addresses.public).await;
+    let mut shell = Shell::of_job(&world, &token);
+    shell.0.insert("GATEWAY_URL".to_owned(), format!("http://localhost:{}", relay.address.port()));
+    for (flags, said) in [("--begin", "review/1 is stopping"), ("", "is gone, after")] {
+        relay.down();
+        let told = Buffer::default();
+        let words = format!("stop --agent prod {flags}");
+        let back = async {
+            until("it tries again", || told.text().contains("trying again")).await;
+            relay.up();
+        };
+        let ((exit, _, err), ()) = tokio::join!(shell.run_and_tell(&words, &told), back);
+        assert!(exit == Exit::Success && err.contains(said), "{err}");
+    }
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_job_does_not_fail_because_a_new_job_of_its_environment_does() {
+    let world = World::start().await;
+    let agent = world.agent().await;
+    let shell = Shell::of_job(&world, &world.job(1, &json!({})));
+    assert_eq!(shell.run("ensure --agent prod").await.0, Exit::Success);
+    drop(agent);
+    let asked_anew = async {
+        until_it_is("stopped", &world).await;
+        // A new job asks before what there was is gone, and fails.
+        let next = Shell::of_job(&world, &world.job(2, &json!({})));
+        let agent = async {
+            until_it_is("available", &world).await;
+            world.agent_that_fails(Some(ObjectErrorCode::Forbidden)).await
+        };
+        tokio::join!(next.run("ensure --agent prod"), agent)
+    };
+    let ((exit, _, err), ((failed, ..), _agent)) = tokio::join!(shell.run("stop --agent prod"), asked_anew);
+    assert!(exit == Exit::Success && err.contains("is gone, after"), "{err}");
+    assert_eq!(failed, Exit::Failed);
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_forgets_an_environment_whose_cluster_never_comes_back_and_hears_what_may_be_left() {
+    let world = World::start().await;
+    let agent = world.agent().await;
+    let which = "--agent prod --project 42 --environment review/1";
+    let job = Shell::of_job(&world, &world.job(1, &json!({})));
+    assert_eq!(job.run("ensure --agent prod").await.0, Exit::Success);
+    let calls = agent.calls().len();
+    let (exit, _, err) = job.run("stop --agent prod --forget").await;
+    assert!(exit == Exit::Usage && err.contains("for operators"), "{err}");
+    let both = format!("gateway environment stop {which} --begin --forget");
+    assert!(Cli::try_parse_from(both.split_whitespace()).is_err(), "they do not fit");
+    let shell = Shell::of_operator(&world);
+    let (exit, out, err) = shell.run(&format!("stop {which} --forget")).await;
+    assert_eq!((exit, out.as_str()), (Exit::Success, ""), "{err}");
+    assert!(err.contains("review/1 is forgotten; in the cluster may be left:\n  Namespace review-1"), "{err}");
+    assert_eq!(agent.calls().len(), calls, "nobody is asked");
+    assert!(world.audit().contains("environment_forgotten"));
+    let (exit, _, err) = shell.run(&format!("stop {which} --forget")).await;
+    assert!(exit == Exit::Failed && err.contains("no such environment"), "{err}");
+    assert_eq!(job.run("ensure --agent prod").await.0, Exit::Success, "the job is asked for anew");
+    let (exit, out, _) = shell.run(&format!("stop {which} --forget --output json")).await;
+    let told = &lines(&out)[0];
+    assert_eq!(
+        (exit, &told["event"], &told["environment"]["name"]),
+        (Exit::Success, &json!("forgotten"), &json!("review/1"))
+    );
     world.gateway.stop().await;
 }

@@ -171,8 +171,13 @@ impl World {
 
     /// Starts the cluster's agent.
     pub(crate) async fn agent(&self) -> Played {
+        self.agent_that_fails(None).await
+    }
+
+    /// Starts it, and from its first call on the first object of what is to be made fails.
+    pub(crate) async fn agent_that_fails(&self, code: Option<ObjectErrorCode>) -> Played {
         let (agent, _) = ClusterAgent::begun(&self.gateway, CLUSTER).await;
-        Played::new(agent)
+        Played::new(agent, code)
     }
 
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -204,8 +209,8 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    fn new(agent: ClusterAgent) -> Self {
-        let (calls, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+    fn new(agent: ClusterAgent, code: Option<ObjectErrorCode>) -> Self {
+        let (calls, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(code)));
         let mut tasks = JoinSet::new();
         let (noted, failing) = (calls.clone(), fails.clone());
         tasks.spawn(async move {
@@ -224,6 +229,7 @@ impl Played {
                 };
                 noted.lock().unwrap().push(call.clone());
                 let failing = *failing.lock().unwrap();
+                let failing = failing.filter(|_| matches!(call, Call::Apply(_)));
                 for answer in answers(&call, failing) {
                     let mut bytes = answer.encode();
                     while !bytes.is_empty() {
@@ -241,7 +247,7 @@ impl Played {
         self.calls.lock().unwrap().clone()
     }
 
-    /// Has the first object fail from now on, or none.
+    /// Has the first object of what is to be made fail from now on, or none.
     pub(crate) fn fail(&self, code: Option<ObjectErrorCode>) {
         *self.fails.lock().unwrap() = code;
     }

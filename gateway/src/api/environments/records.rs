@@ -139,6 +139,23 @@ fn is_forgotten(uri: &Uri) -> Result<bool, Problem> {
     if mistakes.is_empty() { Ok(is_forgotten) } else { Err(Problem::invalid(mistakes)) }
 }
 
+/// Reads whether only the end of a removal is waited for.
+fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
+    let (mut is_of_removal, mut mistakes) = (false, Vec::new());
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        let (name, detail) = match (&*name, &*value) {
+            ("of", "removal" | "everything") => {
+                is_of_removal = &*value == "removal";
+                continue;
+            }
+            ("of", _) => ("of", "has to be removal or everything"),
+            _ => ("", "has an unknown parameter; known is of"),
+        };
+        mistakes.push(Mistake { pointer: format!("?{name}"), detail: detail.to_owned() });
+    }
+    if mistakes.is_empty() { Ok(is_of_removal) } else { Err(Problem::invalid(mistakes)) }
+}
+
 /// Deletes what is recorded, or with `forget` only the record. It is told as it happens, or answered at once: what holds an object up may do so for ever.
 pub(super) async fn remove(
     State(api): State<Arc<Shared>>,
@@ -166,9 +183,13 @@ pub(super) async fn follow(
     State(api): State<Arc<Shared>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
+    uri: Uri,
 ) -> Result<Response, Problem> {
     let asker = Asker::of(&api, &caller)?;
+    let is_of_removal = is_of_removal(&uri)?;
     let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
     let held = asker.seat(&api)?;
-    Ok(stream::events(&api, api.environments.service.follow(found.id), held))
+    let service = &api.environments.service;
+    let following = if is_of_removal { service.follow_removal(found.id) } else { service.follow(found.id) };
+    Ok(stream::events(&api, following, held))
 }

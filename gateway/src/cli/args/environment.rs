@@ -18,6 +18,7 @@ Examples:
   gateway environment show --agent prod --output json
   gateway environment show --agent prod --project 42 --environment review/login      as an operator
   gateway environment stop --agent prod --project 42 --environment review/login
+  gateway environment stop --agent gone --project 42 --environment review/login --forget     its cluster never comes back
   gateway environment ensure --agent prod --project 42 --project-path team/app --environment review/login --tier development
 
 In a CI job it speaks as the job, which means its own environment: with the job's id_token, from the file of --token-file or from
@@ -100,6 +101,10 @@ pub struct StopArgs {
     /// Only say that it is going to be stopped; nothing is deleted before it is.
     #[arg(long)]
     pub begin: bool,
+    /// Only forget it, for a cluster that never comes back: nothing is deleted there, and what may be left is listed; for
+    /// operators.
+    #[arg(long, conflicts_with = "begin")]
+    pub forget: bool,
     /// Do not wait until what was made for it is gone.
     #[arg(long)]
     pub no_wait: bool,

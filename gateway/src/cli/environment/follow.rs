@@ -9,14 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::patience::{AGAIN_INTERVAL, Patience};
 use crate::cli::client::{Client, ClientError, Events, Object, ObjectError, shown};
 use crate::cli::{Console, Exit, Output};
-
-/// How long until a gateway is asked again that cannot be reached, or that broke off.
-const AGAIN_INTERVAL: Duration = Duration::from_secs(2);
-
-/// How long a gateway may be out of reach, one attempt after the other. It may be starting anew; a wrong address stays one.
-const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// What is asked for. Asking again changes nothing.
 pub(super) struct Source<'a> {
@@ -84,13 +79,13 @@ impl Follow<'_> {
     pub(super) async fn run(&self, console: &mut Console) -> Exit {
         let began = Instant::now();
         let by = began + self.timeout;
-        let mut away_since = None;
+        let mut patience = Patience::default();
         loop {
             let opened = tokio::time::timeout_at(by, self.open()).await;
             match opened {
                 Err(_elapsed) => return self.too_late(console),
                 Ok(Ok(mut events)) => {
-                    away_since = None;
+                    patience.reached();
                     match tokio::time::timeout_at(by, self.listen(&mut events, began, console)).await {
                         Err(_elapsed) => return self.too_late(console),
                         Ok(Some(exit)) => return exit,
@@ -98,11 +93,7 @@ impl Follow<'_> {
                         Ok(None) => self.tell(console, "the gateway broke off: asking again"),
                     }
                 }
-                Ok(Err(error)) if error.is_passing() || error.code() == Some("too_many_requests") => {
-                    let since = *away_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= AWAY_MAX {
-                        return self.refused(&error, console);
-                    }
+                Ok(Err(error)) if patience.lasts(&error, Instant::now()) => {
                     self.tell(console, &format!("{error}: trying again"));
                 }
                 Ok(Err(error)) => return self.refused(&error, console),
