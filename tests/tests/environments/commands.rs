@@ -1,6 +1,7 @@
 //! `gateway environment` in jobs and for operators, against a running gateway.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Parser as _;
 use e2e::buffer::Buffer;
@@ -54,6 +55,7 @@ async fn until_it_is(state: &str, world: &World) {
             if found["environments"][0]["state"] == state {
                 return;
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
     assert!(waited.await.is_ok(), "it does not come to be {state}");
@@ -203,9 +205,7 @@ async fn stop_job_does_not_fail_because_a_new_job_of_its_environment_does() {
         let next = Shell::of_job(&world, &world.job(2, &json!({})));
         let agent = async {
             until_it_is("available", &world).await;
-            let agent = world.agent().await;
-            agent.fail(Some(ObjectErrorCode::Forbidden));
-            agent
+            world.agent_that_fails(Some(ObjectErrorCode::Forbidden)).await
         };
         tokio::join!(next.run("ensure --agent prod"), agent)
     };

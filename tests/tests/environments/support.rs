@@ -138,8 +138,13 @@ impl World {
 
     /// Starts the cluster's agent.
     pub(crate) async fn agent(&self) -> Played {
+        self.agent_that_fails(None).await
+    }
+
+    /// Starts it, and from its first call on the first object of what is to be made fails.
+    pub(crate) async fn agent_that_fails(&self, code: Option<ObjectErrorCode>) -> Played {
         let (agent, _) = ClusterAgent::begun(&self.gateway, CLUSTER).await;
-        Played::new(agent)
+        Played::new(agent, code)
     }
 
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -181,8 +186,8 @@ impl Drop for Played {
 }
 
 impl Played {
-    fn new(agent: ClusterAgent) -> Self {
-        let (calls, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+    fn new(agent: ClusterAgent, code: Option<ObjectErrorCode>) -> Self {
+        let (calls, fails) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(code)));
         let mut tasks = JoinSet::new();
         let (noted, failing) = (calls.clone(), fails.clone());
         tasks.spawn(async move {
