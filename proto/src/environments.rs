@@ -13,7 +13,7 @@ mod object;
 mod up;
 
 pub use self::down::{Apply, Call, Identity, Remove, Scope};
-pub use self::object::ObjectRef;
+pub use self::object::{INVENTORY_KEY_BYTES_MAX, ObjectRef};
 pub use self::up::{Answer, Done, ObjectError, ObjectErrorCode, Progress, Step};
 pub use crate::reconcile::{Blocker, Decoder, Message, MessageError};
 
@@ -37,6 +37,9 @@ pub const ERRORS_MAX: usize = 200;
 /// Most groups, extra keys, and values of one of these, of an identity.
 pub const IDENTITY_ENTRIES_MAX: usize = 16;
 
+/// Most namespaces that a call keeps: an agent's configuration has fewer entries that could name one.
+pub const KEPT_NAMESPACES_MAX: usize = 1024;
+
 /// Longest text of an identity, in bytes.
 pub const IDENTITY_TEXT_BYTES_MAX: usize = 512;
 
@@ -49,8 +52,12 @@ const BLOCKER_BYTES_MAX: usize = (ENTRIES_MAX + 2) * (DETAIL_BYTES_MAX + 8) + 16
 const IDENTITY_BYTES_MAX: usize =
     (2 + IDENTITY_ENTRIES_MAX * (2 + IDENTITY_ENTRIES_MAX)) * (IDENTITY_TEXT_BYTES_MAX + 8);
 
+/// The namespaces that are kept, on the wire.
+const KEPT_BYTES_MAX: usize = KEPT_NAMESPACES_MAX * (object::LABEL_BYTES_MAX + 2);
+
 const _: () = assert!(
-    OBJECTS_BYTES_MAX + TRACKED_MAX * OBJECT_BYTES_MAX + IDENTITY_BYTES_MAX + 4 * OBJECT_BYTES_MAX <= MESSAGE_BYTES_MAX
+    OBJECTS_BYTES_MAX + TRACKED_MAX * OBJECT_BYTES_MAX + IDENTITY_BYTES_MAX + KEPT_BYTES_MAX + 4 * OBJECT_BYTES_MAX
+        <= MESSAGE_BYTES_MAX
 );
 const _: () = assert!(
     (TRACKED_MAX + ERRORS_MAX) * OBJECT_BYTES_MAX

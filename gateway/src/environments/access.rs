@@ -246,6 +246,12 @@ impl Access {
         if entry.access_as == AccessAs::CiJob && !is_as_job { Err(RefusalCode::ConfigChanged) } else { Ok(()) }
     }
 
+    /// Returns the namespaces on a cluster that environments share, which are no environment's to delete.
+    pub(super) fn kept_namespaces(&self, cluster: ClusterId) -> Vec<String> {
+        let clusters = self.clusters.load();
+        clusters.access_of(cluster).map(CiAccess::default_namespaces).unwrap_or_default()
+    }
+
     /// Returns whether what is recorded of an environment is removed as the agent itself, by the configuration as it is now;
     /// `None` if that says nothing of the project any more.
     pub(super) fn removes_as_agent(&self, environment: &StoredEnvironment) -> Option<bool> {

@@ -249,8 +249,14 @@ mod tests {
 
     #[test]
     fn call_about_many_objects_may_take_longer_than_one_about_few_and_none_takes_for_ever() {
-        let scope =
-            Scope { cluster: String::new(), environment: String::new(), inventory: String::new(), identity: None };
+        let nothing = String::new;
+        let scope = Scope {
+            cluster: nothing(),
+            environment: nothing(),
+            inventory: nothing(),
+            identity: None,
+            kept_namespaces: Vec::new(),
+        };
         let tracked = |count| vec![ObjectRef::default(); count];
         let apply = |wanted, recorded| {
             let objects = serde_json::Value::from(vec![serde_json::json!({"kind": "X"}); wanted]).to_string();

@@ -272,6 +272,7 @@ impl Inner {
             environment: format!("{slug}-{project_id}-{}", cluster.get()),
             inventory: inventory.clone(),
             identity,
+            kept_namespaces: self.access.kept_namespaces(*cluster),
         })
     }
 

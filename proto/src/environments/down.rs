@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    IDENTITY_ENTRIES_MAX, IDENTITY_TEXT_BYTES_MAX, INVENTORY_PREFIX, Message, MessageError, OBJECTS_BYTES_MAX,
-    ObjectRef, TRACKED_MAX,
+    IDENTITY_ENTRIES_MAX, IDENTITY_TEXT_BYTES_MAX, INVENTORY_PREFIX, KEPT_NAMESPACES_MAX, Message, MessageError,
+    OBJECTS_BYTES_MAX, ObjectRef, TRACKED_MAX, object,
 };
 use crate::reconcile::{delimited, name};
 use crate::wire;
@@ -29,6 +29,8 @@ pub struct Scope {
     pub inventory: String,
     /// As whom its objects are read and written (Kubernetes, "User impersonation"); `None`: as the agent itself.
     pub identity: Option<Identity>,
+    /// Namespaces that others share: they are neither made nor deleted, as Kubernetes' own are not.
+    pub kept_namespaces: Vec<String>,
 }
 
 /// Somebody whom the agent acts for.
@@ -121,6 +123,13 @@ fn tracked(refs: Vec<wire::ObjectRef>) -> Result<Vec<ObjectRef>, MessageError> {
     refs.into_iter().map(ObjectRef::from_wire).collect()
 }
 
+/// Checks names of namespaces. One too many is never left out: it would be deleted.
+fn kept(namespaces: Vec<String>) -> Result<Vec<String>, MessageError> {
+    let is_name = |name: &String| !name.is_empty() && object::is_segment(name, object::LABEL_BYTES_MAX);
+    let is_good = namespaces.len() <= KEPT_NAMESPACES_MAX && namespaces.iter().all(is_name);
+    if is_good { Ok(namespaces) } else { Err(MessageError::Field { field: "kept_namespaces" }) }
+}
+
 impl Scope {
     fn to_wire(&self) -> wire::EnvironmentScope {
         wire::EnvironmentScope {
@@ -128,6 +137,7 @@ impl Scope {
             environment: self.environment.clone(),
             inventory: self.inventory.clone(),
             identity: self.identity.as_ref().map(Identity::to_wire),
+            kept_namespaces: self.kept_namespaces.clone(),
         }
     }
 
@@ -141,6 +151,7 @@ impl Scope {
             environment: name(scope.environment, "environment")?,
             inventory: name(scope.inventory, "inventory")?,
             identity: scope.identity.map(Identity::from_wire).transpose()?,
+            kept_namespaces: kept(scope.kept_namespaces)?,
         })
     }
 }

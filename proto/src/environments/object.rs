@@ -7,13 +7,25 @@ use crate::wire;
 const SUBDOMAIN_BYTES_MAX: usize = 253;
 
 /// Longest version, kind and namespace (RFC 1123 labels), in bytes.
-const LABEL_BYTES_MAX: usize = 63;
+pub(super) const LABEL_BYTES_MAX: usize = 63;
 
 /// Longest uid, in bytes: Kubernetes makes UUIDs, which are shorter.
 const UID_BYTES_MAX: usize = 64;
 
 /// All texts of one, in bytes.
 pub(super) const BYTES_MAX: usize = 2 * SUBDOMAIN_BYTES_MAX + 3 * LABEL_BYTES_MAX + UID_BYTES_MAX;
+
+/// Longest key of a ConfigMap (Kubernetes, "ConfigMaps"), in bytes: by one of these an inventory names an object.
+pub const INVENTORY_KEY_BYTES_MAX: usize = 253;
+
+/// Group of the kinds whose names may have colons.
+const COLONS_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Returns whether a text can stand in an address of the Kubernetes API as it is.
+pub(super) fn is_segment(text: &str, bytes_max: usize) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    text.len() <= bytes_max && text.bytes().all(is_plain) && text != "." && text != ".."
+}
 
 /// Names one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,15 +49,27 @@ impl ObjectRef {
     /// there.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        let is_segment = |text: &str, bytes_max: usize| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-            text.len() <= bytes_max && text.bytes().all(is_plain) && text != "." && text != ".."
-        };
         !self.kind.is_empty()
             && !self.name.is_empty()
             && [&self.group, &self.name].iter().all(|text| is_segment(text, SUBDOMAIN_BYTES_MAX))
             && [&self.version, &self.kind, &self.namespace].iter().all(|text| is_segment(text, LABEL_BYTES_MAX))
             && is_segment(&self.uid, UID_BYTES_MAX)
+    }
+
+    /// Returns whether an inventory can track it: kubernetes-sigs/cli-utils keeps objects there by keys of a ConfigMap, of which
+    /// each names one as `namespace_name_group_kind`, with two underscores for a colon.
+    #[must_use]
+    pub fn is_trackable(&self) -> bool {
+        let Self { group, kind, namespace, name, .. } = self;
+        let colons = name.bytes().filter(|byte| *byte == b':').count();
+        let bytes: usize = [namespace, name, group, kind].iter().map(|text| text.len()).sum();
+        let is_plain = |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        !name.is_empty()
+            && !kind.is_empty()
+            && [namespace, group, kind].into_iter().all(is_plain)
+            && is_plain(&name.replace(':', ""))
+            && (colons == 0 || group == COLONS_GROUP)
+            && bytes + colons + 3 <= INVENTORY_KEY_BYTES_MAX
     }
 
     pub(super) fn to_wire(&self) -> wire::ObjectRef {

@@ -25,11 +25,12 @@ fn scope() -> Scope {
         environment: "review-3-1".into(),
         inventory: "environment-review-3-1-0a1b2c3d".into(),
         identity: Some(identity),
+        kept_namespaces: vec!["shop".into()],
     }
 }
 
 fn calls() -> Vec<Call> {
-    let itself = Scope { identity: None, ..scope() };
+    let itself = Scope { identity: None, kept_namespaces: Vec::new(), ..scope() };
     let unknown = ObjectRef { uid: String::new(), version: String::new(), group: String::new(), ..object("a:b") };
     vec![
         Call::Apply(Apply {
@@ -132,6 +133,11 @@ fn calls_that_no_gateway_makes_are_refused_by_field() {
     {
         let object = ObjectRef { namespace: namespace.into(), group: group.into(), kind: kind.into(), ..object("a") };
         refused(&remove(scope(), vec![object]), "object");
+    }
+    let kept = |kept_namespaces| remove(Scope { kept_namespaces, ..scope() }, Vec::new());
+    refused(&kept(vec!["a".into(); KEPT_NAMESPACES_MAX + 1]), "kept_namespaces");
+    for name in ["", "..", "a/b", &"a".repeat(64)] {
+        refused(&kept(vec!["shop".into(), name.into()]), "kept_namespaces");
     }
     let objects = Bytes::from(vec![b' '; OBJECTS_BYTES_MAX + 1]);
     refused(&Call::Apply(Apply { scope: scope(), objects, tracked: Vec::new() }), "objects");

@@ -782,6 +782,10 @@ pub struct EnvironmentScope {
     /// As whom objects are read and written (Kubernetes, "User impersonation"). Absent: as the agent itself.
     #[prost(message, optional, tag = "4")]
     pub identity: ::core::option::Option<Identity>,
+    /// Namespaces that this environment shares with others, whoever made them: as Kubernetes' own they are neither made nor
+    /// deleted. An agent that does not know this deletes those that are its environment's.
+    #[prost(string, repeated, tag = "5")]
+    pub kept_namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Identity {

@@ -102,10 +102,21 @@ fn check(object: &Object, scope: &Scope) -> Result<(), String> {
     if object.annotation(OWNER_ANNOTATION) != Some(&scope.inventory) {
         return Err(format!("{} has not the mark of its environment", object.key));
     }
-    if object.key.group.is_empty() && object.key.kind == NAMESPACE && is_reserved(&object.key.name) {
-        return Err(format!("the namespace {} belongs to Kubernetes and is no environment's", object.key.name));
+    if let Some(why) = reserved(&object.key, scope) {
+        return Err(format!("the namespace {} is no environment's: {why}", object.key.name));
     }
     encode(&object.key).map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns why a namespace is neither made nor deleted for an environment, if it is none of its.
+pub(super) fn reserved(key: &ObjectKey, scope: &Scope) -> Option<&'static str> {
+    if !(key.group.is_empty() && key.kind == NAMESPACE) {
+        None
+    } else if is_reserved(&key.name) {
+        Some("it belongs to Kubernetes")
+    } else {
+        scope.kept_namespaces.contains(&key.name).then_some("others share it")
+    }
 }
 
 /// Makes the inventory of an environment, as yet without what it tracks.

@@ -94,6 +94,18 @@ prop_compose! {
 
 proptest! {
     #[test]
+    fn gateway_knows_by_name_what_an_inventory_can_hold(
+        namespace in "|[a-z_:]{1,3}|[a-z]{63}",
+        name in "[a-z:_./A-Z]{0,4}|[a-z]{120,253}|[a:]{60,120}",
+        group in prop_oneof![Just(String::new()), Just("a.b_c".to_owned()), Just(RBAC_GROUP.to_owned())],
+        kind in "|[A-Z][A-Za-z_:]{0,8}",
+    ) {
+        let object = key(&namespace, &name, &group, &kind);
+        let said = tunnel_proto::environments::ObjectRef { group, kind, namespace, name, ..Default::default() };
+        prop_assert_eq!(encode(&object).is_ok(), said.is_trackable(), "{}", object);
+    }
+
+    #[test]
     fn every_object_of_kubernetes_survives_its_key(object in objects()) {
         let text = encode(&object).expect("names of Kubernetes fit");
         prop_assert_eq!(decode(&text), Ok(object));

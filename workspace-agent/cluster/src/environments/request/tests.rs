@@ -8,6 +8,7 @@ fn scope() -> Scope {
         environment: "review-3-1".into(),
         inventory: "environment-review-3-1-0a1b2c3d".into(),
         identity: None,
+        kept_namespaces: vec!["shared".into()],
     }
 }
 
@@ -69,6 +70,8 @@ fn objects_that_are_not_the_environments_or_have_no_name_are_refused_all_at_once
     for name in ["default", "kube-system", "kube-public"] {
         refused(&json!([object("Namespace", name)]), &["belongs to Kubernetes"]);
     }
+    refused(&json!([object("Namespace", "shared")]), &["others share it"]);
+    assert!(read(&json!([object("ServiceAccount", "shared")])).is_ok(), "only a namespace is one");
     refused(&json!([object("Secret", "a:b")]), &["cannot be tracked"]);
     refused(&json!({}), &["not a JSON array"]);
 }

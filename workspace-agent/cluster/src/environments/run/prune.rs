@@ -9,11 +9,10 @@ use tunnel_proto::reconcile::Blocker;
 
 use super::{GONE_TIMEOUT, NOT_OURS, Outcome, Run};
 use crate::delete::{self, Pruned};
-use crate::environments::decide;
+use crate::environments::{decide, request};
 use crate::namespace;
 use crate::object::{Live, ObjectKey, Resource};
 use crate::prune::{Context, Why};
-use crate::terminate::is_reserved;
 
 /// Why an object stays that is the environment's.
 const KEPT: &str = "it says that it is to be kept";
@@ -65,8 +64,8 @@ impl Run<'_> {
 
     /// Deletes an object if that is right; returns it if it is to be waited for.
     async fn prune_one(&mut self, key: &ObjectKey, context: Context<'_>) -> Outcome<Option<Live>> {
-        if decide::is_namespace(key) && is_reserved(&key.name) {
-            self.release(key, "it belongs to Kubernetes", true);
+        if let Some(why) = request::reserved(key, self.scope) {
+            self.release(key, why, true);
             return Ok(None);
         }
         match delete::prune(&self.acting, self.resources, key, context).await {

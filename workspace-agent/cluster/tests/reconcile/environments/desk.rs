@@ -64,7 +64,7 @@ impl Desk {
         let cluster = self.world.cluster.clone();
         let environment = format!("{name}-3-1");
         let inventory = format!("environment-{environment}-{cluster}");
-        let scope = Scope { cluster, environment, inventory, identity: None };
+        let scope = Scope { cluster, environment, inventory, identity: None, kept_namespaces: Vec::new() };
         Place { namespace: format!("{name}-{}", self.world.cluster), scope }
     }
 

@@ -16,6 +16,7 @@ super::scenarios! {
     what_controllers_look_after_is_gone_before_what_they_use
     accounts_stay_while_what_controllers_look_after_could_not_be_deleted
     accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go
+    namespace_that_others_share_by_now_is_let_go_and_stays
 }
 
 /// A kind whose objects controllers look after.
@@ -162,4 +163,22 @@ async fn accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go(de
     hold(desk, &path, &[]).await;
     fake.drop_finalized(&place.namespace);
     desk.removed(&place, &heard.done.objects).await;
+}
+
+async fn namespace_that_others_share_by_now_is_let_go_and_stays(desk: &Desk) {
+    for is_end in [true, false] {
+        let mut place = desk.place(if is_end { "stopped" } else { "shrunk" });
+        let tracked = desk.applied(&place, &place.usual(), &[]).await;
+        place.scope.kept_namespaces = vec!["other".to_owned(), place.namespace.clone()];
+        if is_end {
+            assert_eq!(desk.removed_but(&place, &tracked).await, [place.namespace.clone()]);
+        } else {
+            // A template that makes it no more, and has nothing in it.
+            assert_eq!(desk.applied(&place, &[], &tracked).await, []);
+            assert!(desk.inventory(&place).await.unwrap_or_default().is_empty(), "it is forgotten");
+        }
+        let namespace = desk.world.get(&place.path()).await.expect("the namespace");
+        assert!(namespace["metadata"]["deletionTimestamp"].is_null(), "what others have in it goes with it");
+        assert!(!desk.has(&place.account_path("app")).await, "what is in it is the environment's own");
+    }
 }
