@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+use tunnel_proto::environments::KEPT_NAMESPACES_MAX;
 
+use super::manifest::{self, Border};
 use super::refusal::RefusalCode;
 use super::request::{JobRequest, Met, Unmet};
 use crate::model::{ClusterName, UnixSeconds};
-use crate::store::{ClusterId, Store, StoreError, StoredEnvironment};
-use crate::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use crate::store::{ClusterId, Preparation, Store, StoreError, StoredEnvironment};
+use crate::workspaces::cluster_config::{ACCESS_ENTRIES_MAX, AccessAs, AccessEntry, CiAccess, ClusterConfig};
 
 /// Prepared jobs that are remembered. One that is forgotten is asked about in the store when it comes again.
 const PREPARED_MAX: usize = 65_536;
@@ -20,10 +23,22 @@ const PREPARED_MAX: usize = 65_536;
 /// How much of what was read of stops is read again: clocks differ, and a stop may come between a job's end and its note here.
 const STOPS_AGAIN: Duration = Duration::from_secs(60);
 
+// Of projects and of groups; an agent takes all the namespaces that they can name.
+const _: () = assert!(2 * ACCESS_ENTRIES_MAX <= KEPT_NAMESPACES_MAX);
+
+/// What is known of a cluster.
+#[derive(Clone, Debug)]
+struct Known {
+    id: ClusterId,
+    access: CiAccess,
+    /// Since when. What was asked for before was judged by something else.
+    since: UnixSeconds,
+}
+
 /// What is known of the clusters.
 #[derive(Debug, Default)]
 struct Clusters {
-    by_name: HashMap<ClusterName, (ClusterId, CiAccess)>,
+    by_name: HashMap<ClusterName, Known>,
     names: HashMap<ClusterId, ClusterName>,
 }
 
@@ -74,8 +89,8 @@ enum Judged<'a> {
 }
 
 impl Clusters {
-    fn access_of(&self, cluster: ClusterId) -> Option<&CiAccess> {
-        Some(&self.by_name.get(self.names.get(&cluster)?)?.1)
+    fn known(&self, cluster: ClusterId) -> Option<&Known> {
+        self.by_name.get(self.names.get(&cluster)?)
     }
 
     fn judge(&self, request: &JobRequest) -> Judged<'_> {
@@ -89,7 +104,7 @@ impl Clusters {
         if !job.is_start() {
             return Judged::Met(Met::NotAStart);
         }
-        let Some((cluster, access)) = self.by_name.get(&request.agent) else {
+        let Some(Known { id: cluster, access, .. }) = self.by_name.get(&request.agent) else {
             return Judged::Refused(RefusalCode::NoSuchAgent);
         };
         match allowed(access, &job.project_path, environment) {
@@ -119,19 +134,26 @@ impl Access {
     ///
     /// # Errors
     /// [`StoreError`]; then what was known stays.
-    pub(super) async fn read(&self, store: &Store) -> Result<(), StoreError> {
+    pub(super) async fn read(&self, store: &Store, now: UnixSeconds) -> Result<(), StoreError> {
         let mut clusters = Clusters::default();
         let before = self.clusters.load_full();
         for cluster in store.clusters().await? {
             let stored = store.cluster_config(cluster.id, None).await?;
             // What a newer version wrote says nothing here: what was known stays.
+            let known = before.by_name.get(&cluster.name).filter(|known| known.id == cluster.id);
             let access = match stored.map(|(_, text)| ClusterConfig::from_json(&text)) {
                 Some(Ok(config)) => config.ci_access,
-                Some(Err(_)) => before.by_name.get(&cluster.name).map(|(_, known)| known.clone()).unwrap_or_default(),
+                Some(Err(_)) => known.map(|known| known.access.clone()).unwrap_or_default(),
                 None => CiAccess::default(),
             };
+            let since = match known {
+                Some(known) if known.access == access => known.since,
+                Some(_) => now,
+                // A process that was there before may have judged by it since it was stored.
+                None => store.cluster_config_since(cluster.id).await?.unwrap_or(now),
+            };
             clusters.names.insert(cluster.id, cluster.name.clone());
-            clusters.by_name.insert(cluster.name, (cluster.id, access));
+            clusters.by_name.insert(cluster.name, Known { id: cluster.id, access, since });
         }
         self.clusters.store(Arc::new(clusters));
         Ok(())
@@ -190,7 +212,7 @@ impl Access {
 
     /// Returns a cluster's id.
     pub(super) fn cluster(&self, name: &ClusterName) -> Option<ClusterId> {
-        self.clusters.load().by_name.get(name).map(|(id, _)| *id)
+        self.clusters.load().by_name.get(name).map(|known| known.id)
     }
 
     /// Returns all clusters.
@@ -206,7 +228,7 @@ impl Access {
     /// Returns what a project may on a cluster, and the namespaces there that are the default of some project.
     pub(super) fn of_project(&self, agent: &ClusterName, project_path: &str) -> (Option<AccessEntry>, Vec<String>) {
         let clusters = self.clusters.load();
-        let Some((_, access)) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
+        let Some(Known { access, .. }) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
         (access.entry(project_path).cloned(), access.default_namespaces())
     }
 
@@ -233,30 +255,53 @@ impl Access {
         }
     }
 
-    /// Decides once more whether what a job asked for may be made: the configuration may be another one by now. `is_as_job`:
-    /// it is to be made as the job, and not as the agent.
+    /// Decides once more whether what was asked for may be made: the configuration may be another one by now. `objects` are
+    /// what is to be made.
     ///
     /// # Errors
-    /// What the configuration does not allow any more.
-    pub(super) fn still_allows(&self, environment: &StoredEnvironment, is_as_job: bool) -> Result<(), RefusalCode> {
+    /// What of the configuration is against it, for people.
+    pub(super) fn still_allows(
+        &self,
+        environment: &StoredEnvironment,
+        preparation: &Preparation,
+        objects: &[Value],
+    ) -> Result<(), &'static str> {
         let clusters = self.clusters.load();
-        let access = clusters.access_of(environment.cluster).ok_or(RefusalCode::ProjectNotAllowed)?;
-        let entry = allowed(access, &environment.project_path, &environment.name)?;
-        // Never as the agent what is to be made as the job alone.
-        if entry.access_as == AccessAs::CiJob && !is_as_job { Err(RefusalCode::ConfigChanged) } else { Ok(()) }
+        let known = clusters.known(environment.cluster);
+        // An operator needs no entry, but stays within the border of one.
+        let mut entry = known.and_then(|known| known.access.entry(&environment.project_path));
+        if preparation.job.is_some() {
+            let known = known.ok_or(RefusalCode::ProjectNotAllowed.text())?;
+            let allowed = allowed(&known.access, &environment.project_path, &environment.name);
+            let allowed = allowed.map_err(RefusalCode::text)?;
+            // Never as the agent what is to be made as the job alone.
+            if allowed.access_as == AccessAs::CiJob && preparation.identity.is_none() {
+                return Err("jobs act as themselves by now");
+            }
+            // Whether the job's was protected is not known any more; before that was asked for, nobody looked.
+            if allowed.protected_branches_only && preparation.made_at < known.since {
+                return Err(RefusalCode::RefNotProtected.text());
+            }
+            entry = Some(allowed);
+        }
+        let border = Border {
+            default_namespace: entry.and_then(|entry| entry.default_namespace.as_deref()),
+            default_namespaces: &known.map(|known| known.access.default_namespaces()).unwrap_or_default(),
+        };
+        if manifest::is_within(objects, border) { Ok(()) } else { Err("the default namespaces are others by now") }
     }
 
     /// Returns the namespaces on a cluster that environments share, which are no environment's to delete.
     pub(super) fn kept_namespaces(&self, cluster: ClusterId) -> Vec<String> {
         let clusters = self.clusters.load();
-        clusters.access_of(cluster).map(CiAccess::default_namespaces).unwrap_or_default()
+        clusters.known(cluster).map(|known| known.access.default_namespaces()).unwrap_or_default()
     }
 
     /// Returns whether what is recorded of an environment is removed as the agent itself, by the configuration as it is now;
     /// `None` if that says nothing of the project any more.
     pub(super) fn removes_as_agent(&self, environment: &StoredEnvironment) -> Option<bool> {
         let clusters = self.clusters.load();
-        let entry = clusters.access_of(environment.cluster)?.entry(&environment.project_path)?;
+        let entry = clusters.known(environment.cluster)?.access.entry(&environment.project_path)?;
         Some(entry.access_as == AccessAs::Agent)
     }
 }

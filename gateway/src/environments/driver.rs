@@ -33,7 +33,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(5);
 const FORGET_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const FORGET_AFTER: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Environments that are looked after at a time. Those of one cluster have a bound of their own below this (`seats`).
+/// Environments that are looked after at a time, besides those whose agents are called: these have a bound for each cluster
+/// (`seats`), and however slow many clusters are, the others are looked after.
 const VISITS_MAX: usize = 128;
 
 /// Whom to look after at once, because somebody wishes something.
@@ -197,7 +198,7 @@ impl Inner {
     }
 
     fn begin(self: &Arc<Self>, books: &mut Books, visits: &mut JoinSet<Ended>, outside: &Outside) {
-        let room = VISITS_MAX.saturating_sub(visits.len());
+        let room = room(visits.len(), self.seats.lock().taken());
         for (id, is_urgent) in books.begin(room, Instant::now()) {
             let (inner, draining, stop) = (self.clone(), outside.draining.clone(), outside.stop.clone());
             let task = visits.spawn(async move { (id, inner.visit(id, is_urgent, (&draining, &stop)).await) });
@@ -244,10 +245,15 @@ impl Inner {
     }
 
     async fn read_access(&self) {
-        if let Err(error) = self.access.read(&self.store).await {
+        if let Err(error) = self.access.read(&self.store, self.now()).await {
             warn!(%error, "cannot read what clusters allow: what was known stays in force");
         }
     }
+}
+
+/// Returns how many more environments may be looked after, of how many are already, and of how many of these an agent is called.
+fn room(visits: usize, called: usize) -> usize {
+    VISITS_MAX.saturating_sub(visits.saturating_sub(called))
 }
 
 fn seconds(duration: Duration) -> i64 {

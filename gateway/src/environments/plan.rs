@@ -131,10 +131,8 @@ pub(super) fn applied(
             let failure = (CallError::NoAnswer.code(), message);
             return Applied::Again(again(tries, failure, PREPARE_PAUSE_MAX, now));
         }
-        // What is still on its way out is still recorded.
-        let may_be = without_strangers(may_be, done);
-        let there = there(&may_be, done);
-        return Applied::Completed(if done.left.is_empty() { there } else { known_better(&may_be, done) });
+        // What is still on its way out is there, and so still recorded.
+        return Applied::Completed(there(&without_strangers(may_be, done), done));
     }
     let is_of_the_moment =
         |code| matches!(code, ObjectErrorCode::Unavailable | ObjectErrorCode::Superseded | ObjectErrorCode::Conflict);
@@ -143,7 +141,16 @@ pub(super) fn applied(
         let message = errors.next().map_or_else(String::new, |error| error.message.clone());
         return Applied::Again(again(tries, (RefusalCode::ObjectsFailed, message), PREPARE_PAUSE_MAX, now));
     }
-    Applied::Failed(known_better(&without_strangers(may_be, done), done))
+    let may_be = without_strangers(may_be, done);
+    Applied::Failed(if has_looked(done) { there(&may_be, done) } else { known_better(&may_be, done) })
+}
+
+/// Returns whether an agent that had errors looked at everything all the same, and so says what is there and what may be: what
+/// is wrong with one object keeps it from none of the others, and what is wrong with all ends the call.
+fn has_looked(done: &Done) -> bool {
+    let ends =
+        |code| matches!(code, ObjectErrorCode::Unavailable | ObjectErrorCode::Identity | ObjectErrorCode::Superseded);
+    done.errors.iter().all(|error| error.object.is_some() && !ends(error.code))
 }
 
 /// What becomes of a removal after a call.

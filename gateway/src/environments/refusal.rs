@@ -37,6 +37,8 @@ pub enum RefusalCode {
     ObjectsRefused,
     /// Objects could not be made.
     ObjectsFailed,
+    /// More is recorded of the environment than an agent takes.
+    TooManyObjects,
     /// The cluster's agent is not connected.
     AgentAbsent,
     /// The cluster's agent does not know environments.
@@ -59,7 +61,7 @@ pub enum RefusalCode {
 
 impl RefusalCode {
     /// Every code, for tables.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::EnvironmentsOff,
         Self::NoSuchAgent,
         Self::NotEnabled,
@@ -75,6 +77,7 @@ impl RefusalCode {
         Self::FactsInvalid,
         Self::ObjectsRefused,
         Self::ObjectsFailed,
+        Self::TooManyObjects,
         Self::AgentAbsent,
         Self::AgentTooOld,
         Self::AgentDisplaced,
@@ -116,6 +119,7 @@ impl RefusalCode {
             Self::FactsInvalid => "facts_invalid",
             Self::ObjectsRefused => "objects_refused",
             Self::ObjectsFailed => "objects_failed",
+            Self::TooManyObjects => "too_many_objects",
             Self::AgentAbsent => "agent_absent",
             Self::AgentTooOld => "agent_too_old",
             Self::AgentDisplaced => "agent_displaced",
@@ -149,6 +153,10 @@ impl RefusalCode {
             Self::FactsInvalid => "what is said of the job and its environment cannot be",
             Self::ObjectsRefused => "the template wants objects that may not be made",
             Self::ObjectsFailed => "not all objects could be made",
+            Self::TooManyObjects => {
+                "this job's objects and what earlier jobs may have left are more than an agent takes: stop the environment, and \
+                 a new job begins anew"
+            }
             Self::AgentAbsent => "the cluster's agent is not connected",
             Self::AgentTooOld => "the cluster's agent does not know environments: use a newer one",
             Self::AgentDisplaced => "the cluster's agent was displaced by another one while it worked",

@@ -15,9 +15,9 @@ const PREPARATIONS_MAX: usize = 8;
 /// What somebody wants of the agent, in the order in which they get their turn: jobs wait for what is prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// To apply.
+    /// To apply, or to remove what is in the way of that.
     Preparation,
-    /// To remove.
+    /// To remove what nobody waits for.
     Removal,
 }
 
@@ -62,12 +62,16 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// Takes a seat; `false` while others are before, and then the environment's place in the queue is kept.
-    pub(super) fn take(&mut self, cluster: ClusterId, id: EnvironmentId, turn: Turn) -> bool {
+    /// Takes a seat.
+    ///
+    /// # Errors
+    /// Others are before, and the environment's place in the queue is kept. Returns those who may go now: one that was called
+    /// and wants something else by now leaves its turn to the next.
+    pub(super) fn take(&mut self, cluster: ClusterId, id: EnvironmentId, turn: Turn) -> Result<(), Vec<EnvironmentId>> {
         let known =
             self.places.get(&id).filter(|(of, place)| *of == cluster && place.0 == turn).map(|(_, place)| *place);
+        let left = if known.is_none() { self.forget(id) } else { None };
         let place = known.unwrap_or_else(|| {
-            self.forget(id);
             self.next = self.next.saturating_add(1);
             (turn, self.next, id)
         });
@@ -75,11 +79,16 @@ impl Seats {
         queue.waiting.insert(place);
         if !queue.called().any(|called| *called == place) {
             self.places.insert(id, (cluster, place));
-            return false;
+            return Err(left.map(|left| self.called(left)).unwrap_or_default());
         }
         queue.seat(&place);
         self.places.remove(&id);
-        true
+        Ok(())
+    }
+
+    /// Returns how many seats are taken, of all clusters' agents.
+    pub(super) fn taken(&self) -> usize {
+        self.queues.values().map(|queue| queue.taken).sum()
     }
 
     /// Gives a seat back. Returns those who may go now.
@@ -131,36 +140,71 @@ mod tests {
     fn cluster_whose_seats_are_taken_keeps_no_other_waiting_and_preparations_go_first() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Removal));
+            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_ok());
         }
         for (number, turn) in [(10, Turn::Removal), (11, Turn::Removal), (12, Turn::Preparation)] {
-            assert!(!seats.take(cluster(1), environment(number), turn));
+            assert_eq!(seats.take(cluster(1), environment(number), turn), Err(Vec::new()));
         }
-        assert!(seats.take(cluster(2), environment(20), Turn::Removal), "another cluster's agent has nothing to do");
+        assert!(
+            seats.take(cluster(2), environment(20), Turn::Removal).is_ok(),
+            "another cluster's agent has nothing to do"
+        );
         assert_eq!(seats.give_back(cluster(1)), [environment(12)]);
-        assert!(!seats.take(cluster(1), environment(10), Turn::Removal), "it is not its turn");
-        assert!(seats.take(cluster(1), environment(12), Turn::Preparation));
+        assert!(seats.take(cluster(1), environment(10), Turn::Removal).is_err(), "it is not its turn");
+        assert!(seats.take(cluster(1), environment(12), Turn::Preparation).is_ok());
         assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
         assert_eq!(seats.leave(environment(10)), [environment(11)], "its turn is not lost");
-        assert!(seats.take(cluster(1), environment(11), Turn::Removal));
+        assert!(seats.take(cluster(1), environment(11), Turn::Removal).is_ok());
         assert_eq!(seats.leave(environment(11)), [], "it has a seat, and no place");
+    }
+
+    #[test]
+    fn one_that_was_called_and_wants_something_else_by_now_leaves_its_turn_to_the_next() {
+        let mut seats = Seats::default();
+        for number in 0..6 {
+            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_ok());
+        }
+        for number in [10, 11] {
+            assert_eq!(seats.take(cluster(1), environment(number), Turn::Preparation), Err(Vec::new()));
+        }
+        assert_eq!(seats.give_back(cluster(1)), [environment(10)]);
+        // Stopped before it looked.
+        let called = seats.take(cluster(1), environment(10), Turn::Removal);
+        assert_eq!(called, Err(vec![environment(11)]), "a seat is free, and who waits for it sleeps");
+        assert!(seats.take(cluster(1), environment(11), Turn::Preparation).is_ok());
+        assert_eq!(seats.take(cluster(1), environment(10), Turn::Removal), Err(Vec::new()));
+        assert_eq!(seats.taken(), SEATS_MAX);
+    }
+
+    #[test]
+    fn removal_for_which_somebody_waits_goes_before_those_for_which_nobody_does() {
+        let mut seats = Seats::default();
+        for number in 0..6 {
+            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_ok());
+        }
+        for number in [10, 11] {
+            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_err());
+        }
+        // A job came for the second.
+        assert!(seats.take(cluster(1), environment(11), Turn::Preparation).is_err());
+        assert_eq!(seats.give_back(cluster(1)), [environment(11)]);
     }
 
     #[test]
     fn removal_gets_its_turn_however_many_preparations_there_are() {
         let mut seats = Seats::default();
         for number in 0..6 {
-            assert!(seats.take(cluster(1), environment(number), Turn::Preparation));
+            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_ok());
         }
         for number in [100, 101] {
-            assert!(!seats.take(cluster(1), environment(number), Turn::Removal));
+            assert!(seats.take(cluster(1), environment(number), Turn::Removal).is_err());
         }
         let mut gone = Vec::new();
         for number in 6..60 {
-            assert!(!seats.take(cluster(1), environment(number), Turn::Preparation));
+            assert!(seats.take(cluster(1), environment(number), Turn::Preparation).is_err());
             let called = seats.give_back(cluster(1));
             let turn = if called[0].get() >= 100 { Turn::Removal } else { Turn::Preparation };
-            assert!(seats.take(cluster(1), called[0], turn), "called, and no seat for it");
+            assert!(seats.take(cluster(1), called[0], turn).is_ok(), "called, and no seat for it");
             if turn == Turn::Removal {
                 gone.push((number, called[0].get()));
             }
@@ -178,11 +222,16 @@ mod tests {
                 let turn = if is_removal { Turn::Removal } else { Turn::Preparation };
                 match act {
                     0 if !seated.contains(&number) => {
-                        if seats.take(cluster(1), environment(number), turn) {
-                            seated.push(number);
-                            waiting.remove(&number);
-                        } else {
-                            waiting.insert(number);
+                        match seats.take(cluster(1), environment(number), turn) {
+                            Ok(()) => {
+                                seated.push(number);
+                                waiting.remove(&number);
+                            }
+                            Err(called) => {
+                                let is_there = called.iter().all(|id| waiting.contains(&id.get()) && id.get() != number);
+                                prop_assert!(is_there, "{called:?} are called, and do not wait");
+                                waiting.insert(number);
+                            }
                         }
                     }
                     1 if !seated.is_empty() => {
@@ -200,7 +249,7 @@ mod tests {
             loop {
                 let called: Vec<_> = seats.queues.get(&cluster(1)).into_iter().flat_map(Queue::called).copied().collect();
                 for (turn, _, id) in called {
-                    prop_assert!(seats.take(cluster(1), id, turn), "called, and no seat for it");
+                    prop_assert!(seats.take(cluster(1), id, turn).is_ok(), "called, and no seat for it");
                     waiting.remove(&id.get());
                     seated.push(id.get());
                 }

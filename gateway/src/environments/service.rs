@@ -116,7 +116,7 @@ impl Environments {
     pub(super) async fn open_with(parts: Parts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
         let Parts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
         let access = Access::default();
-        access.read(&store).await?;
+        access.read(&store, clock()).await?;
         access.remember(&store).await?;
         let (hub, wakes, seats) = (Hub::default(), Wakes::default(), Mutex::default());
         let inner =

@@ -1,11 +1,13 @@
 //! One look after another at one environment, until nothing is to be done about it now: reads what is stored, does what
 //! the plan says, and stores what came of it. Of one environment there is one visit at a time, so of its calls too.
 
+mod ends;
+
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
-use tunnel_proto::environments::{Apply, Call, Done, Identity, ObjectError, Progress, Remove, Scope, TRACKED_MAX};
-use tunnel_proto::reconcile::Blocker;
+use tracing::warn;
+use tunnel_proto::environments::{Apply, Call, Done, Identity, Progress, Remove, Scope, TRACKED_MAX};
 
 use super::call::CallError;
 use super::facts::ObjectRef;
@@ -16,10 +18,8 @@ use super::record::{errors_to, from_wire, objects_from, objects_to, to_wire};
 use super::refusal::RefusalCode;
 use super::seats::Turn;
 use super::service::Inner;
-use crate::audit::{Event as AuditEvent, Record, Text};
 use crate::model::{ClusterName, UnixSeconds};
 use crate::store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
-use crate::telemetry::JobEnd;
 use crate::workspaces::blockers;
 
 /// Until an environment is looked at again that could not be read or written.
@@ -27,6 +27,9 @@ const STORE_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Until an environment is looked at again that waits for its turn; it is called when that comes.
 const QUEUE_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// How often it is looked during a call whether the time of somebody who waits for it is over.
+const LATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What follows a look.
 enum Next {
@@ -137,7 +140,9 @@ impl Inner {
                 return self.apply(&visited, &preparation, stop).await;
             }
             (Step::Remove, preparation) => {
-                let Some(_seat) = self.seat(&visited, Turn::Removal) else {
+                // A job that waits for it waits no longer than for what is made for it.
+                let turn = if preparation.is_some() { Turn::Preparation } else { Turn::Removal };
+                let Some(_seat) = self.seat(&visited, turn) else {
                     return Ok(self.queued(id, preparation.map(|preparation| preparation.give_up_at)));
                 };
                 return self.remove(&visited, stop).await;
@@ -149,9 +154,14 @@ impl Inner {
     /// Takes one of the seats at an environment's cluster, if it is the environment's turn.
     fn seat(&self, visited: &Visited<'_>, turn: Turn) -> Option<Seat<'_>> {
         let cluster = visited.environment.cluster;
-        let is_seated = self.seats.lock().take(cluster, visited.id, turn);
-        // Made only then: one that is dropped gives a seat back.
-        is_seated.then(|| Seat(self, cluster))
+        let taken = self.seats.lock().take(cluster, visited.id, turn);
+        match taken {
+            Ok(()) => Some(Seat(self, cluster)),
+            Err(called) => {
+                self.wakes.call(called);
+                None
+            }
+        }
     }
 
     /// Says that an environment waits for its turn, and until when at the latest.
@@ -167,16 +177,17 @@ impl Inner {
         preparation: &Preparation,
         stop: &CancellationToken,
     ) -> Result<Next, StoreError> {
-        if preparation.job.is_some()
-            && let Err(code) = self.access.still_allows(visited.environment, preparation.identity.is_some())
-        {
-            self.give_up(visited, preparation, code).await?;
+        let objects: Vec<Value> = serde_json::from_str(&preparation.objects)
+            .map_err(|_| StoreError::Corrupt { table: "environment_jobs", column: "objects" })?;
+        if let Err(why) = self.access.still_allows(visited.environment, preparation, &objects) {
+            // What a configuration refused may be allowed by the next: who asks again is judged anew.
+            self.refuse(visited, preparation, RefusalCode::ConfigChanged, Some(why)).await?;
             return Ok(Next::Again);
         }
         let wanted = objects_from(&preparation.tracked).ok_or_else(|| corrupt("environment_jobs"))?;
         let may_be = plan::union(visited.recorded, &wanted);
         if may_be.len() > TRACKED_MAX {
-            self.give_up(visited, preparation, RefusalCode::EnvironmentBusy).await?;
+            self.refuse(visited, preparation, RefusalCode::TooManyObjects, None).await?;
             return Ok(Next::Again);
         }
         let acting = acting(preparation.identity.as_deref(), "environment_jobs")?;
@@ -190,7 +201,8 @@ impl Inner {
             tracked: visited.recorded.iter().map(to_wire).collect(),
             scope,
         });
-        let Some(answer) = self.call(visited, &call, stop).await? else { return Ok(Next::Rest) };
+        let until = Some(preparation.give_up_at);
+        let Some(answer) = self.call(visited, &call, until, stop).await? else { return Ok(Next::Rest) };
         let now = self.now();
         match plan::applied(&wanted, &may_be, &answer, &visited.environment.tries, now) {
             Applied::Again(tries) => {
@@ -224,14 +236,15 @@ impl Inner {
     }
 
     async fn remove(&self, visited: &Visited<'_>, stop: &CancellationToken) -> Result<Next, StoreError> {
-        // As the configuration says it now: nobody may be left who may act for the job that it was made as.
+        // As the configuration says it now: nobody may be left who may act for the job that it was made as. What the agent made
+        // as itself it removes as itself.
         let acting = match self.access.removes_as_agent(visited.environment) {
             Some(true) => None,
             Some(false) | None => acting(visited.environment.identity.as_deref(), "environments")?,
         };
         let scope = self.scope(visited, acting).await?;
         let call = Call::Remove(Remove { tracked: visited.recorded.iter().map(to_wire).collect(), scope });
-        let Some(answer) = self.call(visited, &call, stop).await? else { return Ok(Next::Rest) };
+        let Some(answer) = self.call(visited, &call, None, stop).await? else { return Ok(Next::Rest) };
         match plan::removed(visited.recorded, &answer, &visited.environment.tries, self.now()) {
             Removed::Gone(kept) => self.gone(visited, &kept).await?,
             Removed::Left(left, tries) => {
@@ -244,11 +257,13 @@ impl Inner {
         Ok(Next::Again)
     }
 
-    /// Has a call carried out. `None` when the gateway stops meanwhile.
+    /// Has a call carried out, and calls it off when it is `until`: nobody waits for it any more. Meanwhile those hear it who
+    /// wait behind it and whose time is over. `None` when the gateway stops meanwhile.
     async fn call(
         &self,
         visited: &Visited<'_>,
         call: &Call,
+        until: Option<UnixSeconds>,
         stop: &CancellationToken,
     ) -> Result<Option<Result<Done, CallError>>, StoreError> {
         let agent = self.agent_of(visited.environment).await?;
@@ -258,9 +273,19 @@ impl Inner {
             let progress = ObjectProgress { object: from_wire(object), step, message };
             self.hub.tell(id, Told::Event(Event::Object(progress)));
         };
-        tokio::select! {
-            answer = self.calls.call(&agent, call, &tell) => Ok(Some(answer)),
-            () = stop.cancelled() => Ok(None),
+        let mut under_way = self.calls.call(&agent, call, &tell);
+        loop {
+            tokio::select! {
+                answer = &mut under_way => return Ok(Some(answer)),
+                () = stop.cancelled() => return Ok(None),
+                () = tokio::time::sleep(LATE_PERIOD) => {}
+            }
+            match until {
+                Some(until) if until <= self.now() => return Ok(Some(Err(CallError::Late("end")))),
+                // What is behind a preparation has more time than that.
+                Some(_) => {}
+                None => self.give_up_late(visited).await,
+            }
         }
     }
 
@@ -281,7 +306,7 @@ impl Inner {
         if let Some(name) = self.access.name(environment.cluster) {
             return Ok(name);
         }
-        self.access.read(&self.store).await?;
+        self.access.read(&self.store, self.now()).await?;
         self.access.name(environment.cluster).ok_or_else(|| corrupt("environments"))
     }
 
@@ -294,76 +319,6 @@ impl Inner {
         }
         Ok(())
     }
-
-    async fn give_up(
-        &self,
-        visited: &Visited<'_>,
-        preparation: &Preparation,
-        code: RefusalCode,
-    ) -> Result<(), StoreError> {
-        let last = visited.environment.tries.failure.as_ref().map(|(_, message)| message.as_str());
-        let message = last.map_or_else(|| code.text().to_owned(), |last| format!("{}: {last}", code.text()));
-        let errors = preparation.errors.as_deref().unwrap_or("[]");
-        let end = PreparationEnd::Failed { code: code.as_str(), message: &message, errors };
-        if self.store.give_up(preparation, end, self.now()).await? {
-            // What comes after it has not failed yet; but what is late with it has failed for the same reason.
-            let next = self.store.next_preparation(visited.id).await?;
-            let is_late_too = next.is_some_and(|next| next.give_up_at <= self.now());
-            if !visited.environment.is_removal_due && !is_late_too {
-                self.store.note_tries(visited.id, &Tries::default()).await?;
-            }
-            self.ended(visited, preparation, Some(code));
-        }
-        Ok(())
-    }
-
-    /// Tells that a preparation ended.
-    fn ended(&self, visited: &Visited<'_>, preparation: &Preparation, failure: Option<RefusalCode>) {
-        let StoredEnvironment { project_path, name, .. } = visited.environment;
-        self.metrics.environment_job(if failure.is_none() { JobEnd::Completed } else { JobEnd::Failed });
-        let code = failure.map_or("completed", RefusalCode::as_str);
-        info!(environment = %visited.id, project = project_path, code, "an environment's preparation ended");
-        self.audit.record(Record::new(AuditEvent::EnvironmentPrepared {
-            environment: Text::of(visited.id),
-            project: Text::new(project_path),
-            name: Text::new(name),
-            job: preparation.job,
-            template: Text::new(&preparation.template),
-            outcome: code,
-        }));
-        self.hub.tell(visited.id, Told::Settled);
-    }
-
-    /// Writes down that nothing is left of what is an environment's, and tells it; `kept` is in the cluster, and was let go.
-    async fn gone(&self, visited: &Visited<'_>, kept: &[ObjectError]) -> Result<(), StoreError> {
-        let blockers = (!kept.is_empty()).then(|| blockers::to_json(&kept.iter().map(left_there).collect::<Vec<_>>()));
-        self.store.end_removal(visited.id, blockers.as_deref()).await?;
-        let StoredEnvironment { project_path, name, .. } = visited.environment;
-        let kept = kept.len();
-        info!(environment = %visited.id, project = project_path, kept, "what an environment had is removed");
-        self.audit.record(Record::new(AuditEvent::EnvironmentRemoved {
-            environment: Text::of(visited.id),
-            project: Text::new(project_path),
-            name: Text::new(name),
-            kept,
-        }));
-        self.hub.tell(visited.id, Told::Settled);
-        Ok(())
-    }
-}
-
-/// Says which object was let go, and why.
-fn left_there(error: &ObjectError) -> Blocker {
-    let named = |object: &tunnel_proto::environments::ObjectRef| {
-        let (kind, name) = (&object.kind, &object.name);
-        if object.namespace.is_empty() {
-            format!("{kind} {name}")
-        } else {
-            format!("{kind} {}/{name}", object.namespace)
-        }
-    };
-    let object = error.object.as_ref().map(named).unwrap_or_default();
-    Blocker { object, message: error.message.clone(), ..Blocker::default() }
 }
 
 /// What a visit is about, as it was read.

@@ -145,6 +145,17 @@ impl Store {
         put(transaction, cluster, &config, now).await.map(Some)
     }
 
+    /// Returns when the newest version of a cluster's configuration was stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn cluster_config_since(&self, cluster: ClusterId) -> Result<Option<UnixSeconds>, StoreError> {
+        let statement =
+            sql("SELECT created_at FROM cluster_configs WHERE cluster_id = $1 ORDER BY version DESC LIMIT 1");
+        let row = statement.bind(cluster.0).fetch_optional(&self.readers).await?;
+        row.as_ref().map(|row| Ok(UnixSeconds::new(row.get("created_at")?))).transpose()
+    }
+
     /// Returns a version of a cluster's configuration with its number; `None` asks for the newest.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 use super::document::{self, At, Problem, Problems};
 use crate::model::TimeLimits;
 
+pub(crate) use access::ACCESS_ENTRIES_MAX;
 pub use access::{AccessAs, AccessEntry, CiAccess};
 pub use amounts::{Amounts, Resources};
 pub use lists::{RESERVED_PREFIXES, SecretRef, reserved_prefix};

@@ -25,7 +25,8 @@ pub(super) fn status(code: RefusalCode) -> StatusCode {
         | RefusalCode::EnvironmentStopped
         | RefusalCode::ProjectDeleted
         | RefusalCode::ConfigChanged
-        | RefusalCode::ObjectsFailed => StatusCode::CONFLICT,
+        | RefusalCode::ObjectsFailed
+        | RefusalCode::TooManyObjects => StatusCode::CONFLICT,
         RefusalCode::TemplateInvalid | RefusalCode::FactsInvalid | RefusalCode::ObjectsRefused => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
@@ -66,6 +67,7 @@ pub(super) fn retry_after(code: RefusalCode) -> Option<u16> {
         | RefusalCode::FactsInvalid
         | RefusalCode::ObjectsRefused
         | RefusalCode::ObjectsFailed
+        | RefusalCode::TooManyObjects
         | RefusalCode::AgentTooOld
         | RefusalCode::NoSuchEnvironment
         | RefusalCode::EnvironmentBusy

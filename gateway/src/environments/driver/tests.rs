@@ -64,3 +64,11 @@ async fn room_is_for_those_that_wait_longest() {
     assert_eq!(books.begin(1, later), [(environment(3), false)]);
     assert_eq!(books.begin(9, later), [(environment(1), false), (environment(2), false)]);
 }
+
+#[test]
+fn environments_whose_agents_are_called_keep_no_others_from_being_looked_after() {
+    assert_eq!((room(0, 0), room(VISITS_MAX, 0)), (VISITS_MAX, 0));
+    assert_eq!(room(VISITS_MAX + 12, VISITS_MAX), VISITS_MAX - 12, "however slow many clusters are");
+    // One whose visit has begun and not ended is there once; a seat that is given back a moment later is no room too many.
+    assert_eq!(room(1, 2), VISITS_MAX);
+}

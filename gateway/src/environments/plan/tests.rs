@@ -121,9 +121,10 @@ fn apply_without_error_records_what_is_there_and_nothing_that_was_not_asked_for(
     };
     assert_eq!(names(&there), ["a", "b"]);
     assert_eq!(there[0].uid, "uid-a");
-    // What is on its way out is recorded until it is gone.
+    // What is on its way out is there, and recorded until it is gone; what went before is not.
     let left = vec![Blocker { object: "ServiceAccount old".to_owned(), ..Blocker::default() }];
-    let done = Done { left, ..done };
+    let done = Done { left, objects: there_now(&["a", "b", "old", "strange"]), ..done };
+    let may_be = [may_be, objects(&["older"])].concat();
     let Applied::Completed(there) = applied(&wanted, &may_be, &Ok(done), &Tries::default(), at(0)) else { panic!() };
     assert_eq!(names(&there), ["a", "b", "old"]);
 }
@@ -150,7 +151,7 @@ fn apply_is_not_failed_by_what_an_earlier_template_had_and_is_not_ours_any_more(
 #[test]
 fn apply_with_errors_fails_for_good_unless_all_are_of_the_moment() {
     let may_be = objects(&["a", "b", "c"]);
-    let answer = |errors| Ok(Done { objects: there_now(&["a"]), errors, left: Vec::new() });
+    let answer = |errors| Ok(Done { objects: there_now(&["a", "c"]), errors, left: Vec::new() });
     let moment = vec![error("b", ObjectErrorCode::Unavailable), error("c", ObjectErrorCode::Superseded)];
     assert!(matches!(applied(&may_be, &may_be, &answer(moment.clone()), &Tries::default(), at(0)), Applied::Again(_)));
     let mut mixed = moment;
@@ -160,6 +161,24 @@ fn apply_with_errors_fails_for_good_unless_all_are_of_the_moment() {
     let strange = vec![error("b", ObjectErrorCode::NotOwned)];
     let Applied::Failed(left) = applied(&may_be, &may_be, &answer(strange), &Tries::default(), at(0)) else { panic!() };
     assert_eq!(names(&left), ["a", "c"], "somebody else's is not ours to remove");
+}
+
+#[test]
+fn record_of_a_job_that_failed_is_what_the_agent_says_if_it_looked_and_everything_if_it_broke_off() {
+    let may_be = objects(&["a", "b", "of-an-earlier-job"]);
+    let failed = |errors| {
+        let answer = Ok(Done { objects: there_now(&["a"]), errors, left: Vec::new() });
+        let Applied::Failed(left) = applied(&may_be[..2], &may_be, &answer, &Tries::default(), at(0)) else { panic!() };
+        left.into_iter().map(|object| object.name).collect::<Vec<_>>()
+    };
+    let forbidden = error("b", ObjectErrorCode::Forbidden);
+    assert_eq!(failed(vec![forbidden.clone()]), ["a"], "what was refused and what is gone would add up to too many");
+    for code in [ObjectErrorCode::Unavailable, ObjectErrorCode::Superseded, ObjectErrorCode::Identity] {
+        let broke_off = failed(vec![forbidden.clone(), error("a", code)]);
+        assert_eq!(broke_off, ["a", "b", "of-an-earlier-job"], "{code:?}");
+    }
+    let whole = ObjectError { object: None, ..forbidden };
+    assert_eq!(failed(vec![whole]).len(), 3, "the inventory could not be used, say");
 }
 
 #[test]

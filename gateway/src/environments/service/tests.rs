@@ -2,6 +2,8 @@
 
 mod asked;
 mod border;
+mod changed;
 mod ended;
+mod late;
 mod model;
 mod stage;

@@ -9,7 +9,7 @@ use super::settings::namespace;
 use crate::workspaces::document::{At, Place, Problems, Value, show};
 
 /// Most entries of each list (GitLab documentation: 500 projects and 500 groups).
-const ENTRIES_MAX: usize = 500;
+pub(crate) const ACCESS_ENTRIES_MAX: usize = 500;
 
 /// Most patterns of an entry, and longest of them in bytes.
 const PATTERNS_MAX: usize = 100;
@@ -135,8 +135,8 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> CiAccess {
 
 fn read_entries(at: &At<'_>, is_path: fn(&str) -> bool, what: &str, problems: &mut Problems) -> Vec<AccessEntry> {
     let items = at.items(problems);
-    if items.len() > ENTRIES_MAX {
-        at.object(problems, format!("has {} entries, and must not have more than {ENTRIES_MAX}", items.len()));
+    if items.len() > ACCESS_ENTRIES_MAX {
+        at.object(problems, format!("has {} entries, and must not have more than {ACCESS_ENTRIES_MAX}", items.len()));
         return Vec::new();
     }
     let mut seen: BTreeMap<String, Place> = BTreeMap::new();

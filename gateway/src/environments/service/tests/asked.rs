@@ -167,7 +167,7 @@ async fn retrying(following: &mut Following) -> String {
     }
 }
 
-fn of_environment(job: u64, name: &str) -> JobRequest {
+pub(super) fn of_environment(job: u64, name: &str) -> JobRequest {
     let mut request = request(job, "one");
     request.job.environment = Some(name.to_owned());
     request

@@ -10,37 +10,37 @@ use super::stage::{Stage, configure, entry, request, template};
 use crate::environments::slug::environment_slug;
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
 
-fn operator() -> By {
+pub(super) fn operator() -> By {
     By::User("olga".parse().unwrap())
 }
 
 /// Has what is due carried out from now on.
-fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
+pub(super) fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
     stage.cluster.world.lock().is_prompt = true;
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     tasks.spawn(stage.run(&stop));
     (stop, tasks)
 }
 
-async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
+pub(super) async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
     stage.environments.complete(request(job, template)).await.unwrap().outcome().await
 }
 
-async fn id_of(stage: &Stage, job: u64) -> u64 {
+pub(super) async fn id_of(stage: &Stage, job: u64) -> u64 {
     done(stage, job, "two").await.environment.unwrap().id
 }
 
 /// Has another configuration in force.
-async fn reconfigure(stage: &Stage, entry: AccessEntry) {
+pub(super) async fn reconfigure(stage: &Stage, entry: AccessEntry) {
     configure(&stage.store, entry).await;
-    stage.environments.inner.access.read(&stage.store).await.unwrap();
+    stage.environments.inner.access.read(&stage.store, stage.environments.inner.now()).await.unwrap();
 }
 
 fn elsewhere() -> AccessEntry {
     AccessEntry { id: "group/other".to_owned(), ..entry(AccessAs::CiJob) }
 }
 
-fn code(outcome: Outcome) -> String {
+pub(super) fn code(outcome: Outcome) -> String {
     outcome.failure.map(|failure| failure.code).unwrap_or_default()
 }
 
@@ -163,8 +163,13 @@ async fn configuration_that_changes_while_a_job_is_asked_for_never_has_it_made_a
     assert!(waiting.identity.unwrap().contains("gitlab:ci_job:1"));
     // And when its turn has come, nothing counts any more.
     let (_stop, _tasks) = running(&stage);
-    assert_eq!(code(following.outcome().await), "project_not_allowed");
+    let failure = following.outcome().await.failure.unwrap();
+    assert_eq!(failure.code, "config_changed");
+    assert!(failure.message.contains("names neither the project"), "{failure:?}");
     assert_eq!(stage.cluster.world.lock().calls.len(), 0);
+    // A mistake that was mended is held against no job.
+    reconfigure(&stage, entry(AccessAs::CiJob)).await;
+    assert_eq!(code(done(&stage, 1, "two").await), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,12 +187,14 @@ async fn job_that_was_to_be_made_as_the_agent_is_asked_for_again_once_jobs_act_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removal_acts_as_the_configuration_says_it_now_and_as_before_if_it_says_nothing() {
-    for (now, user) in [
-        (entry(AccessAs::CiJob), Some("gitlab:ci_job:1")),
-        (entry(AccessAs::Agent), None),
-        (elsewhere(), Some("gitlab:ci_job:1")),
+    for (before, now, user) in [
+        (AccessAs::CiJob, entry(AccessAs::CiJob), Some("gitlab:ci_job:1")),
+        (AccessAs::CiJob, entry(AccessAs::Agent), None),
+        (AccessAs::CiJob, elsewhere(), Some("gitlab:ci_job:1")),
+        // What the agent made it removes itself: there is no job to act for.
+        (AccessAs::Agent, entry(AccessAs::CiJob), None),
     ] {
-        let stage = Stage::with(entry(AccessAs::CiJob)).await;
+        let stage = Stage::with(entry(before)).await;
         let (_stop, _tasks) = running(&stage);
         let id = id_of(&stage, 1).await;
         reconfigure(&stage, now.clone()).await;

@@ -18,6 +18,9 @@ use crate::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, Cluster
 pub(super) const NS: &str =
     "  - apiVersion: v1\n    kind: Namespace\n    metadata: {name: \"{{ .environment.slug }}\"}\n";
 
+/// A template with an account in the default namespace of the project's access entry.
+pub(super) const SHARED: &str = "objects:\n  - apiVersion: v1\n    kind: ServiceAccount\n    metadata: {name: s}\n";
+
 /// A template with service accounts, by name.
 pub(super) fn template(accounts: &[&str], deletion: &str) -> String {
     let account = |name: &&str| {
@@ -298,6 +301,7 @@ impl Stage {
             ("two", template(&["a"], "on_stop")),
             ("three", template(&["b", "c"], "on_stop")),
             ("kept", template(&["a"], "never")),
+            ("shared", SHARED.to_owned()),
         ];
         for (name, text) in templates {
             store.put_environment_template(prod, name, &text).await.unwrap();
