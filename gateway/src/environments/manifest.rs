@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
+use tunnel_proto::environments::{self as wire, INVENTORY_KEY_BYTES_MAX};
 
 use self::kinds::Kind;
 use super::facts::{Info, ObjectRef};
@@ -106,7 +107,12 @@ struct Look<'a> {
     refused: Vec<Refused>,
 }
 
-impl Look<'_> {
+impl<'a> Look<'a> {
+    fn new(objects: &'a [Value], border: Border<'a>) -> Self {
+        let namespaces = objects.iter().filter_map(namespace_made).chain(border.default_namespace).collect();
+        Self { namespaces, border, refused: Vec::new() }
+    }
+
     fn refuse(&mut self, code: RefusedCode, object: &str, message: impl Into<String>) {
         self.refused.push(Refused { code, object: object.to_owned(), message: message.into() });
     }
@@ -117,11 +123,7 @@ impl Look<'_> {
 /// # Errors
 /// All that is refused, object by object in the order of the template; never empty.
 pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<Manifest, Vec<Refused>> {
-    let mut look = Look {
-        namespaces: rendered.objects.iter().filter_map(namespace_made).chain(border.default_namespace).collect(),
-        border,
-        refused: Vec::new(),
-    };
+    let mut look = Look::new(&rendered.objects, border);
     let mut budget = RENDERED_BYTES_MAX;
     if rendered.objects.len() > OBJECTS_MAX {
         let message = format!("there are {} objects, and must not be more than {OBJECTS_MAX}", rendered.objects.len());
@@ -156,6 +158,18 @@ pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<
     Ok(Manifest { objects, tracked: checked.into_iter().map(|(_, reference, _)| reference).collect() })
 }
 
+/// Returns whether objects that were let through once are within a border, which may be another one by now.
+pub(super) fn is_within(objects: &[Value], border: Border<'_>) -> bool {
+    let mut look = Look::new(objects, border);
+    for (index, object) in objects.iter().enumerate() {
+        let shown = shape::shown(index, object);
+        let kind = kinds::of(&mut look, &shown, object);
+        shape::check_namespace(&mut look, &shown, kind, object);
+        references::check(&mut look, &shown, kind, object);
+    }
+    look.refused.is_empty()
+}
+
 /// Returns the namespace that an object is, if it is one that a template may make.
 fn namespace_made(object: &Value) -> Option<&str> {
     let is_one = shape::text(object, "kind") == Some("Namespace") && shape::text(object, "apiVersion") == Some("v1");
@@ -180,6 +194,15 @@ fn check<'v>(look: &mut Look<'v>, index: usize, object: &'v Value) -> Option<(Ki
         name: name.to_owned(),
         uid: String::new(),
     };
+    let ObjectRef { group, version, kind: named, namespace, name, uid } = reference.clone();
+    if !(wire::ObjectRef { group, version, kind: named, namespace, name, uid }).is_trackable() {
+        let message = format!(
+            "metadata.name is too long: with its namespace, group and kind it must have at most {} bytes, and a colon counts twice",
+            INVENTORY_KEY_BYTES_MAX - 3
+        );
+        look.refuse(RefusedCode::NameInvalid, &shown, message);
+        return None;
+    }
     Some((kind, reference))
 }
 

@@ -66,7 +66,7 @@ pub(super) fn is_kubernetes_own(namespace: &str) -> bool {
     namespace == "default" || namespace.starts_with("kube-")
 }
 
-/// Returns the name of an object, unless Kubernetes would not take it.
+/// Returns the name of an object, unless Kubernetes would not take it, or the agent could not record it.
 pub(super) fn check_name<'v>(
     look: &mut Look<'_>,
     shown: &str,
@@ -87,8 +87,10 @@ pub(super) fn check_name<'v>(
     };
     let (is_good, rule) = match kind? {
         Kind::Namespace => (is_dns_label(name), "must be a DNS label: at most 63 of a-z, 0-9 and inner dashes"),
+        // Kubernetes would take underscores, but no inventory holds them.
         Kind::RoleBinding => {
-            (is_path_segment(name), "must have 1 to 253 letters, digits, dashes, dots, underscores and colons")
+            let is_good = is_path_segment(name) && !name.contains('_');
+            (is_good, "must have 1 to 253 letters, digits, dashes, dots and colons, and no underscores")
         }
         Kind::ServiceAccount
         | Kind::GitRepository

@@ -154,3 +154,21 @@ fn too_many_and_too_large_objects_are_refused_as_a_whole() {
     nested["spec"] = deep;
     assert_eq!(made(vec![nested], border).unwrap_err()[0].code, RefusedCode::TooLarge);
 }
+
+#[test]
+fn objects_that_were_let_through_are_within_their_border_and_not_within_one_that_changed() {
+    let named = json!({"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "app", "namespace": "own"}, "spec": {"targetNamespace": "team"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "deploy"}});
+    let (team, others) = (["team".to_owned()], ["team".to_owned(), "own".to_owned()]);
+    let border = |default_namespace, default_namespaces| Border { default_namespace, default_namespaces };
+    for objects in [vec![own(), named], vec![own(), account]] {
+        let Manifest { objects, .. } = made(objects, border(Some("team"), &team)).unwrap();
+        assert!(is_within(&objects, border(Some("team"), &team)), "with our own labels, too");
+        assert!(!is_within(&objects, border(None, &team)), "it has no default namespace any more");
+        assert!(!is_within(&objects, border(Some("other"), &team)));
+        assert!(!is_within(&objects, border(Some("team"), &others)), "others share what it makes");
+    }
+    let alone = made(vec![own()], Border::default()).unwrap().objects;
+    assert!(is_within(&alone, border(Some("other"), &team)), "what does not matter to it");
+}

@@ -103,6 +103,24 @@ fn groups_and_versions_that_the_kind_is_not_of_are_refused() {
 }
 
 #[test]
+fn names_that_the_agent_could_not_record_are_refused() {
+    let bind = |name: &str| binding(&json!({"metadata": {"name": name}}));
+    check(bind("bind-ann_b"), RefusedCode::NameInvalid, "RoleBinding own/bind-ann_b", "no underscores");
+    // As an inventory writes it: the longest key of a ConfigMap has 253 bytes.
+    let room = 253 - "own__rbac.authorization.k8s.io_RoleBinding".len();
+    for (colons, is_good) in [(0, true), (10, false)] {
+        let name = format!("{}{}", ":".repeat(colons), "a".repeat(room - colons));
+        let made = made(vec![own(), bind(&name)], Border::default());
+        assert_eq!(made.is_ok(), is_good, "{made:?}");
+    }
+    let name = "a".repeat(room + 1);
+    check(bind(&name), RefusedCode::NameInvalid, &format!("RoleBinding own/{name}"), "at most 250 bytes");
+    let name = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60)].join(".");
+    let long = account(&json!({"metadata": {"name": name}}));
+    check(long, RefusedCode::NameInvalid, &format!("ServiceAccount own/{name}"), "too long");
+}
+
+#[test]
 fn names_that_kubernetes_would_not_take_are_refused() {
     for bad in ["A", "a_b", "-a", "a/b", "../x", "a b", "", "a:b", &"a".repeat(254)] {
         let object = account(&json!({"metadata": {"name": bad}}));
