@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn gateway_knows_by_name_what_an_inventory_can_hold(
         namespace in "|[a-z_:]{1,3}|[a-z]{63}",
-        name in "[a-z:_./A-Z]{0,4}|[a-z]{120,253}|[a-z:]{60,90}",
+        name in "[a-z:_./A-Z]{0,4}|[a-z]{120,253}|[a:]{60,120}",
         group in prop_oneof![Just(String::new()), Just("a.b_c".to_owned()), Just(RBAC_GROUP.to_owned())],
         kind in "|[A-Z][A-Za-z_:]{0,8}",
     ) {
