@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The recorded definitions of CI pipelines (gateway/tests/pipelines) against what a CI system takes: GitLab's published schema of
-# .gitlab-ci.yml, the YAML reader that JavaScript has, and gitlab-ci-local's own reading. A real GitLab is not asked.
+# .gitlab-ci.yml, the YAML reader that JavaScript has, and gitlab-ci-local's own reading. The same for the templates of
+# deploy/ci/gitlab, and the script with which a job fetches its definition. A real GitLab is not asked.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "ci-schema: nothing to check without the gateway"; finish; }
@@ -8,6 +9,7 @@ LOCAL=$REAL/node_modules/gitlab-ci-local/src/index.js
 [ -e "$LOCAL" ] || give_up "gitlab-ci-local is missing: run tests/real/install.sh"
 
 helper schema 60 node "$REAL/suites/ci-schema.mjs" --definitions "$ROOT/gateway/tests/pipelines" --local "$LOCAL" --out "$OUT"
+helper templates 240 node "$REAL/suites/ci-templates.mjs" --templates "$ROOT/deploy/ci/gitlab" --local "$LOCAL" --out "$OUT"
 
 # Its own reading, in a repository of its own, as it wants to have it.
 for definition in "$ROOT"/gateway/tests/pipelines/*.yml; do
