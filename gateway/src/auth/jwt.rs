@@ -70,6 +70,9 @@ pub enum Refused {
     /// The issuer has no such key.
     #[error("the token is signed with a key that the issuer does not have")]
     UnknownKey,
+    /// The issuer had no such key when it was asked last, and it is too soon to ask again: the key may be a new one.
+    #[error("the token is signed with a key that the issuer did not have a moment ago")]
+    UnknownKeySoFar,
     /// The issuer's keys are not known: it cannot be reached.
     #[error("the issuer's keys are not known")]
     KeysUnavailable,
@@ -108,7 +111,7 @@ impl Refused {
     pub fn code(self) -> &'static str {
         match self {
             Self::TooLong | Self::Malformed | Self::Critical => "credential_damaged",
-            Self::Algorithm | Self::UnknownKey | Self::Signature => "credential_signature",
+            Self::Algorithm | Self::UnknownKey | Self::UnknownKeySoFar | Self::Signature => "credential_signature",
             Self::KeysUnavailable => "credential_unchecked",
             Self::Issuer => "credential_issuer",
             Self::Audience | Self::AuthorizedParty => "credential_audience",

@@ -66,6 +66,7 @@ struct State {
     read: Option<Instant>,
     begun: Option<Instant>,
     is_under_way: bool,
+    readings: u64,
 }
 
 impl fmt::Debug for KeySet {
@@ -90,13 +91,14 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// [`Refused`]; the cause of [`Refused::KeysUnavailable`] is in the log.
+    /// [`Refused`]; the cause of [`Refused::KeysUnavailable`] is in the log. [`Refused::UnknownKey`] is what the issuer said after
+    /// this was asked; where it was not asked, or did not answer, it is [`Refused::UnknownKeySoFar`].
     ///
     /// # Cancel safety
     ///
     /// Safe.
     pub async fn verify(&self, token: &str, expect: &Expect<'_>, now: Moment) -> Result<Claims, Refused> {
-        let held = self.current(now);
+        let (held, before) = (self.current(now), self.readings());
         let first = held.as_ref().map(|keys| verify(token, expect, keys, now.wall));
         match first {
             Some(Err(Refused::UnknownKey)) | None => {}
@@ -106,7 +108,15 @@ impl KeySet {
         super::Parts::of(token, expect.algorithms)?;
         self.refresh(now).await;
         let keys = self.current(now).ok_or(Refused::KeysUnavailable)?;
-        verify(token, expect, &keys, now.wall)
+        match verify(token, expect, &keys, now.wall) {
+            Err(Refused::UnknownKey) if self.readings() == before => Err(Refused::UnknownKeySoFar),
+            answer => answer,
+        }
+    }
+
+    /// Returns how often keys were read.
+    fn readings(&self) -> u64 {
+        self.shared.state.lock().readings
     }
 
     /// Returns once a request for keys has ended, or at once if it is too soon for one.
@@ -175,6 +185,7 @@ impl UnderWay {
                 let mut state = self.shared.state.lock();
                 state.keys = Some(Arc::new(keys));
                 state.read = Some(self.read);
+                state.readings = state.readings.wrapping_add(1);
             }
             Err(why) => tracing::warn!(%why, "an issuer's keys cannot be read"),
         }

@@ -50,7 +50,10 @@ impl CiSystem {
         match self.keys.verify(token, &expect, now).await {
             Ok(claims) => self.first(&claims, token_hash, now.wall),
             // It was good once, if it is known; whether its process is the same is seen later.
-            Err(refused @ (Refused::Expired | Refused::UnknownKey | Refused::KeysUnavailable)) => {
+            Err(
+                refused
+                @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
+            ) => {
                 let again = self.again(token_hash, store, now.wall).await?;
                 again.ok_or(Refusal::Token(refused))
             }

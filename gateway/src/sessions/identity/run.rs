@@ -87,7 +87,10 @@ impl RunIssuer {
         let (job, expires_at) = match self.verify(token, now).await {
             Ok(claims) => (self.job(&claims)?, claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?),
             // It was good once, if it is known; whether its process is the same is seen later.
-            Err(refused @ (Refused::Expired | Refused::UnknownKey | Refused::KeysUnavailable)) => {
+            Err(
+                refused
+                @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
+            ) => {
                 let used = store.used_token(&token_hash, now.wall).await.map_err(|error| store_failed(&error))?;
                 let used = used.filter(|used| *used.issuer == *self.issuer);
                 let again = used.and_then(|used| Some((Job::of_use(&used.use_id)?, used.until)));
@@ -105,7 +108,13 @@ impl RunIssuer {
 
     /// Finds whose run the job with this token is of, without using it up.
     pub(super) async fn run_of(&self, token: &str, store: &Store, now: Moment) -> Result<RunOwner, Refusal> {
-        let claims = self.verify(token, now).await.map_err(Refusal::Token)?;
+        let claims = self.verify(token, now).await.map_err(|refused| {
+            Refusal::Token(match refused {
+                // This job does not ask again where the answer is final, and an agent does: the key may just be new.
+                Refused::UnknownKeySoFar => Refused::KeysUnavailable,
+                refused => refused,
+            })
+        })?;
         self.owner(&self.job(&claims)?, Purpose::Definition, store).await
     }
 
