@@ -279,11 +279,12 @@ async fn run_that_does_not_end_in_time_is_killed_with_all_that_it_started() {
 
 #[tokio::test]
 async fn what_a_program_leaves_behind_ends_before_its_run_is_over() {
-    let lab = Lab::new("setsid sleep 1000 & echo child $!; exit 0");
+    let lab = Lab::new("echo hunter2 >run/private/1; setsid sleep 1000 & echo child $!; exit 0");
     let (_, run) = lab.create().await;
     let child = pid(&lab.said(&run, "child ").await);
     assert_eq!(lab.end(&run).await, (RunState::Succeeded, None));
     assert!(!lives(child));
+    assert!(!lab.folder().join("run/private").exists());
 }
 
 #[tokio::test]
@@ -296,10 +297,15 @@ async fn killed_program_is_a_failed_run_that_names_the_signal() {
 
 #[tokio::test]
 async fn killed_supervisor_takes_its_whole_run_with_it() {
-    let script = "setsid sh -c 'echo apart $$; while :; do sleep 0.1; done' & \
+    // As gitlab-ci-local reads the variable; what a job puts there may be a folder that is only to be read.
+    let script = "dir=$(grep -o '\"GW_PRIVATE_DIR\":[^}]*' .gitlab-ci-local-variables.yml | cut -d'\"' -f12); \
+        mkdir \"$dir/workspace.1\" && echo hunter2 >\"$dir/workspace.1/1\" && chmod 500 \"$dir/workspace.1\" && echo kept $dir; \
+        setsid sh -c 'echo apart $$; while :; do sleep 0.1; done' & \
         env -i PATH=\"$PATH\" sleep 1000 & echo child $!; echo own $$; while :; do sleep 0.1; done";
     let lab = Lab::new(script);
     let (key, run) = lab.create().await;
+    let private = PathBuf::from(lab.said(&run, "kept ").await);
+    assert_eq!((private.clone(), rights(&private)), (lab.folder().join("run/private"), 0o700));
     let pids = [
         pid(&lab.said(&run, "apart ").await),
         pid(&lab.said(&run, "child ").await),
@@ -309,7 +315,7 @@ async fn killed_supervisor_takes_its_whole_run_with_it() {
     kill_process(supervisor, Signal::KILL).expect("killed");
     assert_eq!(lab.end(&run).await, (RunState::Failed, Some("supervisor_lost".to_owned())));
     assert!(!pids.into_iter().any(lives), "two of them had left the session or the mark behind");
-    assert!(!lab.folder().join("run/secrets").exists());
+    assert!(!lab.folder().join("run/secrets").exists() && !private.exists(), "nor had the job the time to delete it");
     assert_eq!(lab.create_with(&key, None, &[]).await, Ok(run), "it is not begun again");
     assert_ne!(lab.create().await.0, key, "the next one can");
 }

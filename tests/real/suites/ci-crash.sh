@@ -23,5 +23,6 @@ helper crash 3600 env REAL_PUBLIC_PORT="$PUBLIC" REAL_USER_TOKEN="$USER_TOKEN" P
 grep '^note ' "$OUT/crash.log" | sed "s/^note/note  $SUITE:/"
 check "nothing runs" until_ok 10 no_job_processes
 check "nothing of any of them is left on the disk" nothing_of_jobs
+check "nothing private of any of them is left elsewhere" nothing_private
 check "no program panicked" sh -c "! grep -n 'panicked at' '$OUT'/*.log"
 finish

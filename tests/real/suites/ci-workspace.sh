@@ -49,6 +49,7 @@ check "no secret is in a log" bash -c "! grep -rnE '$SECRET_VALUE|$(printf %s "$
 printf '%s\n' "$SECRET_VALUE" 'gwa_[A-Za-z0-9_-]{20}' >"$OUT/secrets"
 check "no secret is in an argument" bash -c "! grep -lsE -f '$OUT/secrets' /proc/[0-9]*/cmdline"
 same "other users cannot look into the folder" 700 "$(stat -c %a "$JOBS"/*)"
+check "the job's own folder is where the supervisor deletes it" ls -d "$JOBS"/*/run/private/workspace.??????/workspace-agent
 
 signal KILL gateway
 ends_within 10 gateway >/dev/null
@@ -62,6 +63,7 @@ check "stop is taken" desire "$NAME" Stopped
 check "it stops" state_within 120 "$NAME" Stopped
 check "nothing of the job runs any more" until_ok 10 no_job_processes
 check "its values are deleted" bash -c "! ls -d '$JOBS'/*/run/secrets"
+check "so is what the job made of them" nothing_private
 check "its files are in the cache" cached notes.txt
 check "a deleted file is not" bash -c "! ls '$JOBS'/*/.gitlab-ci-local/cache/*/workspace-*/projects/shop/old.txt"
 # Only the cache brings files back.
@@ -80,6 +82,11 @@ check "it starts again" state_within 120 "$NAME" Running
 check "its editor answers after the restart" until_ok 90 editor_answers
 check "it has one program still" alone
 check "the file is as it was" grep -q 'typed in a CI job' "$(kept notes.txt)"
+
+# A job that is killed deletes nothing itself.
+kill -s KILL "$(sed -n 's/.*"supervisor":{"pid":\([0-9]*\).*/\1/p' "$JOBS"/*/run/record.json)"
+check "a job whose supervisor is killed is seen to be over" until_ok 60 nothing_private
+same "what it made of its values is in no other place" "" "$(find "$JOBS_TMP" -name 'workspace.??????')"
 
 check "terminate is taken" desire "$NAME" Terminated
 check "it terminates" state_within 120 "$NAME" Terminated

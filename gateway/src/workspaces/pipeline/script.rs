@@ -39,7 +39,9 @@ struct Exec<'a> {
 pub(super) fn text(devfile: &Devfile, settings: &PipelineSettings, facts: &PipelineFacts<'_>) -> String {
     // The first line is shown in the log, and what shows it does not always quote it.
     let mut text = format!("# workspace {}, run {}\n", facts.workspace, facts.run);
-    text.push_str("gw_job=$(mktemp -d \"${TMPDIR:-/tmp}/workspace.XXXXXX\") || exit 1\n");
+    // Where the CI system cleans up after a job that was killed, if it does.
+    text.push_str("[ -d \"${GW_PRIVATE_DIR:-}\" ] || GW_PRIVATE_DIR=${TMPDIR:-/tmp}\n");
+    text.push_str("gw_job=$(mktemp -d \"$GW_PRIVATE_DIR/workspace.XXXXXX\") || exit 1\n");
     for (name, content) in files(devfile, settings, facts) {
         text.push_str(&format!("printf %s {} >\"$gw_job/{name}\"\n", shell::word(&content)));
     }

@@ -255,6 +255,30 @@ fn fixed_scripts_are_sound_and_small() {
     assert!(script.len() < 20_000, "{}", script.len());
 }
 
+#[test]
+fn what_a_job_keeps_private_is_where_its_ci_system_cleans_up_if_it_says_where() {
+    let script = script_of(&generated(&devfile_of(json!({}), Vec::new(), json!({})), &settings(), &Site::default()));
+    let (beginning, _) = script.split_once("printf ").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let private = folder.path().join("private");
+    std::fs::create_dir(&private).unwrap();
+    for words in shells() {
+        let is_below = |said: Option<&Path>, expected: &Path| {
+            let mut job = shell(&words, folder.path());
+            if let Some(said) = said {
+                job.env("GW_PRIVATE_DIR", said);
+            }
+            let made = job.args(["-euc", &format!("{beginning}echo \"$gw_job\"")]).output().unwrap();
+            let path = String::from_utf8(made.stdout).unwrap();
+            assert_eq!(Path::new(path.trim_end()).parent(), Some(expected), "{words:?} {said:?}");
+        };
+        is_below(Some(&private), &private);
+        // One of another machine than the job's, as in a container.
+        is_below(Some(Path::new("/nonexistent")), folder.path());
+        is_below(None, folder.path());
+    }
+}
+
 /// A devfile that has everything, and what it becomes.
 fn full() -> Devfile {
     let database = json!({"name": "db", "container": {

@@ -3,8 +3,9 @@
 //! ```text
 //! DIRECTORY/CACHE_KEY/                       0700: the program's working folder, and what it leaves to the next run
 //!   .gitlab-ci.yml                           0600: the pipeline
-//!   .gitlab-ci-local-variables.yml           0600: its variables, which are paths of files in run/secrets
+//!   .gitlab-ci-local-variables.yml           0600: its variables, which are paths of files in run/secrets, and of run/private
 //!   run/secrets/                             0700: their values, 0600; deleted when the run is over
+//!   run/private/                             0700: where jobs keep such values, and programs they fetched; deleted then too
 //!   run/plan.json                            which run is wanted, and how it is started
 //!   run/lock                                 held for as long as somebody supervises
 //!   run/record.json                          which run it is, and how it ended
@@ -35,6 +36,10 @@ const LOCK: &str = "run/lock";
 const RECORD: &str = "run/record.json";
 const CANCEL: &str = "run/cancel";
 const SECRETS: &str = "run/secrets";
+const PRIVATE: &str = "run/private";
+
+/// Variable that names the private folder to jobs. A job's script is not given the time to clean up when it is killed.
+pub(super) const PRIVATE_VARIABLE: &str = "GW_PRIVATE_DIR";
 
 /// A workspace's folder.
 #[derive(Clone, Debug)]
@@ -153,14 +158,19 @@ impl Folder {
     /// Writes what a run needs. The lock is the proof that none is under way.
     pub(super) fn write(&self, files: &Files<'_>, _lock: &Lock) -> Result<(), ProviderError> {
         self.forget_secrets()?;
-        make(&mut DirBuilder::new(), &self.0.join(SECRETS))?;
-        let mut variables = Map::new();
+        for folder in [SECRETS, PRIVATE] {
+            make(&mut DirBuilder::new(), &self.0.join(folder))?;
+        }
+        // A text, which happens to be a path: of variables of type `file`, gitlab-ci-local leaves copies below /tmp.
+        let named = |folder: &str| {
+            let path = self.0.join(folder).to_string_lossy().into_owned();
+            json!({"type": "variable", "values": {"*": path}})
+        };
+        let mut variables = Map::from_iter([(PRIVATE_VARIABLE.to_owned(), named(PRIVATE))]);
         for (name, content) in files.secrets {
             let file = format!("{SECRETS}/{name}");
             self.put(&file, content.as_bytes())?;
-            // A text, which happens to be a path: of variables of type `file`, gitlab-ci-local leaves copies below /tmp.
-            let path = self.0.join(file).to_string_lossy().into_owned();
-            variables.insert(name.clone(), json!({"type": "variable", "values": {"*": path}}));
+            variables.insert(name.clone(), named(&file));
         }
         self.put(DEFINITION, files.definition.as_bytes())?;
         // It is read as YAML, of which JSON is a part.
@@ -168,13 +178,10 @@ impl Folder {
         self.put_json(PLAN, files.plan)
     }
 
-    /// Deletes the values of the variables: the run is over, or has not begun.
+    /// Deletes the values of the variables, and what a job made of them: the run is over, or has not begun.
     pub(super) fn forget_secrets(&self) -> Result<(), ProviderError> {
-        let path = self.0.join(SECRETS);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", &path, &error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let deleted = [SECRETS, PRIVATE].map(|folder| delete(&self.0.join(folder)));
+        deleted.into_iter().collect()
     }
 
     pub(super) fn plan(&self) -> Result<Option<Plan>, ProviderError> {
@@ -201,15 +208,7 @@ impl Folder {
 
     /// Deletes it, with all that is in it.
     pub(super) fn delete(&self, _lock: Lock) -> Result<(), ProviderError> {
-        let mut deleted = fs::remove_dir_all(&self.0);
-        if deleted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            // Caches of build tools have folders that are only to be read.
-            deleted = make_writable(&self.0).and_then(|()| fs::remove_dir_all(&self.0));
-        }
-        match deleted {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", &self.0, &error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        delete(&self.0)
     }
 
     fn put_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), ProviderError> {
@@ -258,6 +257,19 @@ pub(super) fn failed(what: &'static str, path: &Path, error: &io::Error) -> Prov
 fn make(builder: &mut DirBuilder, path: &Path) -> Result<(), ProviderError> {
     match builder.mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("make", path, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Deletes a folder with all that is in it, if it is there.
+fn delete(folder: &Path) -> Result<(), ProviderError> {
+    let mut deleted = fs::remove_dir_all(folder);
+    if deleted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        // Caches of build tools have folders that are only to be read.
+        deleted = make_writable(folder).and_then(|()| fs::remove_dir_all(folder));
+    }
+    match deleted {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", folder, &error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }

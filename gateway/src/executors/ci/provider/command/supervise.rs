@@ -38,8 +38,8 @@ pub(super) const STARTED: &str = "started";
 /// How long the gateway that starts a supervisor may still hold the lock.
 const LOCK_TIME: Duration = Duration::from_secs(5);
 
-/// How long what the program leaves behind may take to end.
-const REST_TIME: Duration = Duration::from_secs(5);
+/// How long what the program leaves behind may take to end: a job's script gives what it began ten seconds.
+const REST_TIME: Duration = Duration::from_secs(15);
 
 /// How long output may be waited for that nobody of the run can add to any more.
 const LAST_OUTPUT_TIME: Duration = Duration::from_secs(2);
