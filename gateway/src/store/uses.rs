@@ -1,8 +1,10 @@
 //! Statements about tokens of CI jobs, which are good for one process each.
 
-use super::database::{About, sql};
+use std::collections::BTreeSet;
+
+use super::database::{About, Transaction, sql};
 use super::workspaces::find_or_create;
-use super::{Store, StoreError, WorkspaceId};
+use super::{Executor, Store, StoreError, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
 
 /// Rows without a purpose that one use clears away, so that no single one takes long.
@@ -94,9 +96,7 @@ impl Store {
             }
             return Ok(Spent::Again(UnixSeconds::new(row.get("until")?)));
         }
-        let clear = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
-             (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= $1 LIMIT $2)";
-        sql(clear).bind(now.get()).bind(CLEARED_MAX).execute(&mut transaction).await?;
+        clear(&mut transaction, workspace, now).await?;
         sql("INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
              forget_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
         .bind(token.issuer)
@@ -133,10 +133,28 @@ impl Store {
     }
 }
 
+/// Clears away uses that are over, and the workspaces that were made for jobs of which nobody can come any more: each job makes one,
+/// and nobody else would ever delete them. What somebody has shared, or has made a token for, is kept; so is `kept`.
+async fn clear(transaction: &mut Transaction, kept: WorkspaceId, now: UnixSeconds) -> Result<(), StoreError> {
+    let over = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
+         (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= $1 LIMIT $2) RETURNING workspace_id";
+    let rows = sql(over).bind(now.get()).bind(CLEARED_MAX).fetch_all(&mut *transaction).await?;
+    let used = rows.iter().map(|row| row.get::<i64>("workspace_id")).collect::<Result<BTreeSet<_>, _>>()?;
+    for workspace in used.into_iter().filter(|workspace| *workspace != kept.0) {
+        let forget = "DELETE FROM workspaces WHERE id = $1 AND executor = $2 \
+             AND NOT EXISTS (SELECT 1 FROM tokens WHERE workspace_id = $1) \
+             AND NOT EXISTS (SELECT 1 FROM shares WHERE workspace_id = $1) \
+             AND NOT EXISTS (SELECT 1 FROM agent_token_uses WHERE workspace_id = $1)";
+        sql(forget).bind(workspace).bind(Executor::External.as_str()).execute(&mut *transaction).await?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::each::{each, warm};
     use super::*;
+    use crate::model::{Audience, Port, Share};
 
     const ISSUER: &str = "https://ci.test";
 
@@ -204,6 +222,40 @@ mod tests {
             // What nobody can use any more makes room.
             assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
             assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn workspace_of_a_job_goes_when_nobody_of_it_can_come_any_more_unless_somebody_uses_it_otherwise() {
+        each(async |store| {
+            let named = |name: &str| Names(name.parse().unwrap(), "alice".parse().unwrap());
+            let is_there = async |name: &str| store.workspace(&name.parse().unwrap()).await.unwrap().is_some();
+            for name in ["job-1", "job-2", "shared", "with-token", "used-again"] {
+                store.use_token(&named(name).by(name, &[1; 32]), at(1)).await.unwrap();
+            }
+            let share = Share { port: Port::new(3000).unwrap(), audience: Audience::SignedIn, expires_at: None };
+            let alice = "alice".parse().unwrap();
+            store.share(&"shared".parse().unwrap(), &share, &alice, at(2)).await.unwrap();
+            store.create_agent_token(&"with-token".parse().unwrap(), &alice, at(2)).await.unwrap();
+            let again = named("used-again");
+            let later = TokenUse { until: at(900), expires_at: at(900), ..again.by("later", &[1; 32]) };
+            store.use_token(&later, at(3)).await.unwrap();
+            let other = named("other");
+            store
+                .use_token(&TokenUse { use_id: "b", workspace: &other.0, owner: &other.1, ..later.clone() }, at(199))
+                .await
+                .unwrap();
+            assert!(is_there("job-1").await && is_there("job-2").await, "their tokens are still good");
+            // The next job of the same workspace.
+            store.use_token(&named("job-2").by("next", &[1; 32]), at(200)).await.unwrap();
+            let left = async |names: &[&str]| {
+                for name in names {
+                    assert!(is_there(name).await, "{name}");
+                }
+            };
+            left(&["job-2", "shared", "with-token", "used-again", "other"]).await;
+            assert!(!is_there("job-1").await);
         })
         .await;
     }
