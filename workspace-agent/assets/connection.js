@@ -5,6 +5,7 @@ const SUBPROTOCOL = "terminal.gateway.v1";
 const INPUT_BYTES = 4096; // of one message
 const KEPT_BYTES = 4 << 20; // typed and not yet taken
 const BLIND_BYTES = 16 << 10; // the same while there is no connection
+const AHEAD_BYTES = 64 << 10; // sent and not yet taken: what the page has shown must not wait behind it
 const SHOWN_BYTES = 16 << 10; // told at least so often
 const SHOWN_MS = 150; // and at the latest after this
 const SILENCE_MS = 25_000; // the agent says something every ten seconds
@@ -45,11 +46,11 @@ export async function change(method, path, body) {
 }
 
 export class Connection {
-  // `on` has: write(bytes, done), reset(done), size(columns, rows, leads), viewers(count), welcome(mayType), ended(status), job(state),
+  // `on` has: write(bytes, done), reset(missed, done), size(columns, rows, leads), viewers(count), welcome(mayType), ended(status), job(state),
   // status(kind, words, seconds), gone(state), window() -> {cols, rows}.
   constructor(id, instance, on) {
     Object.assign(this, { id, instance, on, page: random(), at: null, shown: 0, told: 0, newsFrom: 0, leads: false });
-    Object.assign(this, { typed: 0, kept: [], keptBytes: 0, socket: null, ready: false, failures: 0, over: false });
+    Object.assign(this, { typed: 0, kept: [], keptBytes: 0, unsent: 0, takenBytes: 0, socket: null, ready: false, failures: 0, over: false });
     this.connect();
   }
 
@@ -68,8 +69,9 @@ export class Connection {
       this.kept.push(entry);
       this.typed += piece.length;
       this.keptBytes += piece.length;
-      if (this.ready) this.sendInput(entry);
+      this.unsent += 1;
     }
+    this.sendTyped();
     return true;
   }
 
@@ -192,18 +194,20 @@ export class Connection {
     Object.assign(this, { ready: true, failures: 0, told: from });
     this.on.welcome((flags & 1) === 1);
     this.on.status("connected", "Connected");
-    this.taken(taken);
-    for (const entry of this.kept) this.sendInput(entry);
+    this.release(taken);
+    this.unsent = this.kept.length;
+    this.sendTyped();
     const { cols, rows } = this.on.window() ?? {};
     if (cols && rows) this.resized(cols, rows);
     this.tell();
   }
 
-  // What comes is not what the page has seen the beginning of.
+  // What comes is not what the page has seen the beginning of. It says how much it will never see of what it has seen the rest of.
   begin(from) {
+    const missed = this.at === null ? 0 : from - this.at;
     this.at = from;
     this.told = from;
-    this.on.reset(() => (this.shown = from));
+    this.on.reset(missed, () => (this.shown = from));
   }
 
   output(bytes) {
@@ -234,8 +238,25 @@ export class Connection {
   }
 
   taken(count) {
+    this.release(count);
+    this.sendTyped();
+  }
+
+  // Forgets what nobody will ask for again.
+  release(count) {
+    this.takenBytes = count;
     while (this.kept.length > 0 && this.kept[0].offset + this.kept[0].piece.length <= count) {
       this.keptBytes -= this.kept.shift().piece.length;
+    }
+  }
+
+  // Sends what was typed and was not sent on this connection, no further ahead than may be.
+  sendTyped() {
+    while (this.ready && this.unsent > 0) {
+      const entry = this.kept[this.kept.length - this.unsent];
+      if (entry.offset + entry.piece.length > this.takenBytes + AHEAD_BYTES) return;
+      this.unsent -= 1;
+      this.sendInput(entry);
     }
   }
 

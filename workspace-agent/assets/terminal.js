@@ -47,6 +47,9 @@ function status(kind, words, seconds = 0) {
   }, 1000);
 }
 
+// A line on the screen, where the bytes would be that nobody has any more.
+const unkept = (bytes) => `\x1b[7m ${bytes.toLocaleString()} bytes before this were not kept \x1b[0m\r\n`;
+
 // One button beside the status, or none.
 function offer(words, act) {
   $("act").hidden = !words;
@@ -127,7 +130,7 @@ function show(id) {
   const on = {
     write: mine((bytes, done) => terminal.write(bytes, done)),
     // In its turn, behind what is still to be parsed.
-    reset: mine((done) => terminal.write("\x1bc", done)),
+    reset: mine((missed, done) => terminal.write(`\x1bc${missed > 0 ? unkept(missed) : ""}`, done)),
     size: mine((columns, rows, leads) => {
       terminal.resize(columns, rows);
       $("screen").className = leads ? "fits" : "";

@@ -137,6 +137,25 @@ await step("a page that cannot get through says so, and how long it waits", page
   await shows(page, "back-10");
 });
 
+await step("a page that was away for more than a terminal keeps is told how much it did not see", page, out, async () => {
+  const [go, wrote] = [join(out, "go"), join(out, "wrote")];
+  // A progress bar of a long run: few lines, and many bytes.
+  await type(page, `while [ ! -e ${go} ]; do sleep 0.1; done; head -c 3000000 /dev/zero | tr '\\0' '\\r'; echo; touch ${wrote}; echo long-$((6+6))\n`);
+  await shows(page, "touch");
+  await ann.setOffline(true);
+  process.kill(Number(users), "SIGUSR1");
+  await until("it is away", 40, async () => (await status(page)) === "waiting");
+  writeFileSync(go, "");
+  await until("the shell went on", 60, () => existsSync(wrote));
+  await ann.setOffline(false);
+  if (await page.isVisible("#act")) await page.click("#act");
+  await connected(page);
+  await shows(page, "long-12");
+  if (!/[\d,.\s]{7,} bytes before this were not kept/.test(await screen(page))) return (await screen(page)).slice(0, 300);
+  await type(page, "clear; echo back-$((5+5))\n");
+  await shows(page, "back-10");
+});
+
 // --- the page ---------------------------------------------------------------------------------------------------------------
 
 await step("it is dark or light, as the system is", page, out, async () => {

@@ -150,6 +150,32 @@ async fn long_output_arrives_whole_at_a_page_that_reads() {
 }
 
 #[tokio::test]
+async fn page_whose_typing_waits_for_a_program_still_sees_what_that_program_says() {
+    let terminals = terminals();
+    let id = made(&terminals).await;
+    let mut page = Page::owner(&terminals, &id, 1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    page.run(&format!(
+        "stty raw -echo; echo rea''dy; while [ ! -e {} ]; do sleep 0.05; done; \
+         i=0; while [ $i -lt 20000 ]; do echo line-$i-of-a-long-output; i=$((i+1)); done; sleep 1000\n",
+        go.display()
+    ))
+    .await;
+    page.shows("ready").await;
+    // Nobody reads it. More than waits for a shell, and no more than a page types ahead.
+    let typed = page.taken;
+    for number in 0..64 {
+        page.type_at(typed + number * 1024, &"x".repeat(1024)).await;
+    }
+    std::fs::write(&go, "").expect("written");
+    // While the program still runs, which would be the end of the waiting.
+    page.shows("line-19999-of-a-long-output").await;
+    assert!(!page.skipped);
+    terminals.close().await;
+}
+
+#[tokio::test]
 async fn page_that_reads_nothing_holds_no_shell_up() {
     let terminals = terminals();
     let id = made(&terminals).await;

@@ -4,11 +4,12 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
@@ -16,7 +17,7 @@ use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::job::JobState;
 use super::live::Live;
-use super::message::{FromPage, MESSAGE_BYTES_MAX, ToPage};
+use super::message::{FromPage, INPUT_BYTES_MAX, MESSAGE_BYTES_MAX, ToPage};
 use super::state::{Misuse, Next, ViewerId};
 
 /// How often a page hears something, so that it notices a path that is gone without a word.
@@ -27,6 +28,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 /// How long a page may take to hear why its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a page has typed and the shell has no room for, in bytes. Up to here what it has shown is heard all the same, and it types no
+/// more ahead than half of this (`AHEAD_BYTES` of `workspace-agent/assets/connection.js`).
+const UNTAKEN_BYTES_MAX: usize = 128 * 1024;
 
 /// Why a connection of a page ended, as the code and words of its close frame (RFC 6455, section 7.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +152,7 @@ where
             _ = news.changed() => {}
             () = changed(&mut job) => job_is_new = true,
             _ = beats.tick() => {
-                let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(bytes::Bytes::new())];
+                let pulse = [Message::Binary(ToPage::Beat.encode()), Message::Ping(Bytes::new())];
                 for message in pulse {
                     if sink.feed(message).await.is_err() {
                         return End::Left;
@@ -168,10 +173,59 @@ async fn changed(job: &mut Option<watch::Receiver<JobState>>) {
     pending().await
 }
 
-/// Takes what the page says.
+/// What a page has typed and nobody has taken yet.
+#[derive(Debug, Default)]
+struct Untaken {
+    /// How many bytes the page typed before these.
+    offset: u64,
+    bytes: BytesMut,
+}
+
+impl Untaken {
+    /// Adds what was typed after `offset` bytes. What is known is not added again.
+    fn add(&mut self, offset: u64, bytes: &Bytes) -> Result<(), Misuse> {
+        if self.bytes.is_empty() {
+            self.offset = offset;
+        }
+        let end = self.offset.checked_add(self.bytes.len() as u64);
+        let known = end.and_then(|end| end.checked_sub(offset)).ok_or(Misuse::Numbers)?;
+        let new = usize::try_from(known).ok().and_then(|known| bytes.get(known..)).unwrap_or_default();
+        self.bytes.extend_from_slice(new);
+        Ok(())
+    }
+
+    /// Returns the first of it, and how many bytes were typed before that.
+    fn take(&mut self) -> (u64, Bytes) {
+        let offset = self.offset;
+        let piece = self.bytes.split_to(self.bytes.len().min(INPUT_BYTES_MAX)).freeze();
+        self.offset = self.offset.saturating_add(piece.len() as u64);
+        (offset, piece)
+    }
+}
+
+/// Takes what the page says. What it types waits for room; what it says else does not wait behind that.
 async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin) -> End {
+    let mut untaken = Untaken::default();
+    let mut silent_at = Instant::now() + SILENCE_MAX;
     loop {
-        let message = match timeout(SILENCE_MAX, stream.next()).await {
+        let heard = tokio::select! {
+            heard = timeout_at(silent_at, stream.next()), if untaken.bytes.len() < UNTAKEN_BYTES_MAX => heard,
+            // Room first: what counts as taken is handed on, whatever becomes of this connection.
+            room = seat.live.inputs().reserve(), if !untaken.bytes.is_empty() => {
+                let (offset, bytes) = untaken.take();
+                let Ok(room) = room else { continue };
+                match seat.live.change(|state| state.typed(seat.id, offset, bytes)) {
+                    Ok(new) if new.is_empty() => {}
+                    Ok(new) => room.send(new),
+                    Err(misuse) => return misuse.into(),
+                }
+                // While there was no room for what it typed, nobody may have listened to it.
+                silent_at = silent_at.max(Instant::now() + BEAT);
+                continue;
+            }
+        };
+        silent_at = Instant::now() + SILENCE_MAX;
+        let message = match heard {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_)))) => return End::BadMessage,
             Ok(Some(Err(_)) | None) => return End::Left,
@@ -184,26 +238,42 @@ async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<
             Message::Text(_) | Message::Frame(_) => return End::BadMessage,
         };
         let Ok(said) = FromPage::decode(bytes) else { return End::BadMessage };
-        if let Err(end) = heed(seat, said).await {
-            return end;
+        if let Err(misuse) = heed(seat, &mut untaken, said) {
+            return misuse.into();
         }
     }
 }
 
-async fn heed(seat: &Seat, said: FromPage) -> Result<(), End> {
+fn heed(seat: &Seat, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
     match said {
         FromPage::Input { offset, bytes } => {
             // Whoever may not type does not wait for room either.
             seat.live.look(|state| state.may_type(seat.id))?;
-            // Room first: what counts as taken is handed on, whatever becomes of this connection.
-            let Ok(room) = seat.live.inputs().reserve().await else { return Ok(()) };
-            let new = seat.live.change(|state| state.typed(seat.id, offset, bytes))?;
-            if !new.is_empty() {
-                room.send(new);
-            }
+            untaken.add(offset, &bytes)
         }
-        FromPage::Size(size) => seat.live.change(|state| state.resized(seat.id, size)),
-        FromPage::Shown(before) => seat.live.change(|state| state.shown(seat.id, before))?,
+        FromPage::Size(size) => {
+            seat.live.change(|state| state.resized(seat.id, size));
+            Ok(())
+        }
+        FromPage::Shown(before) => seat.live.change(|state| state.shown(seat.id, before)),
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_waits_in_one_piece_and_only_once() {
+        let mut untaken = Untaken::default();
+        let mut add = |offset, text: &'static str| untaken.add(offset, &Bytes::from_static(text.as_bytes()));
+        assert_eq!(add(7, "abc"), Ok(()), "where it begins is for the terminal to judge");
+        assert_eq!((add(8, "bcd"), add(7, "ab"), add(11, "e")), (Ok(()), Ok(()), Ok(())), "some of it again");
+        assert_eq!(add(13, "g"), Err(Misuse::Numbers), "a gap");
+        assert_eq!(untaken.take(), (7, Bytes::from_static(b"abcde")));
+        assert_eq!(untaken.add(20, &Bytes::from(vec![b'x'; INPUT_BYTES_MAX + 1])), Ok(()));
+        assert_eq!((untaken.take().0, untaken.take()), (20, (20 + INPUT_BYTES_MAX as u64, Bytes::from_static(b"x"))));
+        assert_eq!(untaken.add(u64::MAX, &Bytes::from_static(b"x")), Ok(()));
+        assert_eq!(untaken.add(u64::MAX, &Bytes::from_static(b"x")), Err(Misuse::Numbers), "no page types so much");
+    }
 }
