@@ -37,6 +37,9 @@ use crate::{Options, TerminalOptions, Terminals, TokenSource};
 /// How long the gateway may take to hear that the job ends.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a held job waits for a gateway that went away: whoever could choose is not there meanwhile.
+const ALONE_MAX: Length = Length::seconds(5 * 60);
+
 /// How long the answer to whoever chose may take to get out.
 const LAST_WORD: Duration = Duration::from_millis(300);
 
@@ -53,6 +56,8 @@ pub struct CiOptions {
     pub patience: Length,
     /// The agent that makes it reachable.
     pub agent: Options,
+    /// A file that is made before its token is shown to a gateway: one that is good for one process is used up then.
+    pub spent_file: Option<PathBuf>,
     /// This program, of which a second process tells signals to the whole group from those to this process alone, and ends the
     /// command when this process is killed; without it, all are handed on.
     pub witness: Option<PathBuf>,
@@ -69,7 +74,7 @@ pub fn say(text: &str) {
 /// # Errors
 /// The system's, and then the command was not started.
 pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
-    let CiOptions { command, on, hold, patience, agent, witness } = options;
+    let CiOptions { command, on, hold, patience, agent, spent_file, witness } = options;
     let mut signals = Signals::take()?;
     let job = Arc::new(HeldJob::new(command.shown()));
     let dial_at =
@@ -79,7 +84,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
         job: Some(job.clone()),
         ..TerminalOptions::default()
     });
-    let mut attachment = Attachment::planned(Options { terminal: Some(terminals), ..agent });
+    let mut attachment = Attachment::planned(Options { terminal: Some(terminals), ..agent }, spent_file);
     let witness = witness.as_deref().and_then(Witness::start);
     let ran = command.run(&mut signals, witness, &mut attachment, dial_at, &say).await;
     if !decide::holds(on, ran.end, ran.asked_to_end) {
@@ -90,10 +95,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
     let chosen = held.wait(ran, patience, &say).await;
     tokio::time::sleep(LAST_WORD).await;
     held.attachment.end(GOODBYE_TIMEOUT).await;
-    match chosen {
-        Some(Chosen { choice: Choice::Continue, .. }) => Ok(End::PASSED),
-        Some(Chosen { choice: Choice::Fail, .. }) | None => Ok(ran.end),
-    }
+    Ok(decide::end_of(ran.end, chosen.map(|chosen| chosen.choice)))
 }
 
 /// A job whose command has ended.
@@ -131,6 +133,9 @@ impl Held {
             _chosen = self.job.choice() => String::new(),
             () = tokio::time::sleep(hold.0) => format!("nobody chose within {hold}"),
             why = self.attachment.over() => format!("nobody can reach the job any more: {why}"),
+            () = self.attachment.alone(ALONE_MAX.0) => {
+                format!("nobody can reach the job any more: the gateway has been away for {ALONE_MAX}")
+            }
             () = asked_to_end(&mut self.signals) => "the job was asked to end".to_owned(),
         };
         // Somebody may have chosen at the last moment, and was told that it counts.

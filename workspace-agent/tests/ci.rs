@@ -191,13 +191,15 @@ fn token_is_not_the_commands() {
 
 #[test]
 fn signal_to_the_wrapper_alone_reaches_the_command_once() {
-    let script = "n=0; trap 'n=$((n+1)); echo hit' USR1; trap 'echo ends $n; exit 7' TERM; echo ready; \
-                  while :; do sleep 0.02; done";
+    let script = "n=0; trap 'n=$((n+1)); echo hit' USR1; trap 'echo resized' WINCH; trap 'echo ends $n; exit 7' TERM; \
+                  echo ready; while :; do sleep 0.02; done";
     let (mut child, mut output) = start_ready(&mut wrap(NOWHERE, &[], &["sh", "-c", script]));
-    kill_process(id(&child), Signal::USR1).expect("it runs");
-    let mut line = String::new();
-    output.read_line(&mut line).expect("a line");
-    assert_eq!(line, "hit\n");
+    for (signal, said) in [(Signal::USR1, "hit\n"), (Signal::WINCH, "resized\n")] {
+        kill_process(id(&child), signal).expect("it runs");
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, said);
+    }
     kill_process(id(&child), Signal::TERM).expect("it runs");
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("the rest");
@@ -289,6 +291,18 @@ fn gateway_is_not_asked_for_a_job_that_passes() {
     let output = run(&gateway, &[], &["true"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(listener.accept().is_err(), "nobody came");
+}
+
+#[test]
+fn token_that_is_shown_is_noted_before_and_one_that_is_not_stays_good() {
+    let file = folder("spent").join("spent");
+    let path = file.display().to_string();
+    for (command, is_spent) in [("true", false), ("false", true)] {
+        run(NOWHERE, &["--spent-file", &path], &[command]);
+        assert_eq!(file.exists(), is_spent, "{command}");
+    }
+    let output = run(NOWHERE, &["--spent-file", "/nonexistent/spent"], &["sh", "-c", "exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
 
 #[test]

@@ -81,14 +81,21 @@ spawn site python3 -m http.server --bind 127.0.0.1 --directory "$OUT/site" "$SIT
 wait_port site "$SITE"
 break_project
 
-# The script of a job that extends the template, as a runner makes it of `before_script` and `script`.
+# gitlab_job PUBLIC_URL SHA256 [SCRIPT] : the script of a job that extends the template, as a runner makes it of `before_script` and
+# `script`.
 gitlab_job() {
   sed -n '/^    - |$/,$p' "$ROOT/deploy/ci/gitlab/ci-debug.yml" | tail -n +2 | sed -e 's/^      //' \
     -e "s|\$\[\[ inputs.public-url \]\]|$1|g" -e "s|\$\[\[ inputs.sha256-[a-z0-9]* \]\]|$2|g"
-  printf 'cd "%s"\nmarker=set-in-the-shell\nheld make test || echo "status $? $marker"\n' "$PROJECT"
+  printf 'cd "%s"\nmarker=set-in-the-shell\n%s\n' "$PROJECT" "${3:-held make test || echo \"status \$? \$marker\"}"
 }
-# template SHELL PUBLIC_URL SHA256 : runs it, without a gateway to be held at.
-template() { gitlab_job "$2" "$3" | env WORKSPACE_AGENT_GATEWAY=http://127.0.0.1:1 WORKSPACE_AGENT_CI_PATIENCE=1s WORKSPACE_GATEWAY_TOKEN=x TMPDIR="$OUT" "$1" -eu >"$OUT/template.log" 2>&1; }
+# The id_tokens of a job: only the last one is good.
+JOB_TOKENS=(WORKSPACE_GATEWAY_TOKEN_{1..4}=x "WORKSPACE_GATEWAY_TOKEN_5=$(cat "$TOKEN_FILE")")
+# template SHELL PUBLIC_URL SHA256 [SCRIPT [GATEWAY]] : runs it, without a gateway to be held at if there is none.
+template() {
+  # shellcheck disable=SC2086
+  gitlab_job "$2" "$3" "${4:-}" | env "${JOB_TOKENS[@]}" WORKSPACE_AGENT_GATEWAY="${5:-http://127.0.0.1:1}" WORKSPACE_AGENT_CI_PATIENCE=1s \
+    WORKSPACE_AGENT_CI_HOLD=1s TMPDIR="$OUT" $1 -eu >"$OUT/template.log" 2>&1
+}
 for shell in sh bash "busybox sh"; do
   # shellcheck disable=SC2086
   command -v ${shell%% *} >/dev/null || continue
@@ -98,6 +105,18 @@ done
 template sh "http://localhost:$PUBLIC" "$SUM"
 check "the GitLab template runs the command under the agent that it checked" grep -q '^workspace-agent: this job is not held open' "$OUT/template.log"
 check "and the command's status is the shell's to handle" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"
+for shell in sh bash "busybox sh"; do
+  command -v ${shell%% *} >/dev/null || continue
+  # Commands that pass take no token; of those that fail each has one of its own, up to the last.
+  template "$shell" "http://localhost:$PUBLIC" "$SUM" 'env | grep -c ^WORKSPACE_GATEWAY_TOKEN || true
+held sh -c "env | grep -c ^WORKSPACE_GATEWAY_TOKEN; true"
+for number in 1 2 3 4 5 6; do held true; done
+for number in 1 2 3 4 5 6; do held sh -c "exit 7" || echo "status $?"; done' "http://127.0.0.1:$AGENTS"
+  same "$shell: no command of a job sees its tokens" "0 0" "$(grep -x '[0-9][0-9]*' "$OUT/template.log" | tr '\n' ' ' | sed 's/ $//')"
+  same "$shell: each command that fails shows a token of its own" "4 1" \
+    "$(grep -c 'not held open: ' "$OUT/template.log") $(grep -c 'nobody chose within 1s' "$OUT/template.log")"
+  same "$shell: until there is none" "1 6" "$(grep -c '^held: this job has used up' "$OUT/template.log") $(grep -c '^status 7' "$OUT/template.log")"
+done
 template sh "http://127.0.0.1:$SITE" "$SUM"
 check "a program with another hash is not run" grep -q '^held: what was fetched is not the agent' "$OUT/template.log"
 check "and the command is, all the same" grep -q "^status $plain set-in-the-shell\$" "$OUT/template.log"

@@ -115,10 +115,10 @@ for (const [job, read] of Object.entries({ "workspace-definition": first, worksp
     check(`${job} takes over no ${keyword} of the project`, wanted === got, got);
   }
   check(`${job} takes over no other setting of the project`, !/theirs|ruby/.test(JSON.stringify(read ?? "theirs")), JSON.stringify(read));
-  check(`${job} takes over no variables of the project`, own[job].inherit.variables === false);
+  check(`${job} takes over no variables of the project`, own[job].inherit?.variables === false);
 }
 const { forward } = own.workspace.trigger;
-check("the child pipeline gets the gateway's variables and no others", forward.pipeline_variables === true && forward.yaml_variables === false);
+check("the child pipeline gets the gateway's variables and no others", forward?.pipeline_variables === true && forward.yaml_variables === false);
 const before = [test?.before_script ?? []].flat().join("\n");
 check("a job with a before_script of its own can be held", before.includes("held()") && before.includes("theirs too"), before.slice(-200));
 

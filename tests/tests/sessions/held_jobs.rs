@@ -56,7 +56,7 @@ impl Job {
         let command =
             CommandLine { program: "sh".into(), arguments: vec!["-c".into(), script.into()], hidden_variable: None };
         let patience = Length::seconds(15);
-        let options = CiOptions { command, on: On::Failure, hold, patience, agent, witness: None };
+        let options = CiOptions { command, on: On::Failure, hold, patience, agent, spent_file: None, witness: None };
         Self { options, said: Arc::default() }
     }
 

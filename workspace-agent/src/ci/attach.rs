@@ -1,5 +1,7 @@
 //! The agent beside a command: dials when it is told to, and says how far it got.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,7 @@ const ABSENT: Progress = Progress::Absent { why: None, again_at: None };
 /// An agent, or the plan to have one.
 pub(super) struct Attachment {
     options: Option<Options>,
+    spent_file: Option<PathBuf>,
     terminals: Option<Terminals>,
     progress: watch::Sender<Progress>,
     stop: CancellationToken,
@@ -42,10 +45,11 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    pub(super) fn planned(options: Options) -> Self {
+    pub(super) fn planned(options: Options, spent_file: Option<PathBuf>) -> Self {
         Self {
             terminals: options.terminal.clone(),
             options: Some(options),
+            spent_file,
             progress: watch::Sender::new(ABSENT),
             stop: CancellationToken::new(),
             task: JoinSet::new(),
@@ -60,6 +64,10 @@ impl Attachment {
     /// Dials, unless that was done before.
     pub(super) fn begin(&mut self) {
         let Some(options) = self.options.take() else { return };
+        if let Some(path) = self.spent_file.take() {
+            // Where it cannot be made, the next command of the job finds out by itself that its token was used.
+            drop(File::create(path));
+        }
         let mut agent = options.agent();
         let (progress, told) = (self.progress.clone(), self.progress.clone());
         agent.observer = Box::new(move |event| {
@@ -114,6 +122,13 @@ impl Attachment {
         }
     }
 
+    /// Waits until the job could not be reached for so long, without a break.
+    ///
+    /// Cancel safety: safe, and the time begins anew.
+    pub(super) async fn alone(&self, time: Duration) {
+        alone(self.progress.subscribe(), time).await;
+    }
+
     /// Ends the terminals and says goodbye, and waits no longer than this for either.
     pub(super) async fn end(mut self, within: Duration) {
         let parting = async {
@@ -126,6 +141,16 @@ impl Attachment {
         };
         // What is left then is cut with the set.
         drop(tokio::time::timeout(within, parting).await);
+    }
+}
+
+async fn alone(mut progress: watch::Receiver<Progress>, time: Duration) {
+    loop {
+        let gone = progress.wait_for(|progress| !matches!(progress, Progress::Up(_))).await.is_ok();
+        let back = progress.wait_for(|progress| matches!(progress, Progress::Up(_)));
+        if !gone || tokio::time::timeout(time, back).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -147,5 +172,38 @@ fn place(welcome: &Welcome) -> String {
         Some((scheme, rest)) => format!("{scheme}://{TERMINAL_PORT}-{rest}"),
         // A gateway that is older than this program.
         None => format!("port {TERMINAL_PORT} of the workspace {}", welcome.workspace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn job_is_alone_once_its_gateway_was_away_for_the_whole_time_and_tries_to_come_back_do_not_count() {
+        let progress = watch::Sender::new(Progress::Up("here".into()));
+        let mut waits = JoinSet::new();
+        waits.spawn(alone(progress.subscribe(), 5 * MINUTE));
+        let minutes = async |number: u32| {
+            for _ in 0..number {
+                tokio::time::sleep(MINUTE).await;
+            }
+        };
+        minutes(60).await;
+        assert!(waits.try_join_next().is_none(), "it is reached");
+        progress.send_replace(ABSENT);
+        minutes(4).await;
+        progress.send_replace(Progress::Up("here".into()));
+        minutes(1).await;
+        progress.send_replace(ABSENT);
+        for _ in 0..4 {
+            minutes(1).await;
+            progress.send_replace(Progress::Absent { why: Some("refused".into()), again_at: None });
+            assert!(waits.try_join_next().is_none());
+        }
+        minutes(2).await;
+        assert!(waits.try_join_next().is_some(), "five minutes without a break");
     }
 }

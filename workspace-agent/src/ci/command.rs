@@ -60,21 +60,27 @@ impl CommandLine {
     /// Turns this process into the command. Comes back only if that cannot be done, and says why.
     #[must_use]
     pub fn become_it(&self, say: impl FnOnce(&str)) -> End {
-        let error = self.command().exec();
+        let mut error = self.command().exec();
+        if let Some(script) = self.as_script(&error) {
+            error = script.command().exec();
+        }
         self.not_started(&error, say)
     }
 
-    /// Starts it. What the system cannot execute by itself is a script for the shell (POSIX.1, Shell Command Language, section
-    /// 2.9.1.1), as it is where nobody stands between.
+    /// Starts it.
     fn spawn(&self) -> io::Result<Child> {
-        match tokio::process::Command::from(self.command()).spawn() {
-            Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                let words = std::iter::once(self.found()).chain(self.arguments.iter().cloned());
-                let script = Self { program: SHELL.into(), arguments: words.collect(), ..self.clone() };
-                tokio::process::Command::from(script.command()).spawn()
-            }
-            started => started,
+        let start = |line: &Self| tokio::process::Command::from(line.command()).spawn();
+        start(self).or_else(|error| self.as_script(&error).map_or(Err(error), |script| start(&script)))
+    }
+
+    /// Returns what is run instead after an error: what the system cannot execute by itself is a script for the shell (POSIX.1, Shell
+    /// Command Language, section 2.9.1.1), as it is where nobody stands between. Some C libraries do so by themselves, in some calls.
+    fn as_script(&self, error: &io::Error) -> Option<Self> {
+        if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
+            return None;
         }
+        let words = std::iter::once(self.found()).chain(self.arguments.iter().cloned());
+        Some(Self { program: SHELL.into(), arguments: words.collect(), ..self.clone() })
     }
 
     /// Returns the program's path, as the system finds it.
@@ -229,6 +235,19 @@ mod tests {
         assert_eq!(line(&["sh", "-c", "echo it's\n<b>", ""]).shown(), "sh -c 'echo it'\\''s\u{fffd}<b>' ''");
         let long = line(&["x", &"ä".repeat(500)]).shown();
         assert_eq!((long.chars().count(), long.ends_with("ä…")), (SHOWN_CHARS_MAX + 1, true));
+    }
+
+    #[test]
+    fn what_the_system_cannot_execute_is_a_script_for_the_shell_whatever_the_c_library_makes_of_it() {
+        let line = line(&["./script", "an argument"]);
+        let script = line.as_script(&Errno::NOEXEC.into()).expect("a script");
+        assert_eq!(
+            (script.program.to_str(), script.arguments),
+            (Some(SHELL), ["./script", "an argument"].map(OsString::from).to_vec())
+        );
+        for other in [Errno::NOENT, Errno::ACCESS] {
+            assert!(line.as_script(&other.into()).is_none(), "{other:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::end::End;
+use crate::terminal::job::Choice;
 
 /// How long before its token ends an agent dials, if the command still runs: a token that was shown once lets its process
 /// come back for as long as the gateway allows, and one that was not is worth nothing afterwards.
@@ -43,6 +44,15 @@ pub(super) fn holds(on: On, end: End, asked_to_end: bool) -> bool {
     wanted && !asked_to_end
 }
 
+/// Decides how a job ends that was held. Whoever fails one that passed, as with [`On::Always`], wants no job that passed.
+pub(super) fn end_of(command: End, chosen: Option<Choice>) -> End {
+    match chosen {
+        Some(Choice::Continue) => End::PASSED,
+        Some(Choice::Fail) if command.is_passed() => End::FAILED,
+        Some(Choice::Fail) | None => command,
+    }
+}
+
 /// Decides how long an agent may wait for its command before it dials; `None` if its credential does not end by itself.
 /// Units: seconds since the Unix epoch.
 pub(super) fn dial_after(expires_at: Option<u64>, now: u64) -> Option<Duration> {
@@ -65,6 +75,18 @@ mod tests {
             assert!(!holds(On::Never, end, false), "{end:?}");
             assert!(!holds(On::Failure, end, true) && !holds(On::Always, end, true), "{end:?}");
         }
+    }
+
+    #[test]
+    fn job_that_a_person_fails_fails_also_if_its_command_passed() {
+        for end in [End::Status(2), End::Signal(9)] {
+            assert_eq!(end_of(end, Some(Choice::Fail)), end, "as the command did");
+            assert_eq!(end_of(end, Some(Choice::Continue)), End::PASSED);
+            assert_eq!(end_of(end, None), end);
+        }
+        assert_eq!(end_of(End::PASSED, Some(Choice::Fail)), End::Status(1));
+        assert_eq!(end_of(End::PASSED, Some(Choice::Continue)), End::PASSED);
+        assert_eq!(end_of(End::PASSED, None), End::PASSED);
     }
 
     #[test]

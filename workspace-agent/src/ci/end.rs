@@ -21,6 +21,9 @@ impl End {
     /// What a step that passed ends with.
     pub const PASSED: Self = Self::Status(0);
 
+    /// What a step ends with that a person failed although its command passed.
+    pub const FAILED: Self = Self::Status(1);
+
     pub(super) fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Status(u8::try_from(code).unwrap_or(u8::MAX)),

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 /// How long the witness may take to say that it was hit too.
 pub(super) const WITNESS_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What is handed on. Those that stop and continue are the group's, and those that nobody can catch end this process.
-fn handed_on() -> [SignalKind; 7] {
+/// What is handed on. Those that stop and continue are the group's: a process that catches them is not stopped the way its shell
+/// waits for. Those that nobody can catch end this process.
+fn handed_on() -> [SignalKind; 8] {
     [
         SignalKind::hangup(),
         SignalKind::interrupt(),
@@ -26,6 +27,7 @@ fn handed_on() -> [SignalKind; 7] {
         SignalKind::user_defined1(),
         SignalKind::user_defined2(),
         SignalKind::alarm(),
+        SignalKind::window_change(),
     ]
 }
 

@@ -33,7 +33,8 @@ Examples:
 COMMAND runs as if this program were not there: with its files, its terminal and its process group; signals reach it, and
 how it ends is how this program ends. When the job is held, one link is printed on standard error. It leads the job's owner,
 and those they share it with, to a terminal in the job, and to its ports. There, Continue ends the job as passed, and
-Fail now as COMMAND did, which is also what happens when nobody chooses.
+Fail now as COMMAND did, or with status 1 if it passed. When nobody chooses, or the gateway stays away for five minutes,
+the job ends as COMMAND did.
 
 Whatever is wrong with the gateway, the token or the way between, changes nothing: a line says so, and the job ends as
 COMMAND did, at most --patience later if it failed. Without a token, COMMAND is run and nothing else.
@@ -60,6 +61,10 @@ pub struct CiArguments {
     /// Variable that holds it, if there is no file. COMMAND does not get that variable.
     #[arg(long, value_name = "NAME", default_value = "WORKSPACE_GATEWAY_TOKEN")]
     pub token_env: OsString,
+
+    /// File that is made before the token is shown to the gateway: one that is good for one process is used up then.
+    #[arg(long, value_name = "FILE", env = "WORKSPACE_AGENT_CI_SPENT_FILE")]
+    pub spent_file: Option<PathBuf>,
 
     /// How long the gateway may take to make a job reachable that is to be held.
     #[arg(long, value_name = "TIME", default_value = "10s", env = "WORKSPACE_AGENT_CI_PATIENCE")]
@@ -126,7 +131,8 @@ impl CiArguments {
             // There is one as soon as there is a job.
             terminal: None,
         };
-        Ok(CiOptions { command, on: self.on, hold, patience, agent, witness: std::env::current_exe().ok() })
+        let (spent_file, witness) = (self.spent_file, std::env::current_exe().ok());
+        Ok(CiOptions { command, on: self.on, hold, patience, agent, spent_file, witness })
     }
 }
 

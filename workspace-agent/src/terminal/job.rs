@@ -25,7 +25,7 @@ pub trait Job: Send + Sync {
 pub enum Choice {
     /// The step counts as passed.
     Continue,
-    /// It ends at once, with its command's own status.
+    /// It ends at once, with its command's own status; with another one if the command passed.
     Fail,
 }
 
