@@ -241,7 +241,11 @@ mod tests {
             let again = named("used-again");
             let later = TokenUse { until: at(900), expires_at: at(900), ..again.by("later", &[1; 32]) };
             store.use_token(&later, at(3)).await.unwrap();
-            store.use_token(&named("other").by("b", &[1; 32]), at(199)).await.unwrap();
+            let other = named("other");
+            store
+                .use_token(&TokenUse { use_id: "b", workspace: &other.0, owner: &other.1, ..later.clone() }, at(199))
+                .await
+                .unwrap();
             assert!(is_there("job-1").await && is_there("job-2").await, "their tokens are still good");
             // The next job of the same workspace.
             store.use_token(&named("job-2").by("next", &[1; 32]), at(200)).await.unwrap();

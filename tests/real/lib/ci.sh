@@ -6,6 +6,8 @@
 #   create_ci mine && state_within 120 mine Running
 
 JOBS=$OUT/jobs
+# For what is temporary, and nobody else's. Short: editors have their sockets there.
+JOBS_TMP=$(mktemp -d) || give_up "no temporary folder"
 
 # ci_gateway EDITOR : the configuration, and the programs that jobs find.
 ci_gateway() {
@@ -28,7 +30,7 @@ editor = "$1"
 TOML
   mkdir -p "$OUT/bin" "$OUT/home" "$OUT/tmp"
   # A home of its own: jobs run as whoever runs this suite. What it sets up of git is nobody's business here.
-  GATEWAY_ENV+=("PATH=$OUT/bin:$REAL/node_modules/.bin:$PATH" "HOME=$OUT/home" "TMPDIR=$OUT/tmp")
+  GATEWAY_ENV+=("PATH=$OUT/bin:$REAL/node_modules/.bin:$PATH" "HOME=$OUT/home" "TMPDIR=$JOBS_TMP")
 }
 
 # project PORT : a small project that can be cloned from there.
@@ -81,7 +83,7 @@ kept() { ls -d "$JOBS"/*/.gitlab-ci-local/builds/*/workspace-*/projects/shop/"$1
 cached() { ls -d "$JOBS"/*/.gitlab-ci-local/cache/*/workspace-*/projects/shop/"$1"; }
 
 # nothing_private : no job's own folder, with its values and its agent, is left in a place for what is temporary.
-nothing_private() { [ -z "$(ls -d "$JOBS"/*/run/private "$OUT"/tmp/workspace.?????? 2>/dev/null)" ]; }
+nothing_private() { [ -z "$(ls -d "$JOBS"/*/run/private "$JOBS_TMP"/workspace.?????? 2>/dev/null)" ]; }
 
 # nothing_of_jobs : no folder of any workspace.
 nothing_of_jobs() { [ -z "$(ls -A "$JOBS")" ] || { ls -A "$JOBS"; return 1; }; }
@@ -90,4 +92,5 @@ nothing_of_jobs() { [ -z "$(ls -A "$JOBS")" ] || { ls -A "$JOBS"; return 1; }; }
 end_jobs() {
   local pid
   for pid in $(job_processes); do kill -s KILL "$pid" 2>/dev/null; done
+  rm -rf "$JOBS_TMP"
 }

@@ -86,7 +86,7 @@ check "the file is as it was" grep -q 'typed in a CI job' "$(kept notes.txt)"
 # A job that is killed deletes nothing itself.
 kill -s KILL "$(sed -n 's/.*"supervisor":{"pid":\([0-9]*\).*/\1/p' "$JOBS"/*/run/record.json)"
 check "a job whose supervisor is killed is seen to be over" until_ok 60 nothing_private
-same "what it made of its values is in no other place" "" "$(find "$OUT/tmp" -name 'workspace.??????')"
+same "what it made of its values is in no other place" "" "$(find "$JOBS_TMP" -name 'workspace.??????')"
 
 check "terminate is taken" desire "$NAME" Terminated
 check "it terminates" state_within 120 "$NAME" Terminated

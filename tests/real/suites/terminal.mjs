@@ -150,10 +150,10 @@ await step("a page that was away for more than a terminal keeps is told how much
   await ann.setOffline(false);
   if (await page.isVisible("#act")) await page.click("#act");
   await connected(page);
-  await shows(page, "long-12");
+  await shows(page, "long-12", 60);
   if (!/[\d,.\s]{7,} bytes before this were not kept/.test(await screen(page))) return (await screen(page)).slice(0, 300);
-  await type(page, "clear; echo seen-$((7+7))\n");
-  await shows(page, "seen-14");
+  await type(page, "clear; echo back-$((5+5))\n");
+  await shows(page, "back-10");
 });
 
 // --- the page ---------------------------------------------------------------------------------------------------------------
