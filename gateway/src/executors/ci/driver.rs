@@ -133,3 +133,6 @@ async fn listen(listener: &mut Listener) -> Option<Change> {
         Heard::Missed => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@ use tunnel_proto::mux::{Settings, Side};
 
 use super::*;
 
-fn new(workspace: &str) -> NewSession {
+pub(crate) fn new(workspace: &str) -> NewSession {
     NewSession {
         subject: Subject::Workspace(workspace.parse().expect("a name")),
         lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),

@@ -258,4 +258,4 @@ fn number(id: &str) -> Result<u64, ProviderError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::executors::ci) mod tests;

@@ -1,5 +1,5 @@
 mod search;
-mod server;
+pub(in crate::executors::ci) mod server;
 
 use std::io::Write as _;
 use std::time::Duration;

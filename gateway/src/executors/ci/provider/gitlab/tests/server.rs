@@ -1,7 +1,7 @@
 //! A GitLab for tests: it writes down what it is asked, checks who asks, answers as the documentation of the REST API says, and
 //! fails in every way that a server can when it is told to. No real GitLab: what the documentation does not say, it does not know.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -12,26 +12,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::model::Endpoint;
+use crate::model::{Endpoint, UnixSeconds};
 
-pub(super) const TOKEN: &str = "glpat-0123456789abcdefghij";
+pub(in crate::executors::ci) const TOKEN: &str = "glpat-0123456789abcdefghij";
 
 /// A request that came.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: Value,
+pub(in crate::executors::ci) struct Seen {
+    pub(in crate::executors::ci) method: String,
+    pub(in crate::executors::ci) path: String,
+    pub(in crate::executors::ci) headers: BTreeMap<String, String>,
+    pub(in crate::executors::ci) body: Value,
 }
 
 /// What happens to the next request instead of an answer.
 #[derive(Clone, Debug)]
-pub(super) enum Trouble {
+pub(in crate::executors::ci) enum Trouble {
     /// This answer.
     Answer(u16, &'static [(&'static str, &'static str)], String),
     /// Nothing, for ever.
     Hang,
+    /// Nothing, for ever; and it is done when [`Server::land`] is told that it is time.
+    Later(UnixSeconds),
     /// Half of an answer.
     Truncated,
     /// An answer without end.
@@ -42,36 +44,39 @@ pub(super) enum Trouble {
 
 /// A pipeline.
 #[derive(Clone, Debug)]
-pub(super) struct Pipeline {
-    pub(super) id: u64,
-    pub(super) status: &'static str,
-    pub(super) created_at: String,
-    pub(super) variables: Value,
-    pub(super) child: Option<u64>,
-    pub(super) jobs: Vec<Value>,
-    pub(super) cancels: u32,
+pub(in crate::executors::ci) struct Pipeline {
+    pub(in crate::executors::ci) id: u64,
+    pub(in crate::executors::ci) status: &'static str,
+    pub(in crate::executors::ci) created_at: String,
+    pub(in crate::executors::ci) variables: Value,
+    pub(in crate::executors::ci) child: Option<u64>,
+    pub(in crate::executors::ci) jobs: Vec<Value>,
+    pub(in crate::executors::ci) cancels: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) seen: Vec<Seen>,
-    pub(super) trouble: VecDeque<Trouble>,
-    pub(super) pipelines: Vec<Pipeline>,
-    pub(super) traces: BTreeMap<u64, Vec<u8>>,
-    pub(super) knows_ranges: bool,
-    pub(super) token_header: &'static str,
+pub(in crate::executors::ci) struct State {
+    pub(in crate::executors::ci) seen: Vec<Seen>,
+    pub(in crate::executors::ci) trouble: VecDeque<Trouble>,
+    pub(in crate::executors::ci) pipelines: Vec<Pipeline>,
+    pub(in crate::executors::ci) traces: BTreeMap<u64, Vec<u8>>,
+    pub(in crate::executors::ci) knows_ranges: bool,
+    pub(in crate::executors::ci) token_header: &'static str,
+    /// Its clock, where it is not the machine's.
+    pub(in crate::executors::ci) now: Option<UnixSeconds>,
+    late: Vec<(UnixSeconds, Seen)>,
 }
 
-pub(super) struct Server {
-    pub(super) at: Endpoint,
-    pub(super) state: Arc<Mutex<State>>,
+pub(in crate::executors::ci) struct Server {
+    pub(in crate::executors::ci) at: Endpoint,
+    pub(in crate::executors::ci) state: Arc<Mutex<State>>,
     /// Told when a request hangs.
-    pub(super) hangs: Arc<Notify>,
+    pub(in crate::executors::ci) hangs: Arc<Notify>,
     _task: JoinSet<()>,
 }
 
 impl Server {
-    pub(super) async fn start() -> Self {
+    pub(in crate::executors::ci) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = format!("http://{}/gitlab", listener.local_addr().unwrap()).parse().unwrap();
         let state = Arc::new(Mutex::new(State { token_header: "private-token", ..State::default() }));
@@ -89,36 +94,65 @@ impl Server {
     }
 
     /// Adds a pipeline.
-    pub(super) fn add(&self, id: u64, status: &'static str, created_at: &str, variables: Value) {
+    pub(in crate::executors::ci) fn add(&self, id: u64, status: &'static str, created_at: &str, variables: Value) {
         let (created_at, jobs) = (created_at.to_owned(), Vec::new());
         self.state.lock().pipelines.push(Pipeline { id, status, created_at, variables, child: None, jobs, cancels: 0 });
     }
 
     /// Changes a pipeline.
-    pub(super) fn change(&self, id: u64, change: impl FnOnce(&mut Pipeline)) {
+    pub(in crate::executors::ci) fn change(&self, id: u64, change: impl FnOnce(&mut Pipeline)) {
         let mut state = self.state.lock();
         change(state.pipelines.iter_mut().find(|pipeline| pipeline.id == id).unwrap());
     }
 
-    pub(super) fn trouble(&self, trouble: Trouble) {
+    /// Does what came earlier and lands now.
+    pub(in crate::executors::ci) fn land(&self, now: UnixSeconds) {
+        let mut state = self.state.lock();
+        let (due, late): (Vec<_>, Vec<_>) = std::mem::take(&mut state.late).into_iter().partition(|(at, _)| *at <= now);
+        state.late = late;
+        for (_, seen) in due {
+            state.answer(&seen);
+        }
+    }
+
+    /// Waits until everything has been done that was sent before, also by clients that hung up since.
+    pub(in crate::executors::ci) async fn settled(&self) {
+        for _ in 0..2 {
+            let mut stream =
+                TcpStream::connect((self.at.url().host_str().unwrap(), self.at.url().port().unwrap())).await.unwrap();
+            stream.write_all(format!("GET {NOTHING} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+    }
+
+    pub(in crate::executors::ci) fn trouble(&self, trouble: Trouble) {
         self.state.lock().trouble.push_back(trouble);
     }
 
     /// Returns `METHOD path` of what was asked since the last time, with the path below the project's.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(in crate::executors::ci) fn asked(&self) -> Vec<String> {
         let seen = std::mem::take(&mut self.state.lock().seen);
         seen.into_iter().map(|seen| format!("{} {}", seen.method, seen.path.replace(PROJECT, ""))).collect()
     }
 }
 
-pub(super) const PROJECT: &str = "/gitlab/api/v4/projects/group%2Fproject";
+/// A path that nobody asks for who wants something.
+const NOTHING: &str = "/nothing";
+
+pub(in crate::executors::ci) const PROJECT: &str = "/gitlab/api/v4/projects/group%2Fproject";
 
 async fn serve(mut stream: TcpStream, state: &Mutex<State>, hangs: &Notify) {
     let Some(seen) = read(&mut stream).await else { return };
+    if seen.path == NOTHING {
+        return;
+    }
     let (trouble, answer) = {
         let mut state = state.lock();
         state.seen.push(seen.clone());
         let trouble = state.trouble.pop_front();
+        if let Some(Trouble::Later(at)) = trouble {
+            state.late.push((at, seen.clone()));
+        }
         let is_done = matches!(trouble, None | Some(Trouble::LostAnswer));
         (trouble, if is_done { state.answer(&seen) } else { (500, Vec::new()) })
     };
@@ -132,7 +166,7 @@ async fn serve(mut stream: TcpStream, state: &Mutex<State>, hangs: &Notify) {
             endless
         }
         Some(Trouble::LostAnswer) => Vec::new(),
-        Some(Trouble::Hang) => {
+        Some(Trouble::Hang | Trouble::Later(_)) => {
             hangs.notify_one();
             std::future::pending().await
         }
@@ -202,7 +236,7 @@ impl State {
             return said(400, &json!({"message": {"base": ["Reference not found"]}}));
         }
         let id = 100 + u64::try_from(self.pipelines.len()).unwrap();
-        let created_at = crate::store::wall_clock().to_string();
+        let created_at = self.now.unwrap_or_else(crate::store::wall_clock).to_string();
         let (variables, jobs) = (body["variables"].clone(), Vec::new());
         self.pipelines.push(Pipeline { id, status: "created", created_at, variables, child: None, jobs, cancels: 0 });
         said(201, &self.shown(id))
@@ -214,7 +248,9 @@ impl State {
         assert_eq!((asked["order_by"].as_str(), asked["sort"].as_str()), ("id", "desc"));
         assert!(asked["updated_after"].ends_with('Z'), "{asked:?}");
         let (page, size): (usize, usize) = (asked["page"].parse().unwrap(), asked["per_page"].parse().unwrap());
-        let mut ids: Vec<u64> = self.pipelines.iter().map(|pipeline| pipeline.id).collect();
+        // Those that other pipelines started have another source.
+        let children: BTreeSet<u64> = self.pipelines.iter().filter_map(|one| one.child).collect();
+        let mut ids: Vec<u64> = self.pipelines.iter().map(|one| one.id).filter(|id| !children.contains(id)).collect();
         ids.sort_unstable_by(|one, other| other.cmp(one));
         let shown: Vec<Value> = ids.iter().skip((page - 1) * size).take(size).map(|id| self.shown(*id)).collect();
         said(200, &json!(shown))
