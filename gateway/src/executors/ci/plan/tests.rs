@@ -284,22 +284,7 @@ impl World {
         let (now, key) = (self.now, self.ci.run.as_ref().map(|run| run.key.to_string()).unwrap_or_default());
         match step {
             Step::Begin { anew } => self.begin(anew),
-            Step::Create => {
-                let is_first = self.ci.live().unwrap().asked_at.is_none();
-                match (self.has_definition, is_first) {
-                    (true, _) => self.ci = asked(&self.ci, now),
-                    (false, true) => return self.ci = ended(&self.ci, Some(NO_DEFINITION), &PACE, now),
-                    (false, false) => return self.heard.refused = Some(NO_DEFINITION.to_owned()),
-                }
-                self.request(fault, |world| {
-                    world.make(&key);
-                    let id = world.pipes[&key].id.clone();
-                    world.ci = named(&world.ci, &id, None);
-                });
-                if let Fault::Late(after) = fault {
-                    self.late.push((now.later(seconds(after.min(PACE.settle.as_secs() - 1))), key));
-                }
-            }
+            Step::Create => self.create(key, fault),
             Step::Find => self.request(fault, |world| match world.pipes.get(&key).map(|pipe| pipe.id.clone()) {
                 Some(id) => world.ci = named(&world.ci, &id, None),
                 None => {
@@ -330,13 +315,7 @@ impl World {
                 });
             }
             Step::Cancel => {
-                let run = self.ci.run.clone().unwrap();
-                let is_past = |after| run.stop_at.unwrap().later(after) <= now;
-                let is_over = run.started_at.is_some_and(|at| at.later(self.time.end()) <= now);
-                let is_saving = self.pipes[&key].ends_at.is_some();
-                let is_bound = is_past(PACE.stop_grace + self.time.save_max()) || is_over;
-                let is_kept = run.up_at.is_some() && self.life.desired != DesiredState::Terminated;
-                assert!(!is_kept || is_bound || !is_saving && is_past(PACE.stop_grace), "a save is cut: {run:?}");
+                self.check_cancel(&key);
                 self.ci = cancelling(&self.ci, now);
                 if self.heard.leaving == Leaving::Stuck {
                     self.heard.leaving = Leaving::Unknown;
@@ -364,6 +343,34 @@ impl World {
             }
             Step::Wait(_) => {}
         }
+    }
+
+    fn create(&mut self, key: String, fault: Fault) {
+        let is_first = self.ci.live().unwrap().asked_at.is_none();
+        match (self.has_definition, is_first) {
+            (true, _) => self.ci = asked(&self.ci, self.now),
+            (false, true) => return self.ci = ended(&self.ci, Some(NO_DEFINITION), &PACE, self.now),
+            (false, false) => return self.heard.refused = Some(NO_DEFINITION.to_owned()),
+        }
+        self.request(fault, |world| {
+            world.make(&key);
+            let id = world.pipes[&key].id.clone();
+            world.ci = named(&world.ci, &id, None);
+        });
+        if let Fault::Late(after) = fault {
+            self.late.push((self.now.later(seconds(after.min(PACE.settle.as_secs() - 1))), key));
+        }
+    }
+
+    /// A job is not cut while it saves, unless that is what is wanted or takes too long.
+    fn check_cancel(&self, key: &str) {
+        let run = self.ci.run.clone().unwrap();
+        let is_past = |after| run.stop_at.unwrap().later(after) <= self.now;
+        let is_over = run.started_at.is_some_and(|at| at.later(self.time.end()) <= self.now);
+        let is_saving = self.pipes[key].ends_at.is_some();
+        let is_bound = is_past(PACE.stop_grace + self.time.save_max()) || is_over;
+        let is_kept = run.up_at.is_some() && self.life.desired != DesiredState::Terminated;
+        assert!(!is_kept || is_bound || !is_saving && is_past(PACE.stop_grace), "a save is cut: {run:?}");
     }
 
     fn begin(&mut self, anew: bool) {

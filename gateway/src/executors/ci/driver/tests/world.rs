@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
@@ -94,34 +95,7 @@ impl World {
         // Its save_max is longer than any save here, unless its time is short.
         let job_timeout = [10, 45, 120, 480][usize::try_from(chance(&mut random, 4)).unwrap()];
         let (job_timeout, save_max) = (minutes(if seed == 0 { 480 } else { job_timeout }), minutes(45));
-        let gitlab = GitlabCi {
-            url: server.at.clone(),
-            project: "group/project".into(),
-            reference: "main".into(),
-            token_file: token.path().to_owned(),
-            token: GitlabToken::Private,
-            ca_file: None,
-            issuer: server.at.clone(),
-            audience: "https://gateway.test".into(),
-            jwks_url: None,
-        };
-        let life = minutes(60 * 24 * 30);
-        let one = CiProvider {
-            name: provider(),
-            system: CiSystem::Gitlab(gitlab),
-            tags: Vec::new(),
-            allowed_tags: Vec::new(),
-            job_timeout,
-            save_max,
-            inherit_variables: Vec::new(),
-            editor: CiEditor::None,
-            quota: None,
-            quota_per_user: None,
-            active_max: life,
-            stopped_max: life,
-            age_max: life,
-        };
-        let ci = Ci { enabled: true, providers: vec![one], ..Ci::default() };
+        let ci = configuration(&server, token.path(), job_timeout, save_max);
         let store = Store::open("sqlite::memory:").await.unwrap();
         let new = NewCi {
             name: &"app".parse().unwrap(),
@@ -454,6 +428,37 @@ impl World {
 fn job(id: u64, status: &str, began_at: Option<UnixSeconds>, failure: Option<&str>) -> Value {
     let began_at = began_at.map(|at| at.to_string());
     json!({"id": id, "name": "workspace", "status": status, "started_at": began_at, "failure_reason": failure})
+}
+
+fn configuration(server: &Server, token: &Path, job_timeout: Duration, save_max: Duration) -> Ci {
+    let gitlab = GitlabCi {
+        url: server.at.clone(),
+        project: "group/project".into(),
+        reference: "main".into(),
+        token_file: token.to_owned(),
+        token: GitlabToken::Private,
+        ca_file: None,
+        issuer: server.at.clone(),
+        audience: "https://gateway.test".into(),
+        jwks_url: None,
+    };
+    let life = Duration::from_secs(30 * 24 * 60 * 60);
+    let one = CiProvider {
+        name: provider(),
+        system: CiSystem::Gitlab(gitlab),
+        tags: Vec::new(),
+        allowed_tags: Vec::new(),
+        job_timeout,
+        save_max,
+        inherit_variables: Vec::new(),
+        editor: CiEditor::None,
+        quota: None,
+        quota_per_user: None,
+        active_max: life,
+        stopped_max: life,
+        age_max: life,
+    };
+    Ci { enabled: true, providers: vec![one], ..Ci::default() }
 }
 
 /// Makes a driver as a gateway does that starts.

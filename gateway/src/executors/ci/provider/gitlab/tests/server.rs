@@ -1,7 +1,7 @@
 //! A GitLab for tests: it writes down what it is asked, checks who asks, answers as the documentation of the REST API says, and
 //! fails in every way that a server can when it is told to. No real GitLab: what the documentation does not say, it does not know.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -249,8 +249,8 @@ impl State {
         assert!(asked["updated_after"].ends_with('Z'), "{asked:?}");
         let (page, size): (usize, usize) = (asked["page"].parse().unwrap(), asked["per_page"].parse().unwrap());
         // Those that other pipelines started have another source.
-        let is_child = |id: u64| self.pipelines.iter().any(|other| other.child == Some(id));
-        let mut ids: Vec<u64> = self.pipelines.iter().map(|one| one.id).filter(|id| !is_child(*id)).collect();
+        let children: BTreeSet<u64> = self.pipelines.iter().filter_map(|one| one.child).collect();
+        let mut ids: Vec<u64> = self.pipelines.iter().map(|one| one.id).filter(|id| !children.contains(id)).collect();
         ids.sort_unstable_by(|one, other| other.cmp(one));
         let shown: Vec<Value> = ids.iter().skip((page - 1) * size).take(size).map(|id| self.shown(*id)).collect();
         said(200, &json!(shown))
