@@ -1,6 +1,6 @@
 //! The clusters that can run workspaces: what somebody has to know who wants to make one, or who wonders why nothing happens.
 //! Everybody who is signed in may see their names, whether they take workspaces, whether their agent is connected, and that their
-//! newest configuration was refused; what is in it is told by `gateway config check` and the log.
+//! newest configuration or a template of environments was refused; what is in it is told by `gateway config check` and the log.
 
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ struct Row {
     configuration_refused: bool,
     /// By which kind of reason.
     configuration_refusal: Option<&'static str>,
+    /// A file of its environment templates is wrong, and what was good before is in force, or nothing.
+    environment_templates_refused: bool,
     created_at: String,
 }
 
@@ -74,6 +76,7 @@ async fn row(api: &Shared, cluster: Cluster) -> Result<Row, Problem> {
         connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
         configuration_refused: refusal.is_some(),
         configuration_refusal: refusal.map(|refusal| refusal.code.as_str()),
+        environment_templates_refused: api.environments.service.has_refused_templates(&cluster.name),
         created_at: cluster.created_at.to_string(),
     })
 }

@@ -21,15 +21,15 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use tokio::time::Instant;
 use tonic::service::{Routes, RoutesBuilder};
-use tonic::{Code, Status};
 use tower_service::Service as _;
 
 use self::body::UntilDeadline;
 use self::called::{Failed, answer_of};
-use super::{Caller, Shared};
+use self::status::{RESPONSE_TIMEOUT, late};
+use super::{BODY_BYTES_MAX, Caller, Shared};
 
-/// Largest message of a call, in bytes: what is rendered, and facts.
-const MESSAGE_BYTES_MAX: usize = 512 * 1024;
+/// Largest message with a template, in bytes: what is rendered, and facts. Others are no larger than in the HTTP API.
+const TEMPLATE_BYTES_MAX: usize = 512 * 1024;
 
 /// How long a call may take to be sent and answered, apart from what is told as it happens.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
@@ -67,7 +67,8 @@ impl Services {
             tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
         match service {
             Ok(service) => {
-                routes.add_service(service);
+                // Anybody may ask, so nobody sends much.
+                routes.add_service(service.max_decoding_message_size(BODY_BYTES_MAX));
             }
             // The descriptors are compiled in and covered by a test.
             Err(error) => tracing::error!(%error, "reflection is off: the descriptors cannot be read"),
@@ -104,7 +105,8 @@ impl Services {
         let by = began + asked_for.map_or(time_max, |asked| asked.min(time_max));
         let answered = tokio::time::timeout_at(by.min(began + CALL_TIME_MAX), answering).await;
         let mut response = answered.unwrap_or_else(|_elapsed| {
-            answer_of(&Status::new(Code::DeadlineExceeded, "the call was not answered in time"))
+            failed.with(RESPONSE_TIMEOUT);
+            answer_of(&late("the call was not answered in time"))
         });
         status::seal(response.headers_mut(), &trace);
         (response.map(|body| Body::new(UntilDeadline::new(body, by))), failed.code())

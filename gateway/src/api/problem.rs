@@ -3,6 +3,7 @@
 //! All words are fixed; nothing of the request is repeated.
 
 mod environment;
+pub(super) mod line;
 
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -377,7 +378,8 @@ impl Problem {
 }
 
 impl Place {
-    fn told(&self) -> serde_json::Value {
+    /// Writes it as JSON.
+    pub(super) fn told(&self) -> serde_json::Value {
         let Self { code, path, line, column, message } = self;
         let mut told = serde_json::json!({"path": path, "line": line, "column": column, "message": message});
         if let (false, Some(members)) = (code.is_empty(), told.as_object_mut()) {

@@ -15,8 +15,16 @@ use crate::telemetry::Metrics;
 use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
 
+mod environments;
+
 /// Methods that a document can list.
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+
+/// The one user who may do with every environment what they want.
+const OPERATOR: &str = "olga";
+
+/// The one cluster that is known.
+const CLUSTER: &str = "prod";
 
 fn document() -> Value {
     serde_json::from_str(include_str!("openapi.json")).unwrap()
@@ -35,16 +43,20 @@ impl Definitions for NoCi {
 }
 
 async fn api() -> Api {
+    api_of(Store::open("sqlite::memory:").await.unwrap(), TemplateFiles::new(None)).await
+}
+
+async fn api_of(store: Store, templates: Arc<TemplateFiles>) -> Api {
     let site = Site::new(&"http://localhost:8080".parse().unwrap()).unwrap();
     let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default()));
-    let store = Store::open("sqlite::memory:").await.unwrap();
+    store.ensure_cluster(&CLUSTER.parse().unwrap(), crate::store::wall_clock()).await.unwrap();
     let (public_url, agents_url) = ("http://localhost:8080".to_owned(), "http://localhost:8081".to_owned());
     let registry = Arc::new(Registry::new(10, 1));
     let environments = EnvironmentParts {
         service: Environments::open(EnvironmentsOf {
             store: store.clone(),
             registry: registry.clone(),
-            templates: TemplateFiles::new(None),
+            templates,
             audit: Audit::default(),
             metrics: Metrics::default(),
             settings: crate::config::Environments::default(),
@@ -54,7 +66,7 @@ async fn api() -> Api {
         .await
         .unwrap(),
         jobs: None,
-        dev: None,
+        dev: Some(OPERATOR.parse().unwrap()),
         hook: None,
     };
     let addresses = Addresses { zone: "localhost".parse().unwrap(), public_url, agents_url };
@@ -82,7 +94,16 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
 {
-    match api.answer(request, nobody()).await {
+    ask_as(api, nobody(), request).await
+}
+
+/// Asks as somebody.
+async fn ask_as<B>(api: &Api, caller: Caller, request: Request<B>) -> Response<Bytes>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    match api.answer(request, caller).await {
         Answer::Whole(response) => response,
         Answer::Events(response) | Answer::File(response, _) => panic!("{response:?}"),
     }

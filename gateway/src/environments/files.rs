@@ -2,9 +2,9 @@
 //! section 2.2), read when a file changes.
 //!
 //! A file with a mistake changes nothing: the last good one stays in force, also over a restart, and why is told once in the log and
-//! as long as it is so by [`TemplateFiles::refusals`]. A file that is gone is a template that is gone, unless its agent's whole
+//! as long as it is so by [`TemplateFiles::refused`]. A file that is gone is a template that is gone, unless its agent's whole
 //! folder is: then nobody can have meant the template alone, and what was in force stays. `default` has a built-in template where
-//! there is no file.
+//! there is no file that could be meant, whatever its ending.
 
 mod folder;
 
@@ -18,9 +18,9 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::folder::{Listed, Read, scan};
+use self::folder::{About, FOLDER, Listed, Read, scan};
 use super::template::{DEFAULT_NAME, Template, TemplateName};
-use crate::agents_dir::{LOOK_INTERVAL, Refusal, Stamp};
+use crate::agents_dir::{LOOK_INTERVAL, Refusal, Stamp, name_of};
 use crate::model::ClusterName;
 use crate::store::StoreError;
 use crate::workspaces::document::Problem;
@@ -60,7 +60,7 @@ pub enum NoTemplate {
     /// Nobody wrote one of that name.
     #[error("there is no template of that name")]
     NotFound,
-    /// Its file has mistakes, and never was good.
+    /// Its file, or the folder with it, is not one that can be read, and never was good.
     #[error("the template has mistakes: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Problem>),
 }
@@ -74,12 +74,52 @@ pub struct TemplateFiles {
     refusals: RwLock<BTreeMap<PathBuf, Refused>>,
 }
 
-/// A file that is not in force as it is.
+/// A file that is not in force as it is, or a folder that cannot be read.
 #[derive(Clone, Debug)]
 struct Refused {
-    /// The template that it would be, if its name can be one.
-    name: Option<TemplateName>,
+    about: About,
     refusal: Arc<Refusal>,
+}
+
+/// The same for those who wonder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedFile {
+    /// Its name, from the agent's folder on.
+    pub file: String,
+    /// The template that it would be, if it would be one.
+    pub template: Option<TemplateName>,
+    /// All that is wrong with it; never empty.
+    pub problems: Vec<Problem>,
+}
+
+impl Refused {
+    /// Returns whether it may be why a template is not in force.
+    fn is_about(&self, cluster: &ClusterName, name: &TemplateName) -> bool {
+        let is_it = match &self.about {
+            About::Template(meant) => meant == name,
+            About::Nothing => false,
+            About::Folder => true,
+        };
+        is_it && self.is_of(cluster)
+    }
+
+    fn is_of(&self, cluster: &ClusterName) -> bool {
+        self.refusal.cluster == cluster.as_str()
+    }
+
+    fn file(&self) -> String {
+        match &self.about {
+            About::Folder => FOLDER.to_owned(),
+            About::Template(_) | About::Nothing => format!("{FOLDER}/{}", name_of(&self.refusal.path)),
+        }
+    }
+
+    /// Returns what is wrong, with the file's name before each place: whoever asks for a template does not know of files.
+    fn problems(&self) -> Vec<Problem> {
+        let file = self.file();
+        let at = |path: &str| if path.is_empty() { file.clone() } else { format!("{file}: {path}") };
+        self.refusal.problems.iter().map(|one| Problem { path: at(&one.path), ..one.clone() }).collect()
+    }
 }
 
 /// What is remembered between two looks.
@@ -108,7 +148,8 @@ impl TemplateFiles {
             return Ok(template);
         }
         // A file that was meant to be in force is never answered with something else.
-        if let Some(problems) = self.problems(cluster, name) {
+        let problems = self.problems(cluster, name);
+        if !problems.is_empty() {
             return Err(NoTemplate::Invalid(problems));
         }
         if name.as_str() == DEFAULT_NAME { Ok(self.built_in.clone()) } else { Err(NoTemplate::NotFound) }
@@ -128,23 +169,31 @@ impl TemplateFiles {
         names.into_iter().collect()
     }
 
-    /// Returns the files that are not in force as they are, and why.
-    #[must_use]
-    pub fn refusals(&self) -> Vec<Arc<Refusal>> {
-        self.refusals.read().values().map(|refused| refused.refusal.clone()).collect()
-    }
-
     /// Returns a cluster agent's files that are not in force as they are, and why.
     #[must_use]
-    pub fn refusals_of(&self, cluster: &ClusterName) -> Vec<Arc<Refusal>> {
-        self.refusals().into_iter().filter(|refusal| refusal.cluster == cluster.as_str()).collect()
+    pub fn refused(&self, cluster: &ClusterName) -> Vec<RefusedFile> {
+        let file = |refused: &Refused| RefusedFile {
+            file: refused.file(),
+            template: match &refused.about {
+                About::Template(name) => Some(name.clone()),
+                About::Nothing | About::Folder => None,
+            },
+            problems: refused.refusal.problems.clone(),
+        };
+        self.refusals.read().values().filter(|refused| refused.is_of(cluster)).map(file).collect()
     }
 
-    fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Option<Vec<Problem>> {
+    /// Returns whether a cluster agent has any.
+    #[must_use]
+    pub fn has_refused(&self, cluster: &ClusterName) -> bool {
+        self.refusals.read().values().any(|refused| refused.is_of(cluster))
+    }
+
+    /// Returns what is wrong with the files that may be meant to be a template: then what is in force is not what they say.
+    #[must_use]
+    pub fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Vec<Problem> {
         let refusals = self.refusals.read();
-        let is_it =
-            |refused: &&Refused| refused.name.as_ref() == Some(name) && refused.refusal.cluster == cluster.as_str();
-        refusals.values().find(is_it).map(|refused| refused.refusal.problems.clone())
+        refusals.values().filter(|refused| refused.is_about(cluster, name)).flat_map(Refused::problems).collect()
     }
 
     /// Puts into force what was kept, and then what the files say. To be awaited before anybody asks for templates.
@@ -200,7 +249,7 @@ impl TemplateFiles {
         for found in scanned.found {
             match found.read {
                 Read::Template(cluster, template) => self.take_over(keep, &cluster, template, &found.path).await?,
-                Read::Refused(name, refusal) => self.refuse(name, refusal),
+                Read::Refused(about, refusal) => self.refuse(about, refusal),
             }
             if let Some(stamp) = found.stamp {
                 seen.stamps.insert(found.path, stamp);
@@ -257,12 +306,12 @@ impl TemplateFiles {
     }
 
     /// Keeps why a file is not in force, and tells it once.
-    fn refuse(&self, name: Option<TemplateName>, refusal: Refusal) {
+    fn refuse(&self, about: About, refusal: Refusal) {
         let mut refusals = self.refusals.write();
         if refusals.get(&refusal.path).is_none_or(|before| *before.refusal != refusal) {
             let code = refusal.code.as_str();
             warn!(code, problems = %refusal, "a template of environments is refused, and what was in force stays");
-            refusals.insert(refusal.path.clone(), Refused { name, refusal: Arc::new(refusal) });
+            refusals.insert(refusal.path.clone(), Refused { about, refusal: Arc::new(refusal) });
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::store::StoreError;
+use crate::workspaces::document::Problem;
 
 /// Why something is refused, or failed for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,7 +137,7 @@ impl RefusalCode {
             Self::NoSuchAgent => "there is no cluster agent of that name",
             Self::NotEnabled => "resource_management is not enabled for this project in the agent's configuration",
             Self::ProjectNotAllowed => {
-                "ci_access of the agent's configuration names neither the project nor its groups"
+                "there is no such agent, or ci_access of its configuration names neither the project nor its groups"
             }
             Self::EnvironmentNotAllowed => "ci_access of the agent's configuration does not name this environment",
             Self::RefNotProtected => "ci_access of the agent's configuration asks for a protected branch or tag",
@@ -185,10 +186,28 @@ pub struct Refusal {
 pub struct RefusalProblem {
     /// Its code, where it has one; else empty.
     pub code: &'static str,
-    /// Where: a line and a column, an object or a fact.
+    /// Where: an object, a fact, or a value in a file.
     pub place: String,
+    /// The line, in a file.
+    pub line: Option<u32>,
+    /// The column there.
+    pub column: Option<u32>,
     /// What, for people.
     pub message: String,
+}
+
+impl RefusalProblem {
+    /// Makes one of what is in no file.
+    pub(super) fn of(code: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, place: place.into(), line: None, column: None, message: message.into() }
+    }
+}
+
+impl From<&Problem> for RefusalProblem {
+    fn from(problem: &Problem) -> Self {
+        let Problem { path, line, column, message } = problem.clone();
+        Self { line, column, ..Self::of("", path, message) }
+    }
 }
 
 impl From<RefusalCode> for Refusal {
@@ -209,6 +228,11 @@ impl Refusal {
     pub(super) fn with(code: RefusalCode, problems: Vec<RefusalProblem>) -> Self {
         Self { problems, ..code.into() }
     }
+
+    /// Says what is wrong with a template, or with what came of it.
+    pub(super) fn template(problems: &[Problem]) -> Self {
+        Self::with(RefusalCode::TemplateInvalid, problems.iter().map(RefusalProblem::from).collect())
+    }
 }
 
 #[cfg(test)]
@@ -220,5 +244,18 @@ mod tests {
         let codes: std::collections::BTreeSet<_> = RefusalCode::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(codes.len(), RefusalCode::ALL.len());
         assert!(RefusalCode::OF_THE_MOMENT.iter().all(|code| RefusalCode::ALL.contains(code)));
+    }
+
+    #[test]
+    fn mistake_in_a_template_keeps_its_line_and_column_apart_from_its_place() {
+        let problem = |path: &str, line| Problem {
+            path: path.to_owned(),
+            line,
+            column: line.map(|line| line + 2),
+            message: "unknown".to_owned(),
+        };
+        let refusal = Refusal::template(&[problem("objects[0].kind", Some(3)), problem("", None)]);
+        let told: Vec<_> = refusal.problems.iter().map(|one| (one.place.as_str(), one.line, one.column)).collect();
+        assert_eq!(told, [("objects[0].kind", Some(3), Some(5)), ("", None, None)]);
     }
 }

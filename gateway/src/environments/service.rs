@@ -29,6 +29,7 @@ use crate::telemetry::Metrics;
 mod ending;
 mod may;
 mod prepare;
+mod templates;
 
 pub use prepare::Source;
 
@@ -266,7 +267,7 @@ impl Environments {
         self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         self.inner.templates.get(agent, name).map_err(|none| match none {
             NoTemplate::NotFound => RefusalCode::NoSuchTemplate.into(),
-            NoTemplate::Invalid(problems) => prepare::template_invalid(&problems),
+            NoTemplate::Invalid(problems) => Refusal::template(&problems),
         })
     }
 
@@ -291,7 +292,7 @@ impl Environments {
     /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
     pub fn render(&self, template: &Template, info: &Info) -> Result<Rendered, Refusal> {
         prepare::check_facts(info)?;
-        template.render(info).map_err(|problems| prepare::template_invalid(&problems))
+        template.render(info).map_err(|problems| Refusal::template(&problems))
     }
 
     pub(super) fn hub(&self) -> &Hub {

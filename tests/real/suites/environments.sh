@@ -217,7 +217,7 @@ check "one of a protected ref is not" complete "$(job_token 2005 review/x projec
 check "a project below a group is taken" complete "$(job_token 2006 review/x project_id=51 project_path=team/sub/shop)" as-job
 same "a project without resource_management needs nothing" 'false not_enabled' "$(unmet "$(job_token 2007 review/x project_id=52 project_path=group/unmanaged)" as-job)"
 same "a job without environment needs nothing" 'false no_environment' "$(unmet "$(job_token 2008 '')" as-job)"
-refused_as "an unknown agent is refused" no_such_agent nowhere "$(job_token 2009 review/x)"
+refused_as "an unknown agent is refused like another project's" project_not_allowed nowhere "$(job_token 2009 review/x)"
 refused_as "an unknown template is refused" no_such_template as-job "$(job_token 2010 review/x)" nothing-like-it
 environment_of() { ask GET "/environments?project_id=$1" | python3 -c 'import json, sys
 print(json.load(sys.stdin)["environments"][0]["id"])'; }

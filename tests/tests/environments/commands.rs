@@ -97,7 +97,7 @@ async fn command_that_is_refused_or_fails_says_why_and_ends_with_1() {
     let (exit, _, err) = shell.run("ensure --agent prod --environment review/2").await;
     assert!(exit == Exit::Failed && err.contains("another_environment"), "{err}");
     let (exit, out, _) = shell.run("ensure --agent nowhere --output json").await;
-    assert_eq!((exit, &lines(&out)[0]["code"]), (Exit::Failed, &json!("no_such_agent")));
+    assert_eq!((exit, &lines(&out)[0]["code"]), (Exit::Failed, &json!("project_not_allowed")));
     agent.fail(Some(ObjectErrorCode::Forbidden));
     let (exit, _, err) = shell.run("ensure --agent prod").await;
     assert!(exit == Exit::Failed && err.contains("objects_failed") && err.contains("(forbidden)"), "{err}");

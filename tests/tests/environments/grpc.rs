@@ -145,7 +145,8 @@ fn own() -> Option<wire::Which> {
 fn info() -> Option<wire::Info> {
     let agent = wire::info::Agent { name: CLUSTER.to_owned(), ..wire::info::Agent::default() };
     let environment = wire::info::Environment { name: "review/1".to_owned(), ..wire::info::Environment::default() };
-    let project = wire::info::Project { id: PROJECT, path: "team/app".to_owned(), ..wire::info::Project::default() };
+    let project =
+        wire::info::Project { id: Some(PROJECT), path: "team/app".to_owned(), ..wire::info::Project::default() };
     Some(wire::Info {
         agent: Some(agent),
         environment: Some(environment),
@@ -218,6 +219,12 @@ async fn operator_gets_renders_and_ensures_templates_over_grpc() {
     let ensure = wire::EnsureEnvironmentRequest { template: Some(rendered), info: info() };
     let (events, status) = client.events(ENSURE, &with, ensure).await;
     assert_eq!((status.code(), done(&events).objects.len()), (Code::Ok, 2));
+    let unknown = "objects:\n  - {apiVersion: v1, kind: '{{ .nope }}'}\n".to_owned();
+    let unknown = wire::Template { name: "mine".to_owned(), data: unknown };
+    let render = wire::RenderEnvironmentTemplateRequest { template: Some(unknown), info: info() };
+    let wrong = client.one::<_, wire::RenderEnvironmentTemplateResponse>(RENDER, &with, render).await.unwrap_err();
+    assert_eq!(codes(&wrong), (Code::InvalidArgument, "template_invalid".to_owned()));
+    assert!(wrong.message().contains("\nline 2, column "), "{wrong:?}");
     agent.fail(Some(tunnel_proto::environments::ObjectErrorCode::Forbidden));
     let secret = wire::Template { name: "mine".to_owned(), data: "objects: []\n".to_owned() };
     let ensure = wire::EnsureEnvironmentRequest { template: Some(secret), info: None };
@@ -258,9 +265,15 @@ async fn call_that_is_refused_says_so_with_codes_of_both_kinds() {
     let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     let with = With { cookie: Some(cookie), ..With::default() };
     assert_eq!(refused(UNMET, &with).await, code(Code::Unauthenticated, "sign_in_required"));
+    // A job without a number is nobody's.
+    let job = Some(wire::Job { project_id: Some(PROJECT), user_id: Some(1), ..wire::Job::default() });
+    let request = wire::UnmetRequest { request: Some(wire::JobRequest { job, ..asked() }) };
+    let with = bearer(&world.operator);
+    let status = client.one::<_, wire::UnmetResponse>(UNMET, &with, request).await.unwrap_err();
+    assert_eq!(codes(&status), code(Code::InvalidArgument, "invalid"));
+    assert!(status.message().contains("/request/job/job_id"), "{status:?}");
     let large = wire::Template { name: "a".to_owned(), data: "x".repeat(600 * 1024) };
     let render = wire::RenderEnvironmentTemplateRequest { template: Some(large), info: info() };
-    let with = bearer(&world.operator);
     let status = client.one::<_, wire::RenderEnvironmentTemplateResponse>(RENDER, &with, render).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     world.gateway.stop().await;
@@ -273,7 +286,7 @@ async fn deadline_of_the_caller_ends_a_stream_and_not_the_work() {
     let job = world.job(1, &json!({}));
     let with = With { timeout: Some(Duration::from_millis(700)), ..bearer(&job) };
     let (events, status) = client.events(COMPLETE, &with, wire::CompleteRequest { request: Some(asked()) }).await;
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?} {events:?}");
+    assert_eq!(codes(&status), (Code::DeadlineExceeded, "response_timeout".to_owned()), "{status:?} {events:?}");
     let agent = world.agent().await;
     let (events, status) =
         client.events(COMPLETE, &bearer(&job), wire::CompleteRequest { request: Some(asked()) }).await;

@@ -94,7 +94,7 @@ async fn job_speaks_of_its_own_environment_alone_and_where_its_project_may() {
     let unprotected = json!({"project_path": "team/safe", "project_id": "43"});
     assert_eq!(complete(unprotected, json!({})).await, refused(403, "ref_not_protected"));
     assert_eq!(complete(json!({"environment": null}), json!({})).await, refused(409, "no_environment"));
-    assert_eq!(complete(json!({}), json!({"agent": "nowhere"})).await, refused(404, "no_such_agent"));
+    assert_eq!(complete(json!({}), json!({"agent": "nowhere"})).await, refused(403, "project_not_allowed"));
     assert_eq!(complete(json!({}), json!({"template": "missing"})).await, refused(404, "no_such_template"));
     assert_eq!(complete(json!({}), json!({"template": "Not-A-Name"})).await, refused(422, "invalid"));
     assert_eq!(complete(json!({}), json!({"more": 1})).await, refused(422, "invalid"));

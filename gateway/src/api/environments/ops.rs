@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::Held;
 use super::asker::{Asker, operator};
 use super::given::{AskedInfo, complete_info};
-use crate::api::problem::{Mistake, Problem, Refused};
+use crate::api::problem::{Mistake, Place, Problem, Refused};
 use crate::api::{Caller, Shared};
 use crate::environments::facts::Info;
 use crate::environments::following::Following;
 use crate::environments::record::Environment;
-use crate::environments::refusal::RefusalCode;
+use crate::environments::refusal::{Refusal, RefusalCode};
 use crate::environments::request::{JobFacts, JobRequest, Unmet};
 use crate::environments::service::{Filter, Source, Wanted};
 use crate::environments::template::{Rendered, Template, TemplateName};
@@ -52,8 +52,8 @@ pub(in crate::api) fn missing(pointer: &str) -> Problem {
 }
 
 /// Tells whether anything is to be done before a job may run.
-pub(in crate::api) fn unmet(api: &Shared, caller: &Caller, asked: Asked) -> Result<Unmet, Problem> {
-    let request = asked.by(&Asker::of(api, caller)?)?;
+pub(in crate::api) fn unmet(api: &Shared, asker: &Asker, asked: Asked) -> Result<Unmet, Problem> {
+    let request = asked.by(asker)?;
     Ok(api.environments.service.unmet(&request))
 }
 
@@ -61,11 +61,20 @@ pub(in crate::api) fn unmet(api: &Shared, caller: &Caller, asked: Asked) -> Resu
 /// nobody allowed have none to take.
 pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) -> Result<(Following, Held), Problem> {
     let request = asked.by(asker)?;
-    api.environments.service.check(&request)?;
+    api.environments.service.check(&request).map_err(|refusal| told_to(asker, refusal))?;
     let held = asker.seat(api)?;
     // What is asked for has a place in the audit log, or is not done.
     drop(api.audit.slot().await?);
     Ok((api.environments.service.complete_by(request, asker.by()).await?, held))
+}
+
+/// Tells a job of an agent that is not there what it is told of one that has nothing for its project: every job of a CI system
+/// may ask, and names of agents are not for all of them.
+fn told_to(asker: &Asker, refusal: Refusal) -> Refusal {
+    match (asker, refusal.code) {
+        (Asker::Job(_), RefusalCode::NoSuchAgent) => RefusalCode::ProjectNotAllowed.into(),
+        (Asker::Job(_) | Asker::Operator(_), _) => refusal,
+    }
 }
 
 /// A template that somebody names, and perhaps brings.
@@ -96,17 +105,23 @@ pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> R
     Ok(service.ensure(&agent, source, info, asker.by()).await?)
 }
 
-/// Puts values into a template; without data, into the agent's.
-pub(in crate::api) async fn render(api: &Shared, caller: &Caller, wish: Wish) -> Result<Rendered, Problem> {
+/// Puts values into a template; without data, into the agent's. Returns too what is wrong with that one's file as it is now.
+pub(in crate::api) async fn render(
+    api: &Shared,
+    caller: &Caller,
+    wish: Wish,
+) -> Result<(Rendered, Vec<Place>), Problem> {
     operator(api, caller)?;
     let Wish { agent, template, info } = wish;
     let info: Info = complete_info(api, &agent, info).await?;
     let service = &api.environments.service;
-    let found = match template.data {
-        Some(data) => Arc::new(Template::parse(&template.name, data.as_bytes()).map_err(Problem::template)?),
-        None => known(api, &agent, &template.name)?,
+    let (found, problems) = match template.data {
+        Some(data) => {
+            (Arc::new(Template::parse(&template.name, data.as_bytes()).map_err(Problem::template)?), Vec::new())
+        }
+        None => (known(api, &agent, &template.name)?, template_problems(api, &agent, &template.name)),
     };
-    Ok(service.render(&found, &info)?)
+    Ok((service.render(&found, &info)?, problems))
 }
 
 /// Returns a template of an agent, for operators.
@@ -118,6 +133,11 @@ pub(in crate::api) fn template(
 ) -> Result<Arc<Template>, Problem> {
     operator(api, caller)?;
     Ok(api.environments.service.template(agent, name)?)
+}
+
+/// Returns what is wrong with the file of an agent's template as it is now: then what is in force is the last that was good.
+pub(in crate::api) fn template_problems(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Vec<Place> {
+    api.environments.service.template_problems(agent, name).into_iter().map(Place::from).collect()
 }
 
 /// Returns the template that counts for an agent under a name: its own, or for `default` the built-in one.
@@ -150,7 +170,10 @@ pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> R
             if name.is_some_and(|name| name != own_name) || project_id.is_some_and(|id| id != own.project_id) {
                 return Err(Refused::NotSuchJob { reason: "another_environment" }.into());
             }
-            service.find(&agent, own.project_id, own_name).await?
+            match service.find(&agent, own.project_id, own_name).await {
+                Ok(found) => found,
+                Err(refusal) => return Err(not_found(api, agent, own, refusal).into()),
+            }
         }
         (Which::Named { agent, project_id, name }, Asker::Operator(_)) => {
             let project_id = project_id.ok_or_else(|| missing("?project_id"))?;
@@ -163,6 +186,21 @@ pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> R
         Asker::Job(own) => own.project_id == found.project_id && own.environment.as_deref() == Some(&found.name),
     };
     if is_theirs { Ok(found) } else { Err(Refused::Environment(RefusalCode::NoSuchEnvironment).into()) }
+}
+
+/// Tells a job that its environment is not there: the same of an agent that is none as of one that has nothing for its project.
+fn not_found(api: &Shared, agent: ClusterName, own: &JobFacts, refusal: Refusal) -> Refusal {
+    if !matches!(refusal.code, RefusalCode::NoSuchAgent | RefusalCode::NoSuchEnvironment) {
+        return refusal;
+    }
+    let job = JobFacts { action: None, ..own.clone() };
+    let request = JobRequest { agent, template: None, is_disabled: false, url: None, job };
+    match api.environments.service.check(&request) {
+        Err(Refusal { code: RefusalCode::NoSuchAgent | RefusalCode::ProjectNotAllowed, .. }) => {
+            RefusalCode::ProjectNotAllowed.into()
+        }
+        Ok(()) | Err(_) => RefusalCode::NoSuchEnvironment.into(),
+    }
 }
 
 /// Lists environments, for operators.

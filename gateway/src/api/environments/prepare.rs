@@ -31,9 +31,9 @@ pub(super) async fn unmet(
     request: Request,
 ) -> Result<Response, Problem> {
     // Who asks is known before a byte of the body is read.
-    Asker::of(&api, &caller)?;
+    let asker = Asker::of(&api, &caller)?;
     let asked = Object::from_request(request, &api).await?.read(asked)?;
-    let row = match ops::unmet(&api, &caller, asked)? {
+    let row = match ops::unmet(&api, &asker, asked)? {
         Unmet::Unmet => UnmetRow { unmet: true, reason: None },
         Unmet::Met(met) => UnmetRow { unmet: false, reason: Some(met.as_str()) },
     };

@@ -7,20 +7,28 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::asker::operator;
 use super::ops;
 use super::prepare::wish;
-use crate::api::problem::{Problem, Refused};
+use crate::api::problem::{Place, Problem, Refused};
 use crate::api::{Caller, Shared, answer, body};
+use crate::environments::files::RefusedFile;
 use crate::environments::refusal::RefusalCode;
 use crate::environments::template::TemplateName;
 use crate::model::ClusterName;
+
+/// Most that is wrong with one file of a list: the template itself has more.
+const LISTED_MAX: usize = 5;
 
 #[derive(Serialize)]
 struct TemplateRow {
     name: String,
     data: String,
+    /// What is wrong with its file as it is now: then this is the last that was good.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<Value>,
 }
 
 #[derive(Serialize)]
@@ -31,6 +39,27 @@ struct Name {
 #[derive(Serialize)]
 struct List {
     templates: Vec<Name>,
+    refused: Vec<RefusedRow>,
+}
+
+/// A file that is not in force as it is.
+#[derive(Serialize)]
+struct RefusedRow {
+    file: String,
+    template: Option<String>,
+    problems: Vec<Value>,
+}
+
+impl From<RefusedFile> for RefusedRow {
+    fn from(refused: RefusedFile) -> Self {
+        let RefusedFile { file, template, problems } = refused;
+        let problems = problems.into_iter().take(LISTED_MAX).map(|problem| Place::from(problem).told()).collect();
+        Self { file, template: template.map(|name| name.to_string()), problems }
+    }
+}
+
+fn told(problems: &[Place]) -> Vec<Value> {
+    problems.iter().map(Place::told).collect()
 }
 
 pub(super) async fn render(
@@ -40,9 +69,10 @@ pub(super) async fn render(
 ) -> Result<Response, Problem> {
     let user = operator(&api, &caller)?;
     let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
-    let rendered = ops::render(&api, &caller, object.read(wish)?).await?;
+    let (rendered, problems) = ops::render(&api, &caller, object.read(wish)?).await?;
     drop((object, seat));
-    let row = TemplateRow { name: rendered.template.to_string(), data: rendered.to_yaml() };
+    let (name, data) = (rendered.template.to_string(), rendered.to_yaml());
+    let row = TemplateRow { name, data, problems: told(&problems) };
     Ok(answer::json(StatusCode::OK, &row))
 }
 
@@ -53,9 +83,10 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     operator(&api, &caller)?;
     let agent = agent(name.map(|Path(name)| name).ok())?;
-    let names = api.environments.service.templates(&agent)?;
-    let templates = names.iter().map(|name| Name { name: name.to_string() }).collect();
-    Ok(answer::json(StatusCode::OK, &List { templates }))
+    let service = &api.environments.service;
+    let templates = service.templates(&agent)?.iter().map(|name| Name { name: name.to_string() }).collect();
+    let refused = service.refused_templates(&agent).into_iter().map(RefusedRow::from).collect();
+    Ok(answer::json(StatusCode::OK, &List { templates, refused }))
 }
 
 pub(super) async fn show(
@@ -69,7 +100,8 @@ pub(super) async fn show(
     let template: Option<TemplateName> = template.and_then(|text| text.parse().ok());
     let template = template.ok_or(Refused::Environment(RefusalCode::NoSuchTemplate))?;
     let found = ops::template(&api, &caller, &agent, &template)?;
-    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned() };
+    let problems = told(&ops::template_problems(&api, &agent, &template));
+    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems };
     Ok(answer::json(StatusCode::OK, &row))
 }
 
@@ -77,7 +109,7 @@ pub(super) async fn show(
 pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     caller.user()?;
     let found = api.environments.service.default_template();
-    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned() };
+    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems: Vec::new() };
     Ok(answer::json(StatusCode::OK, &row))
 }
 

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
-use tonic::{Code, Status};
+use tonic::Status;
+
+use super::status::late;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -62,8 +64,7 @@ impl Body for UntilDeadline {
         std::task::ready!(this.deadline.as_mut().poll(context));
         this.is_over = true;
         let mut trailers = HeaderMap::new();
-        let late = Status::new(Code::DeadlineExceeded, "the deadline of the call has passed");
-        match late.add_header(&mut trailers) {
+        match late("the deadline of the call has passed").add_header(&mut trailers) {
             Ok(()) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
             Err(status) => Poll::Ready(Some(Err(status))),
         }
@@ -83,6 +84,15 @@ pub(super) fn ascii(text: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn answer_that_ends_at_its_deadline_says_so_with_codes_of_both_kinds() {
+        let endless = http_body_util::StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Status>>());
+        let body = UntilDeadline::new(tonic::body::Body::new(endless), Instant::now());
+        let trailers = http_body_util::BodyExt::collect(body).await.unwrap().trailers().unwrap().clone();
+        assert_eq!(trailers["grpc-status"], "4");
+        assert_eq!(trailers["gateway-error"], "response_timeout");
+    }
 
     #[test]
     fn timeout_is_read_as_the_protocol_writes_it() {

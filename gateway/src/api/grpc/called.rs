@@ -1,4 +1,4 @@
-//! One call: its message is read, the answer written, a refusal translated.
+//! One call: who asks is known first, then its message is read, the answer written, a refusal translated.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +12,9 @@ use tonic::Status;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
-use super::MESSAGE_BYTES_MAX;
+use super::TEMPLATE_BYTES_MAX;
 use super::status::status_of;
+use crate::api::BODY_BYTES_MAX;
 use crate::api::problem::Problem;
 
 /// With which of our codes a call was refused, if it was: for metrics and the log.
@@ -25,6 +26,22 @@ impl Failed {
     pub(super) fn code(&self) -> Option<&'static str> {
         self.0.get().copied()
     }
+
+    /// Notes a code, if none is yet.
+    pub(super) fn with(&self, code: &'static str) {
+        self.0.get_or_init(|| code);
+    }
+
+    fn of(request: &Request<Body>) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Notes a refusal, and returns what the caller is told.
+    fn status(&self, problem: &Problem) -> Status {
+        let (status, code) = status_of(problem);
+        self.with(code);
+        status
+    }
 }
 
 /// Messages of an answer, as they come.
@@ -33,32 +50,61 @@ pub(super) type Messages<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Sen
 /// What a method does with the message of a call.
 type Doing<A> = BoxFuture<'static, Result<A, Problem>>;
 
-/// Answers with one message.
-pub(super) async fn one<Q, A, F>(request: Request<Body>, handler: F) -> Response<tonic::body::Body>
-where
-    Q: Message + Default + Send + 'static,
-    A: Message + Send + Sync + 'static,
-    F: FnOnce(Q) -> Doing<A> + Send + 'static,
-{
-    grpc::<A, Q>().unary(Once::new(handler, &request), request).await
+/// A call whose message has not been read.
+pub(super) struct Unread<W> {
+    request: Request<Body>,
+    bytes_max: usize,
+    who: Result<W, Problem>,
 }
 
-/// Answers with messages as they come.
-pub(super) async fn many<Q, A, F>(request: Request<Body>, handler: F) -> Response<tonic::body::Body>
-where
-    Q: Message + Default + Send + 'static,
-    A: Message + Send + Sync + 'static,
-    F: FnOnce(Q) -> Doing<Messages<A>> + Send + 'static,
-{
-    grpc::<A, Q>().server_streaming(Once::new(handler, &request), request).await
-}
+impl<W> Unread<W> {
+    /// Takes a call of somebody who is known, or refused: nobody else's message is read.
+    pub(super) fn of(request: Request<Body>, who: Result<W, Problem>) -> Self {
+        Self { request, bytes_max: BODY_BYTES_MAX, who }
+    }
 
-fn grpc<A, Q>() -> Grpc<ProstCodec<A, Q>>
-where
-    Q: Message + Default + Send + 'static,
-    A: Message + Send + 'static,
-{
-    Grpc::new(ProstCodec::default()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    /// Takes one that may bring a template.
+    pub(super) fn large(request: Request<Body>, who: Result<W, Problem>) -> Self {
+        Self { bytes_max: TEMPLATE_BYTES_MAX, ..Self::of(request, who) }
+    }
+
+    /// Answers with one message.
+    pub(super) async fn one<Q, A, F>(self, handler: F) -> Response<tonic::body::Body>
+    where
+        Q: Message + Default + Send + 'static,
+        A: Message + Send + Sync + 'static,
+        F: FnOnce(W, Q) -> Doing<A> + Send + 'static,
+        W: Send + 'static,
+    {
+        let (failed, mut grpc) = (Failed::of(&self.request), self.grpc::<A, Q>());
+        match self.who {
+            Ok(who) => grpc.unary(Once { parts: Some((who, handler)), failed }, self.request).await,
+            Err(problem) => answer_of(&failed.status(&problem)),
+        }
+    }
+
+    /// Answers with messages as they come.
+    pub(super) async fn many<Q, A, F>(self, handler: F) -> Response<tonic::body::Body>
+    where
+        Q: Message + Default + Send + 'static,
+        A: Message + Send + Sync + 'static,
+        F: FnOnce(W, Q) -> Doing<Messages<A>> + Send + 'static,
+        W: Send + 'static,
+    {
+        let (failed, mut grpc) = (Failed::of(&self.request), self.grpc::<A, Q>());
+        match self.who {
+            Ok(who) => grpc.server_streaming(Once { parts: Some((who, handler)), failed }, self.request).await,
+            Err(problem) => answer_of(&failed.status(&problem)),
+        }
+    }
+
+    fn grpc<A, Q>(&self) -> Grpc<ProstCodec<A, Q>>
+    where
+        Q: Message + Default + Send + 'static,
+        A: Message + Send + 'static,
+    {
+        Grpc::new(ProstCodec::default()).max_decoding_message_size(self.bytes_max)
+    }
 }
 
 /// Makes an answer of a status alone.
@@ -66,39 +112,29 @@ pub(super) fn answer_of(status: &Status) -> Response<tonic::body::Body> {
     status.clone().into_http()
 }
 
-/// A method that is called once.
-struct Once<F> {
-    handler: Option<F>,
+/// A method that is called once, by somebody who is known.
+struct Once<W, F> {
+    parts: Option<(W, F)>,
     failed: Failed,
 }
 
-impl<F> Once<F> {
-    fn new(handler: F, request: &Request<Body>) -> Self {
-        Self { handler: Some(handler), failed: request.extensions().get::<Failed>().cloned().unwrap_or_default() }
-    }
-
+impl<W, F> Once<W, F> {
     fn answer<Q, A>(&mut self, message: Q) -> BoxFuture<'static, Result<tonic::Response<A>, Status>>
     where
-        F: FnOnce(Q) -> Doing<A>,
+        F: FnOnce(W, Q) -> Doing<A>,
         A: 'static,
     {
-        let Some(handler) = self.handler.take() else {
+        let Some((who, handler)) = self.parts.take() else {
             return Box::pin(async { Err(Status::internal("a call is answered once")) });
         };
-        let (doing, failed) = (handler(message), self.failed.clone());
-        Box::pin(async move {
-            doing.await.map(tonic::Response::new).map_err(|problem| {
-                let (status, code) = status_of(&problem);
-                failed.0.get_or_init(|| code);
-                status
-            })
-        })
+        let (doing, failed) = (handler(who, message), self.failed.clone());
+        Box::pin(async move { doing.await.map(tonic::Response::new).map_err(|problem| failed.status(&problem)) })
     }
 }
 
-impl<Q, A, F> UnaryService<Q> for Once<F>
+impl<Q, A, W, F> UnaryService<Q> for Once<W, F>
 where
-    F: FnOnce(Q) -> Doing<A>,
+    F: FnOnce(W, Q) -> Doing<A>,
     A: 'static,
 {
     type Response = A;
@@ -109,9 +145,9 @@ where
     }
 }
 
-impl<Q, A, F> ServerStreamingService<Q> for Once<F>
+impl<Q, A, W, F> ServerStreamingService<Q> for Once<W, F>
 where
-    F: FnOnce(Q) -> Doing<Messages<A>>,
+    F: FnOnce(W, Q) -> Doing<Messages<A>>,
     A: 'static,
 {
     type Response = A;

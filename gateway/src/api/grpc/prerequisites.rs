@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Answerer;
-use super::called::{many, one};
+use super::called::Unread;
 use super::told::events;
 use super::wire;
 use crate::api::Shared;
@@ -17,9 +17,10 @@ use crate::environments::service::Wanted;
 pub(super) fn find(method: &str) -> Option<Answerer> {
     Some(match method {
         "Unmet" => |api, caller, request| {
-            Box::pin(one(request, move |message: wire::UnmetRequest| {
+            let call = Unread::of(request, Asker::of(&api, &caller));
+            Box::pin(call.one(move |asker, message: wire::UnmetRequest| {
                 Box::pin(async move {
-                    let (is_unmet, reason) = match ops::unmet(&api, &caller, asked(message.request)?)? {
+                    let (is_unmet, reason) = match ops::unmet(&api, &asker, asked(message.request)?)? {
                         Unmet::Unmet => (true, String::new()),
                         Unmet::Met(met) => (false, met.as_str().to_owned()),
                     };
@@ -28,18 +29,18 @@ pub(super) fn find(method: &str) -> Option<Answerer> {
             }))
         },
         "Complete" => |api, caller, request| {
-            Box::pin(many(request, move |message: wire::CompleteRequest| {
+            let call = Unread::of(request, Asker::of(&api, &caller));
+            Box::pin(call.many(move |asker, message: wire::CompleteRequest| {
                 Box::pin(async move {
-                    let asker = Asker::of(&api, &caller)?;
                     let (following, held) = ops::complete(&api, &asker, asked(message.request)?).await?;
                     Ok(events(api, following, held))
                 })
             }))
         },
         "SetState" => |api, caller, request| {
-            Box::pin(one(request, move |message: wire::SetStateRequest| {
+            let call = Unread::of(request, Asker::of(&api, &caller));
+            Box::pin(call.one(move |asker, message: wire::SetStateRequest| {
                 Box::pin(async move {
-                    let asker = Asker::of(&api, &caller)?;
                     let wanted: Wanted = parsed(&message.state, "/state")?;
                     let changed = ops::set_state(&api, &asker, which(message.which)?, wanted).await?;
                     Ok(wire::SetStateResponse { environment: Some(EnvironmentRow::from(changed).into()) })
@@ -47,9 +48,9 @@ pub(super) fn find(method: &str) -> Option<Answerer> {
             }))
         },
         "Show" => |api: Arc<Shared>, caller, request| {
-            Box::pin(one(request, move |message: wire::ShowRequest| {
+            let call = Unread::of(request, Asker::of(&api, &caller));
+            Box::pin(call.one(move |asker, message: wire::ShowRequest| {
                 Box::pin(async move {
-                    let asker = Asker::of(&api, &caller)?;
                     let found = ops::find(&api, &asker, which(message.which)?).await?;
                     Ok(wire::ShowResponse { environment: Some(EnvironmentRow::from(found).into()) })
                 })
@@ -70,8 +71,13 @@ where
     })
 }
 
+/// Reads what has to be said. What proto3 has in its place may be said too: 0 is a number.
+pub(super) fn said<T>(value: Option<T>, pointer: &str) -> Result<T, Problem> {
+    value.ok_or_else(|| ops::missing(pointer))
+}
+
 fn asked(request: Option<wire::JobRequest>) -> Result<Asked, Problem> {
-    let request = request.ok_or_else(|| ops::missing("/request"))?;
+    let request = said(request, "/request")?;
     let template = request.template_name.map(|name| parsed(&name, "/request/template_name")).transpose()?;
     Ok(Asked {
         agent: parsed(&request.agent_name, "/request/agent_name")?,
@@ -79,24 +85,28 @@ fn asked(request: Option<wire::JobRequest>) -> Result<Asked, Problem> {
         is_disabled: request.is_disabled,
         url: request.url,
         environment: request.environment,
-        job: request.job.map(|job| JobFacts {
-            project_id: job.project_id,
-            project_path: job.project_path,
-            environment: job.environment,
-            tier: job.tier,
-            action: job.action,
-            is_ref_protected: job.is_ref_protected,
-            pipeline_id: job.pipeline_id,
-            job_id: job.job_id,
-            user_id: job.user_id,
-            username: job.username,
-        }),
+        job: request.job.map(job).transpose()?,
+    })
+}
+
+fn job(job: wire::Job) -> Result<JobFacts, Problem> {
+    Ok(JobFacts {
+        project_id: said(job.project_id, "/request/job/project_id")?,
+        project_path: job.project_path,
+        environment: job.environment,
+        tier: job.tier,
+        action: job.action,
+        is_ref_protected: job.is_ref_protected,
+        pipeline_id: job.pipeline_id,
+        job_id: said(job.job_id, "/request/job/job_id")?,
+        user_id: said(job.user_id, "/request/job/user_id")?,
+        username: job.username,
     })
 }
 
 /// Reads which environment is meant: proto3 has zero and nothing for what is not said.
 fn which(which: Option<wire::Which>) -> Result<Which, Problem> {
-    let which = which.ok_or_else(|| ops::missing("/which"))?;
+    let which = said(which, "/which")?;
     if which.id != 0 {
         return Ok(Which::Id(which.id));
     }
@@ -105,4 +115,29 @@ fn which(which: Option<wire::Which>) -> Result<Which, Problem> {
         project_id: Some(which.project_id).filter(|id| *id != 0),
         name: Some(which.environment).filter(|name| !name.is_empty()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads what an operator tells of a job that is as said.
+    fn told(job: wire::Job) -> Result<JobFacts, Problem> {
+        let request = wire::JobRequest { agent_name: "prod".to_owned(), job: Some(job), ..wire::JobRequest::default() };
+        asked(Some(request)).map(|asked| asked.job.unwrap())
+    }
+
+    #[test]
+    fn number_of_a_job_that_is_not_said_is_missing_and_one_that_is_said_counts() {
+        let whole = || wire::Job { project_id: Some(42), job_id: Some(7), user_id: Some(0), ..wire::Job::default() };
+        let facts = told(whole()).unwrap();
+        assert_eq!((facts.project_id, facts.job_id, facts.user_id), (42, 7, 0));
+        for (without, pointer) in [
+            (wire::Job { project_id: None, ..whole() }, "/request/job/project_id"),
+            (wire::Job { job_id: None, ..whole() }, "/request/job/job_id"),
+            (wire::Job { user_id: None, ..whole() }, "/request/job/user_id"),
+        ] {
+            assert_eq!(told(without).unwrap_err(), ops::missing(pointer));
+        }
+    }
 }

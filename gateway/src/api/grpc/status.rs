@@ -23,6 +23,14 @@ pub(super) fn with_code(status: Status, code: &str) -> Status {
     Status::with_metadata(status.code(), status.message(), metadata)
 }
 
+/// Our code of a call whose time is over: ours, or the caller's own.
+pub(super) const RESPONSE_TIMEOUT: &str = "response_timeout";
+
+/// Says that a call's time is over.
+pub(super) fn late(words: &str) -> Status {
+    with_code(Status::new(Code::DeadlineExceeded, words), RESPONSE_TIMEOUT)
+}
+
 /// Translates a code of ours, and the status that HTTP has for it.
 pub(super) fn grpc_code(code: &str, status: StatusCode) -> Code {
     match (code, status) {

@@ -12,6 +12,7 @@ use crate::api::Shared;
 use crate::api::environments::Held;
 use crate::api::environments::view::{EnvironmentRow, EventRow, ObjectErrorRow, ObjectRow, OutcomeRow};
 use crate::api::problem::Refused;
+use crate::api::problem::line::{WORDS_BYTES_MAX, cut};
 use crate::api::state::BlockerRow;
 use crate::environments::following::Following;
 use crate::environments::refusal::RefusalCode;
@@ -138,5 +139,7 @@ fn failed(code: &str, message: &str) -> Status {
     let known = RefusalCode::ALL.into_iter().find(|known| known.as_str() == code);
     let known = known.unwrap_or(RefusalCode::ObjectsFailed);
     let status = Refused::Environment(known).status();
+    // The event before it has all of it.
+    let message = cut(message, WORDS_BYTES_MAX);
     with_code(Status::new(grpc_code(known.as_str(), status), message), known.as_str())
 }

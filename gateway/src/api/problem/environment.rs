@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::{Objects, Place, Problem, Refused};
-use crate::environments::refusal::{Refusal, RefusalCode};
+use crate::environments::refusal::{Refusal, RefusalCode, RefusalProblem};
 use crate::workspaces::document;
 
 /// Seconds after which an agent that is away may have come back.
@@ -75,29 +75,29 @@ pub(super) fn retry_after(code: RefusalCode) -> Option<u16> {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        let place = |problem: crate::environments::refusal::RefusalProblem| Place {
-            code: problem.code,
-            path: problem.place,
-            line: None,
-            column: None,
-            message: problem.message,
-        };
-        let places = refusal.problems.into_iter().take(super::PLACES_MAX).map(place).collect();
+        let places = refusal.problems.into_iter().take(super::PLACES_MAX).map(Place::from).collect();
         Self { places, ..Self::from(Refused::Environment(refusal.code)) }
+    }
+}
+
+impl From<RefusalProblem> for Place {
+    fn from(problem: RefusalProblem) -> Self {
+        let RefusalProblem { code, place, line, column, message } = problem;
+        Self { code, path: place, line, column, message }
+    }
+}
+
+impl From<document::Problem> for Place {
+    fn from(problem: document::Problem) -> Self {
+        let document::Problem { path, line, column, message } = problem;
+        Self { code: "", path, line, column, message }
     }
 }
 
 impl Problem {
     /// Tells what is wrong with a template that somebody brought.
     pub(in crate::api) fn template(problems: Vec<document::Problem>) -> Self {
-        let place = |one: document::Problem| Place {
-            code: "",
-            path: one.path,
-            line: one.line,
-            column: one.column,
-            message: one.message,
-        };
-        let places = problems.into_iter().take(super::PLACES_MAX).map(place).collect();
+        let places = problems.into_iter().take(super::PLACES_MAX).map(Place::from).collect();
         Self { places, ..Self::from(Refused::Environment(RefusalCode::TemplateInvalid)) }
     }
 
@@ -109,20 +109,5 @@ impl Problem {
     /// Tells how something ended that did not go well.
     pub(in crate::api) fn ended(code: RefusalCode, objects: Objects) -> Self {
         Self { objects, ..Self::from(Refused::Environment(code)) }
-    }
-
-    /// Returns code, status and words, and a line for each thing that is wrong: what a gRPC status can say.
-    pub(in crate::api) fn in_a_line(&self) -> (&'static str, StatusCode, String) {
-        let mut words = self.refused.words().1.to_owned();
-        if let Some((name, value)) = self.refused.detail() {
-            words.push_str(&format!(" ({name}: {value})"));
-        }
-        for mistake in &self.mistakes {
-            words.push_str(&format!("\n{}: {}", mistake.pointer, mistake.detail));
-        }
-        for place in &self.places {
-            words.push_str(&format!("\n{} {}: {}", place.code, place.path, place.message));
-        }
-        (self.refused.code(), self.refused.status(), words)
     }
 }

@@ -9,7 +9,7 @@ use crate::environments::template::{TEMPLATE_BYTES_MAX, Template, TemplateName};
 use crate::model::ClusterName;
 
 /// The folder of each cluster agent's templates.
-const FOLDER: &str = "environment_templates";
+pub(super) const FOLDER: &str = "environment_templates";
 
 /// What files of templates end in.
 const ENDING: &str = "yaml";
@@ -31,7 +31,7 @@ pub(super) struct Scanned {
 pub(super) struct Listed {
     pub(super) cluster: ClusterName,
     pub(super) folder: PathBuf,
-    /// Each file, with the template that it would be.
+    /// Each file, with the template that it is or would be.
     pub(super) files: BTreeMap<PathBuf, Option<TemplateName>>,
 }
 
@@ -48,7 +48,24 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum Read {
     Template(ClusterName, Template),
-    Refused(Option<TemplateName>, Refusal),
+    Refused(About, Refusal),
+}
+
+/// What may not be in force because something is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// The template that the file would be.
+    Template(TemplateName),
+    /// No template: the file's name is none's, however it is read.
+    Nothing,
+    /// Any: nobody knows which files there are.
+    Folder,
+}
+
+impl From<Option<TemplateName>> for About {
+    fn from(meant: Option<TemplateName>) -> Self {
+        meant.map_or(Self::Nothing, Self::Template)
+    }
 }
 
 /// Reads every template below a folder, and returns what is wrong with each that cannot be in force. A folder that cannot be read
@@ -77,7 +94,7 @@ fn look(agent: &Path, seen: &HashMap<PathBuf, Stamp>, scanned: &mut Scanned) {
     let (folder, name) = (agent.join(FOLDER), name_of(agent));
     let refuse = |message: String| {
         let refusal = Refusal::whole(folder.clone(), name.as_str(), message);
-        Found { path: folder.clone(), stamp: None, read: Read::Refused(None, refusal) }
+        Found { path: folder.clone(), stamp: None, read: Read::Refused(About::Folder, refusal) }
     };
     let paths = match files(&folder) {
         Ok(paths) => paths,
@@ -92,10 +109,9 @@ fn look(agent: &Path, seen: &HashMap<PathBuf, Stamp>, scanned: &mut Scanned) {
     for path in paths {
         // A file may be gone since it was listed.
         let Some(stamp) = Stamp::of(&path) else { continue };
-        let template = template_of(&path);
-        listed.insert(path.clone(), template.as_ref().ok().cloned());
+        listed.insert(path.clone(), meant(&path));
         if seen.get(&path) != Some(&stamp) {
-            let read = read(&cluster, template, &path);
+            let read = read(&cluster, &path);
             scanned.found.push(Found { path, stamp: Some(stamp), read });
         }
     }
@@ -126,7 +142,12 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Returns the template that a file would be.
+/// Returns the template that whoever gave a file its name means, also where the ending or a capital letter is wrong.
+fn meant(path: &Path) -> Option<TemplateName> {
+    path.file_stem()?.to_str()?.to_ascii_lowercase().parse().ok()
+}
+
+/// Returns the template that a file is.
 fn template_of(path: &Path) -> Result<TemplateName, String> {
     let name = name_of(path);
     let stem = name.strip_suffix(&format!(".{ENDING}"));
@@ -134,18 +155,21 @@ fn template_of(path: &Path) -> Result<TemplateName, String> {
     stem.parse().map_err(|bad| format!("the file's name {name:?} is no template's: {bad}"))
 }
 
-fn read(cluster: &ClusterName, template: Result<TemplateName, String>, path: &Path) -> Read {
+fn read(cluster: &ClusterName, path: &Path) -> Read {
     let whole = |message| Refusal::whole(path.to_owned(), cluster.as_str(), message);
-    let name = match template {
+    let name = match template_of(path) {
         Ok(name) => name,
-        Err(message) => return Read::Refused(None, whole(message)),
+        Err(message) => return Read::Refused(meant(path).into(), whole(message)),
     };
     let bytes = match read_bounded(path, TEMPLATE_BYTES_MAX) {
         Ok(bytes) => bytes,
-        Err(message) => return Read::Refused(Some(name), whole(message)),
+        Err(message) => return Read::Refused(About::Template(name), whole(message)),
     };
     match Template::parse(&name, &bytes) {
         Ok(template) => Read::Template(cluster.clone(), template),
-        Err(problems) => Read::Refused(Some(name), Refusal::of_file(path.to_owned(), cluster.as_str(), problems)),
+        Err(problems) => {
+            let refusal = Refusal::of_file(path.to_owned(), cluster.as_str(), problems);
+            Read::Refused(About::Template(name), refusal)
+        }
     }
 }

@@ -90,6 +90,19 @@ impl Stage {
     fn get(&self, name: &str) -> Result<String, NoTemplate> {
         self.files.get(&prod(), &name.parse().unwrap()).map(|template| template.text().to_owned())
     }
+
+    /// Returns what is refused, of any cluster.
+    fn refusals(&self) -> Vec<Arc<Refusal>> {
+        self.files.refusals.read().values().map(|refused| refused.refusal.clone()).collect()
+    }
+
+    /// Returns why there is no template of that name.
+    fn why_not(&self, name: &str) -> String {
+        match self.get(name) {
+            Err(NoTemplate::Invalid(problems)) => problems.iter().map(ToString::to_string).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 fn prod() -> ClusterName {
@@ -129,7 +142,7 @@ async fn file_with_a_mistake_keeps_the_last_good_one_also_over_a_restart_and_say
         stage.look().await;
         assert_eq!(stage.get("web").as_deref(), Ok(GOOD));
         assert!(matches!(stage.get("new"), Err(NoTemplate::Invalid(problems)) if problems.len() == 1));
-        let told = stage.files.refusals_of(&prod());
+        let told = stage.refusals();
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[1].to_string().contains("web.yaml:1:11: unknown variable \".no.such\""), "{}", told[1]);
         assert!(told[1].to_string().contains("web.yaml:2:1: more: unknown key"), "{}", told[1]);
@@ -141,7 +154,7 @@ async fn file_with_a_mistake_keeps_the_last_good_one_also_over_a_restart_and_say
     fs::remove_file(stage.path("new.yaml")).unwrap();
     stage.look().await;
     assert_eq!(stage.get("web").as_deref(), Ok("objects: [] # mended\n"));
-    assert!(stage.files.refusals().is_empty() && check(stage.folder.path()).is_empty());
+    assert!(stage.refusals().is_empty() && check(stage.folder.path()).is_empty());
 }
 
 #[tokio::test]
@@ -150,6 +163,70 @@ async fn bad_default_is_never_answered_with_the_built_in_one() {
     stage.write("default.yaml", "objects: 1\n");
     stage.look().await;
     assert!(matches!(stage.get("default"), Err(NoTemplate::Invalid(_))));
+}
+
+#[tokio::test]
+async fn file_whose_name_is_nearly_a_templates_is_never_answered_with_another_template() {
+    for file in ["default.yml", "Default.yaml", "DEFAULT.YAML"] {
+        let mut stage = Stage::new();
+        stage.write(file, GOOD);
+        stage.look().await;
+        let why = stage.why_not("default");
+        assert!(why.contains(&format!("environment_templates/{file}: the file's name")), "{why}");
+        // What was in force before somebody gave it that name stays, and so it does for as long as the file is there.
+        stage.write("default.yaml", "objects: [] # before\n");
+        stage.look().await;
+        fs::remove_file(stage.path("default.yaml")).unwrap();
+        for _ in 0..3 {
+            stage.look().await;
+            assert_eq!(stage.get("default").as_deref(), Ok("objects: [] # before\n"), "{file}");
+        }
+        fs::remove_file(stage.path(file)).unwrap();
+        stage.look().await;
+        stage.look().await;
+        assert_eq!(stage.get("default"), Ok(built_in()), "there is no file any more");
+    }
+}
+
+#[tokio::test]
+async fn folder_that_cannot_be_read_is_never_answered_with_the_built_in_template() {
+    let mut stage = Stage::new();
+    let folder = stage.folder.path().join("prod/environment_templates");
+    fs::create_dir_all(stage.folder.path().join("prod")).unwrap();
+    fs::write(&folder, "a file where a folder should be").unwrap();
+    stage.look().await;
+    for name in ["default", "web"] {
+        let why = stage.why_not(name);
+        assert!(why.starts_with("environment_templates: the folder cannot be read"), "{name}: {why}");
+    }
+    let other = stage.files.get(&"other".parse().unwrap(), &TemplateName::default_one()).unwrap();
+    assert_eq!(other.text(), built_in(), "another agent's folder is its own");
+    fs::remove_file(&folder).unwrap();
+    stage.write("web.yaml", GOOD);
+    stage.look().await;
+    assert_eq!((stage.get("default"), stage.get("web").as_deref()), (Ok(built_in()), Ok(GOOD)));
+}
+
+#[tokio::test]
+async fn refused_file_is_told_beside_what_is_in_force_in_its_place() {
+    let mut stage = Stage::new();
+    stage.write("web.yaml", GOOD);
+    stage.look().await;
+    assert!(stage.files.refused(&prod()).is_empty() && !stage.files.has_refused(&prod()));
+    stage.write("web.yaml", "objects: []\nmore: 1\n");
+    stage.write("a.b.yaml", GOOD);
+    stage.look().await;
+    assert_eq!(stage.get("web").as_deref(), Ok(GOOD));
+    let web: TemplateName = "web".parse().unwrap();
+    let told = stage.files.problems(&prod(), &web);
+    assert_eq!((told.len(), told[0].line, told[0].column), (1, Some(2), Some(1)));
+    assert_eq!(told[0].path, "environment_templates/web.yaml: more");
+    let refused = stage.files.refused(&prod());
+    let files: Vec<_> = refused.iter().map(|one| (one.file.as_str(), one.template.clone())).collect();
+    assert_eq!(files, [("environment_templates/a.b.yaml", None), ("environment_templates/web.yaml", Some(web))]);
+    let other = "other".parse().unwrap();
+    assert!(stage.files.has_refused(&prod()) && !stage.files.has_refused(&other), "each agent's files are its own");
+    assert!(stage.files.problems(&prod(), &TemplateName::default_one()).is_empty(), "nor is it another template's");
 }
 
 #[tokio::test]
@@ -213,8 +290,8 @@ async fn files_whose_names_are_no_templates_are_told_and_hidden_ones_are_not_loo
     fs::write(stage.folder.path().join("BAD_NAME/environment_templates/x.yaml"), GOOD).unwrap();
     fs::create_dir_all(stage.folder.path().join("OTHER_BAD_NAME")).unwrap();
     stage.look().await;
-    let told = stage.files.refusals();
-    let files: Vec<_> = told.iter().map(|refusal| crate::agents_dir::name_of(&refusal.path)).collect();
+    let told = stage.refusals();
+    let files: Vec<_> = told.iter().map(|refusal| name_of(&refusal.path)).collect();
     assert_eq!(files, ["environment_templates", "Web.yaml", "a.b.yaml", "web.yml"]);
     assert!(told[3].to_string().contains("must end in .yaml"), "{}", told[3]);
     assert!(check(Path::new("/no/such/folder")).is_empty());

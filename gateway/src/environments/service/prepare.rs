@@ -11,7 +11,6 @@ use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
 use crate::auth::token::random_key;
 use crate::store::{ClusterId, NewEnvironment, NewPreparation};
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
-use crate::workspaces::document::Problem;
 
 /// What marks an object as an inventory's own (cli-utils, `config.k8s.io/owning-inventory`).
 const OWNER_ANNOTATION: &str = "config.k8s.io/owning-inventory";
@@ -210,11 +209,8 @@ impl Environments {
 
 /// Says which objects may not be made.
 fn objects_refused(refused: &[super::super::manifest::Refused]) -> Refusal {
-    let problem = |one: &super::super::manifest::Refused| RefusalProblem {
-        code: one.code.as_str(),
-        place: one.object.clone(),
-        message: one.message.clone(),
-    };
+    let problem =
+        |one: &super::super::manifest::Refused| RefusalProblem::of(one.code.as_str(), &*one.object, &*one.message);
     Refusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
 }
 
@@ -222,7 +218,7 @@ fn objects_refused(refused: &[super::super::manifest::Refused]) -> Refusal {
 fn too_large() -> Refusal {
     let code = RefusedCode::TooLarge.as_str();
     let message = format!("the objects with their labels have more than {OBJECTS_BYTES_MAX} bytes");
-    Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem { code, place: String::new(), message }])
+    Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem::of(code, "", message)])
 }
 
 /// Returns whether a job's try failed for a reason that may be gone.
@@ -246,21 +242,8 @@ pub(super) fn check_facts(info: &facts::Info) -> Result<(), Refusal> {
 }
 
 fn facts_invalid(problems: &[FactProblem]) -> Refusal {
-    let problem =
-        |one: &FactProblem| RefusalProblem { code: "", place: one.path.to_owned(), message: one.message.clone() };
+    let problem = |one: &FactProblem| RefusalProblem::of("", one.path, &*one.message);
     Refusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
-}
-
-/// Says what is wrong with a template.
-pub(super) fn template_invalid(problems: &[Problem]) -> Refusal {
-    let problem = |one: &Problem| {
-        let line = one.line.map(|line| format!("line {line}"));
-        let column = one.column.map(|column| format!("column {column}"));
-        let path = Some(one.path.clone()).filter(|path| !path.is_empty());
-        let place: Vec<String> = [line, column, path].into_iter().flatten().collect();
-        RefusalProblem { code: "", place: place.join(", "), message: one.message.clone() }
-    };
-    Refusal::with(RefusalCode::TemplateInvalid, problems.iter().map(problem).collect())
 }
 
 /// Says why something failed that nobody was asked about.

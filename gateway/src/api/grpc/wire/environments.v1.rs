@@ -18,6 +18,9 @@ pub struct GetEnvironmentTemplateRequest {
 pub struct GetEnvironmentTemplateResponse {
     #[prost(message, optional, tag = "1")]
     pub template: ::core::option::Option<Template>,
+    /// What is wrong with its file as it is now: then the template is the last that was good. A line for each, with file, line and column.
+    #[prost(string, repeated, tag = "2")]
+    pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetDefaultEnvironmentTemplateRequest {
@@ -40,6 +43,9 @@ pub struct RenderEnvironmentTemplateResponse {
     /// Rendered.
     #[prost(message, optional, tag = "1")]
     pub template: ::core::option::Option<Template>,
+    /// Where it came without data: what is wrong with the template's file as it is now, as in `GetEnvironmentTemplateResponse`.
+    #[prost(string, repeated, tag = "2")]
+    pub problems: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EnsureEnvironmentRequest {
@@ -103,8 +109,9 @@ pub mod info {
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Project {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
+        /// To be said.
+        #[prost(uint64, optional, tag = "1")]
+        pub id: ::core::option::Option<u64>,
         /// Empty: made of the path.
         #[prost(string, tag = "2")]
         pub slug: ::prost::alloc::string::String,
@@ -115,22 +122,25 @@ pub mod info {
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Numbered {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
+        /// To be said.
+        #[prost(uint64, optional, tag = "1")]
+        pub id: ::core::option::Option<u64>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct User {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
+        /// To be said.
+        #[prost(uint64, optional, tag = "1")]
+        pub id: ::core::option::Option<u64>,
         #[prost(string, tag = "2")]
         pub username: ::prost::alloc::string::String,
     }
 }
-/// A job as its CI system knows it. Only operators say so; of a job itself it is read in its token.
+/// A job as its CI system knows it. Only operators say so; of a job itself it is read in its token. The numbers of project, job and
+/// user have to be said: one that is not is INVALID_ARGUMENT, and 0 is a number.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Job {
-    #[prost(uint64, tag = "1")]
-    pub project_id: u64,
+    #[prost(uint64, optional, tag = "1")]
+    pub project_id: ::core::option::Option<u64>,
     #[prost(string, tag = "2")]
     pub project_path: ::prost::alloc::string::String,
     #[prost(string, optional, tag = "3")]
@@ -144,10 +154,10 @@ pub struct Job {
     pub is_ref_protected: bool,
     #[prost(uint64, optional, tag = "7")]
     pub pipeline_id: ::core::option::Option<u64>,
-    #[prost(uint64, tag = "8")]
-    pub job_id: u64,
-    #[prost(uint64, tag = "9")]
-    pub user_id: u64,
+    #[prost(uint64, optional, tag = "8")]
+    pub job_id: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "9")]
+    pub user_id: ::core::option::Option<u64>,
     #[prost(string, tag = "10")]
     pub username: ::prost::alloc::string::String,
 }

@@ -1,0 +1,27 @@
+//! What is told of templates that are not in force as their files are.
+
+use super::Environments;
+use crate::environments::files::RefusedFile;
+use crate::environments::template::TemplateName;
+use crate::model::ClusterName;
+use crate::workspaces::document::Problem;
+
+impl Environments {
+    /// Returns what is wrong with the file of a cluster's template as it is now: then an older one is in force, or none.
+    #[must_use]
+    pub fn template_problems(&self, agent: &ClusterName, name: &TemplateName) -> Vec<Problem> {
+        self.inner.templates.problems(agent, name)
+    }
+
+    /// Returns the files of a cluster's templates that are not in force as they are.
+    #[must_use]
+    pub fn refused_templates(&self, agent: &ClusterName) -> Vec<RefusedFile> {
+        self.inner.templates.refused(agent)
+    }
+
+    /// Returns whether there are any.
+    #[must_use]
+    pub fn has_refused_templates(&self, agent: &ClusterName) -> bool {
+        self.inner.templates.has_refused(agent)
+    }
+}
