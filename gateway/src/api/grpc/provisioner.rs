@@ -130,6 +130,9 @@ fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wi
 mod tests {
     use super::*;
 
+    /// What is done to facts that are whole.
+    type Change = fn(&mut wire::Info);
+
     fn whole() -> wire::Info {
         let agent = wire::info::Agent { name: "prod".to_owned(), ..wire::info::Agent::default() };
         let environment = wire::info::Environment { name: "review/1".to_owned(), ..wire::info::Environment::default() };
@@ -154,7 +157,7 @@ mod tests {
         let info = read(whole()).unwrap();
         assert_eq!((info.project.id, info.ci_pipeline, info.ci_job), (42, Some(0), None));
         assert_eq!((info.user, info.environment.id), (Some((7, "ann".to_owned())), None));
-        let without: [(fn(&mut wire::Info), &str); 4] = [
+        let without: [(Change, &str); 4] = [
             (|info| info.project.as_mut().unwrap().id = None, "/info/project/id"),
             (|info| info.ci_pipeline = Some(wire::info::Numbered::default()), "/info/ci_pipeline/id"),
             (|info| info.ci_job = Some(wire::info::Numbered::default()), "/info/ci_job/id"),

@@ -109,11 +109,9 @@ impl RunIssuer {
     /// Finds whose run the job with this token is of, without using it up.
     pub(super) async fn run_of(&self, token: &str, store: &Store, now: Moment) -> Result<RunOwner, Refusal> {
         let claims = self.verify(token, now).await.map_err(|refused| {
-            Refusal::Token(match refused {
-                // This job does not ask again where the answer is final, and an agent does: the key may just be new.
-                Refused::UnknownKeySoFar => Refused::KeysUnavailable,
-                refused => refused,
-            })
+            // This job does not ask again where the answer is final, and an agent does: the key may just be new.
+            let is_new_perhaps = refused == Refused::UnknownKeySoFar;
+            Refusal::Token(if is_new_perhaps { Refused::KeysUnavailable } else { refused })
         })?;
         self.owner(&self.job(&claims)?, Purpose::Definition, store).await
     }
