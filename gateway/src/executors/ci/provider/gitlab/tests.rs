@@ -1,5 +1,5 @@
 mod search;
-pub(in crate::executors::ci) mod server;
+pub(crate) mod server;
 
 use std::io::Write as _;
 use std::time::Duration;

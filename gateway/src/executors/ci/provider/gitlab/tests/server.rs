@@ -14,20 +14,20 @@ use tokio::task::JoinSet;
 
 use crate::model::{Endpoint, UnixSeconds};
 
-pub(in crate::executors::ci) const TOKEN: &str = "glpat-0123456789abcdefghij";
+pub(crate) const TOKEN: &str = "glpat-0123456789abcdefghij";
 
 /// A request that came.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::executors::ci) struct Seen {
-    pub(in crate::executors::ci) method: String,
-    pub(in crate::executors::ci) path: String,
-    pub(in crate::executors::ci) headers: BTreeMap<String, String>,
-    pub(in crate::executors::ci) body: Value,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Value,
 }
 
 /// What happens to the next request instead of an answer.
 #[derive(Clone, Debug)]
-pub(in crate::executors::ci) enum Trouble {
+pub(crate) enum Trouble {
     /// This answer.
     Answer(u16, &'static [(&'static str, &'static str)], String),
     /// Nothing, for ever.
@@ -44,39 +44,39 @@ pub(in crate::executors::ci) enum Trouble {
 
 /// A pipeline.
 #[derive(Clone, Debug)]
-pub(in crate::executors::ci) struct Pipeline {
-    pub(in crate::executors::ci) id: u64,
-    pub(in crate::executors::ci) status: &'static str,
-    pub(in crate::executors::ci) created_at: String,
-    pub(in crate::executors::ci) variables: Value,
-    pub(in crate::executors::ci) child: Option<u64>,
-    pub(in crate::executors::ci) jobs: Vec<Value>,
-    pub(in crate::executors::ci) cancels: u32,
+pub(crate) struct Pipeline {
+    pub(crate) id: u64,
+    pub(crate) status: &'static str,
+    pub(crate) created_at: String,
+    pub(crate) variables: Value,
+    pub(crate) child: Option<u64>,
+    pub(crate) jobs: Vec<Value>,
+    pub(crate) cancels: u32,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::executors::ci) struct State {
-    pub(in crate::executors::ci) seen: Vec<Seen>,
-    pub(in crate::executors::ci) trouble: VecDeque<Trouble>,
-    pub(in crate::executors::ci) pipelines: Vec<Pipeline>,
-    pub(in crate::executors::ci) traces: BTreeMap<u64, Vec<u8>>,
-    pub(in crate::executors::ci) knows_ranges: bool,
-    pub(in crate::executors::ci) token_header: &'static str,
+pub(crate) struct State {
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) trouble: VecDeque<Trouble>,
+    pub(crate) pipelines: Vec<Pipeline>,
+    pub(crate) traces: BTreeMap<u64, Vec<u8>>,
+    pub(crate) knows_ranges: bool,
+    pub(crate) token_header: &'static str,
     /// Its clock, where it is not the machine's.
-    pub(in crate::executors::ci) now: Option<UnixSeconds>,
+    pub(crate) now: Option<UnixSeconds>,
     late: Vec<(UnixSeconds, Seen)>,
 }
 
-pub(in crate::executors::ci) struct Server {
-    pub(in crate::executors::ci) at: Endpoint,
-    pub(in crate::executors::ci) state: Arc<Mutex<State>>,
+pub(crate) struct Server {
+    pub(crate) at: Endpoint,
+    pub(crate) state: Arc<Mutex<State>>,
     /// Told when a request hangs.
-    pub(in crate::executors::ci) hangs: Arc<Notify>,
+    pub(crate) hangs: Arc<Notify>,
     _task: JoinSet<()>,
 }
 
 impl Server {
-    pub(in crate::executors::ci) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = format!("http://{}/gitlab", listener.local_addr().unwrap()).parse().unwrap();
         let state = Arc::new(Mutex::new(State { token_header: "private-token", ..State::default() }));
@@ -94,19 +94,19 @@ impl Server {
     }
 
     /// Adds a pipeline.
-    pub(in crate::executors::ci) fn add(&self, id: u64, status: &'static str, created_at: &str, variables: Value) {
+    pub(crate) fn add(&self, id: u64, status: &'static str, created_at: &str, variables: Value) {
         let (created_at, jobs) = (created_at.to_owned(), Vec::new());
         self.state.lock().pipelines.push(Pipeline { id, status, created_at, variables, child: None, jobs, cancels: 0 });
     }
 
     /// Changes a pipeline.
-    pub(in crate::executors::ci) fn change(&self, id: u64, change: impl FnOnce(&mut Pipeline)) {
+    pub(crate) fn change(&self, id: u64, change: impl FnOnce(&mut Pipeline)) {
         let mut state = self.state.lock();
         change(state.pipelines.iter_mut().find(|pipeline| pipeline.id == id).unwrap());
     }
 
     /// Does what came earlier and lands now.
-    pub(in crate::executors::ci) fn land(&self, now: UnixSeconds) {
+    pub(crate) fn land(&self, now: UnixSeconds) {
         let mut state = self.state.lock();
         let (due, late): (Vec<_>, Vec<_>) = std::mem::take(&mut state.late).into_iter().partition(|(at, _)| *at <= now);
         state.late = late;
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// Waits until everything has been done that was sent before, also by clients that hung up since.
-    pub(in crate::executors::ci) async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         for _ in 0..2 {
             let mut stream =
                 TcpStream::connect((self.at.url().host_str().unwrap(), self.at.url().port().unwrap())).await.unwrap();
@@ -125,12 +125,12 @@ impl Server {
         }
     }
 
-    pub(in crate::executors::ci) fn trouble(&self, trouble: Trouble) {
+    pub(crate) fn trouble(&self, trouble: Trouble) {
         self.state.lock().trouble.push_back(trouble);
     }
 
     /// Returns `METHOD path` of what was asked since the last time, with the path below the project's.
-    pub(in crate::executors::ci) fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         let seen = std::mem::take(&mut self.state.lock().seen);
         seen.into_iter().map(|seen| format!("{} {}", seen.method, seen.path.replace(PROJECT, ""))).collect()
     }
@@ -139,7 +139,7 @@ impl Server {
 /// A path that nobody asks for who wants something.
 const NOTHING: &str = "/nothing";
 
-pub(in crate::executors::ci) const PROJECT: &str = "/gitlab/api/v4/projects/group%2Fproject";
+pub(crate) const PROJECT: &str = "/gitlab/api/v4/projects/group%2Fproject";
 
 async fn serve(mut stream: TcpStream, state: &Mutex<State>, hangs: &Notify) {
     let Some(seen) = read(&mut stream).await else { return };
