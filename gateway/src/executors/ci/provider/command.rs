@@ -231,7 +231,10 @@ impl Inner {
         if folder.record()?.is_some_and(|record| record.key == key) {
             return Ok(Next::Nothing);
         }
-        let lock = quiet(&folder)?.ok_or(ProviderError::Busy)?;
+        let Some(lock) = quiet(&folder)? else {
+            // This run's own supervisor may have it, and have written nothing yet.
+            return if is_beginning(&folder, &key)? { Ok(Next::Nothing) } else { Err(ProviderError::Busy) };
+        };
         // It may have begun between the two.
         if folder.record()?.is_some_and(|record| record.key == key) {
             return Ok(Next::Nothing);
