@@ -33,10 +33,10 @@ for cluster in as-agent as-job; do cluster_agent "agent-$cluster" "$cluster"; do
 # --- what the agents may ----------------------------------------------------------------------------------------------
 # none CLUSTER RIGHT… : in no namespace of others.
 none() {
-  local right
+  local right words
   for right in "${@:2}"; do
-    # shellcheck disable=SC2086
-    [ "$(kc_as "$1" auth can-i -n default $right 2>/dev/null)" = no ] || { echo "it may $right, or nobody knows"; return 1; }
+    read -ra words <<<"$right"
+    [ "$(kc_as "$1" auth can-i -n default "${words[@]}" 2>/dev/null)" = no ] || { echo "it may $right, or nobody knows"; return 1; }
   done
 }
 for cluster in as-agent as-job; do

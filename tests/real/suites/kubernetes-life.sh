@@ -22,12 +22,12 @@ kc delete namespace workspace-gateway --wait=false >/dev/null
 
 # may MODE NAMESPACE VERB RESOURCE… : the agent of that mode has this right.
 may() { kc_as "$1" auth can-i -n "$2" -q "${@:3}"; }
-# none MODE NAMESPACE RIGHT… : it has none of these.
+# none MODE NAMESPACE RIGHT… : it has none of these, which is an answer and not the lack of one.
 none() {
-  local right
+  local right words
   for right in "${@:3}"; do
-    # shellcheck disable=SC2086
-    if may "$1" "$2" $right; then echo "it may $right in $2"; return 1; fi
+    read -ra words <<<"$right"
+    [ "$(kc_as "$1" auth can-i -n "$2" "${words[@]}" 2>/dev/null)" = no ] || { echo "it may $right in $2, or nobody knows"; return 1; }
   done
 }
 for mode in unique shared; do
