@@ -12,50 +12,91 @@
 set -uo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-ALL=(store http-server grpc websocket vite code-server load-balancers floods getting-out sign-in revocation ssh agent-life fault acme demo terminal
-  ci-job ci-schema ci-workspace workspace-scripts kubernetes-frozen kubernetes-identity kubernetes-life kubernetes-trouble kubernetes-pod
-  kubernetes-page environment-templates environments environments-trouble)
+# What measures how quickly something happens has the machine for itself. The others go in two lanes, one suite of each at a time,
+# because most of a suite is waiting: those with a Kubernetes cluster, and those without.
+ALONE=(revocation fault floods)
+CLUSTERS=(environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-life
+  kubernetes-trouble kubernetes-pod kubernetes-page)
+OTHERS=(store http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo terminal
+  ci-job ci-schema ci-workspace workspace-scripts)
 LIMIT=480 # seconds for one suite
 
-suites=("$@")
-[ ${#suites[@]} = 0 ] && suites=("${ALL[@]}")
-for suite in "${suites[@]}"; do
-  [ -x "$REAL/suites/$suite.sh" ] || { echo "no such suite: $suite (suites: ${ALL[*]})" >&2; exit 2; }
+for suite in "$@"; do
+  [ -x "$REAL/suites/$suite.sh" ] ||
+    { echo "no such suite: $suite (suites: ${ALONE[*]} ${CLUSTERS[*]} ${OTHERS[*]})" >&2; exit 2; }
 done
 
 mkdir -p "$REAL/out"
-lines=$(mktemp)
-running=
+WORK=$(mktemp -d)
+lanes=()
 finish() {
   trap - EXIT INT TERM HUP
   trap '' PIPE
-  # The suite ends what it started when it is told to end; it gets the time for that.
-  if [ -n "$running" ] && kill -TERM "$running" 2>/dev/null; then wait "$running" 2>/dev/null; fi
-  rm -f "$lines"
+  # A lane ends its suite, and the suite what it started, when it is told to end; they get the time for that.
+  for lane in "${lanes[@]}"; do kill -TERM "$lane" 2>/dev/null; done
+  wait
+  rm -rf "$WORK"
 }
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# lane SUITE… : one after another. What came out of each is a line `PASSED FAILED` of the file `counts`.
+lane() {
+  local suite running='' began status good bad lines=$WORK/lines.$BASHPID
+  trap '[ -z "$running" ] || { kill -TERM "$running"; wait "$running"; } 2>/dev/null; exit 143' TERM
+  for suite in "$@"; do
+    began=$SECONDS
+    timeout -k 30 "$LIMIT" "$REAL/suites/$suite.sh" > >(tee "$lines" | grep --line-buffered -vE '^[0-9]+ passed, [0-9]+ failed$') 2>&1 &
+    running=$!
+    wait "$running"
+    status=$?
+    running=
+    wait
+    good=$(grep -c '^ok ' "$lines")
+    bad=$(grep -c '^FAIL ' "$lines")
+    if [ "$status" != 0 ] && [ "$bad" = 0 ]; then
+      printf 'FAIL  %s: ended with status %s (124: took over %s s)\n' "$suite" "$status" "$LIMIT"
+      bad=1
+    fi
+    printf -- '----  %s: %s of %s in %s s\n' "$suite" "$good" "$((good + bad))" "$((SECONDS - began))"
+    printf '%s %s\n' "$good" "$bad" >>"$WORK/counts"
+  done
+}
+
+start() {
+  lane "$@" &
+  lanes+=($!)
+}
+
+all_ended() {
+  for lane in "${lanes[@]}"; do wait "$lane"; done
+  lanes=()
+}
+
+if [ $# -gt 0 ]; then
+  wanted=$#
+  start "$@"
+else
+  wanted=$((${#ALONE[@]} + ${#CLUSTERS[@]} + ${#OTHERS[@]}))
+  start "${ALONE[@]}"
+  all_ended
+  start "${CLUSTERS[@]}"
+  start "${OTHERS[@]}"
+fi
+all_ended
+
 passed=0
 failed=0
-for suite in "${suites[@]}"; do
-  began=$SECONDS
-  timeout -k 30 "$LIMIT" "$REAL/suites/$suite.sh" > >(tee "$lines" | grep -vE '^[0-9]+ passed, [0-9]+ failed$') 2>&1 &
-  running=$!
-  wait "$running"
-  status=$?
-  running=
-  wait
-  good=$(grep -c '^ok ' "$lines")
-  bad=$(grep -c '^FAIL ' "$lines")
-  if [ "$status" != 0 ] && [ "$bad" = 0 ]; then
-    printf 'FAIL  %s: ended with status %s (124: took over %s s)\n' "$suite" "$status" "$LIMIT"
-    bad=1
-  fi
-  printf -- '----  %s: %s of %s in %s s\n' "$suite" "$good" "$((good + bad))" "$((SECONDS - began))"
+ran=0
+while read -r good bad; do
   passed=$((passed + good))
   failed=$((failed + bad))
-done
+  ran=$((ran + 1))
+done <"$WORK/counts"
+if [ "$ran" != "$wanted" ]; then
+  printf 'FAIL  %s of %s suites ran\n' "$ran" "$wanted"
+  failed=$((failed + 1))
+fi
 printf '%s passed, %s failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]

@@ -199,19 +199,28 @@ give_up() {
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
-# A port that nothing listens on, below the range from which the kernel takes ports for outgoing connections.
+# A port that nothing listens on, below the range from which the kernel takes ports for outgoing connections. Whoever asks next, in
+# this suite or in one beside it, gets another one: what asked for it may not listen yet.
 free_port() {
-  python3 - <<'PY'
-import random, socket
-while True:
-    port = random.randint(20000, 31999)
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-    print(port)
-    break
+  python3 - "$REAL/out/.port" <<'PY'
+import fcntl, random, socket, sys
+
+FIRST, LAST = 20000, 31999
+with open(sys.argv[1], "a+") as given:
+    fcntl.flock(given, fcntl.LOCK_EX)
+    given.seek(0)
+    port = int(given.read() or random.randint(FIRST, LAST))
+    while True:
+        port = port + 1 if port < LAST else FIRST
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                break
+            except OSError:
+                continue
+    given.truncate(0)
+    given.write(str(port))
+print(port)
 PY
 }
 
