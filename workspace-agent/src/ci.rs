@@ -10,6 +10,7 @@ mod end;
 mod expiry;
 mod held;
 mod length;
+mod limit;
 mod signals;
 mod tree;
 pub mod witness;
@@ -25,10 +26,12 @@ pub use self::command::CommandLine;
 pub use self::decide::On;
 pub use self::end::End;
 pub use self::length::Length;
+pub(crate) use self::limit::ends_at;
 
 use self::attach::Attachment;
 use self::command::Ran;
 use self::held::{Chosen, HeldJob};
+use self::limit::Hold;
 use self::signals::{Signals, asks_to_end};
 use self::witness::Witness;
 use crate::terminal::job::Choice;
@@ -52,6 +55,8 @@ pub struct CiOptions {
     pub on: On,
     /// For how long at most.
     pub hold: Length,
+    /// When the CI system ends the job, held or not, if it says so. Units: seconds since the Unix epoch.
+    pub ends_at: Option<u64>,
     /// How long the gateway may take to make a held job reachable, before the job ends as if there were none.
     pub patience: Length,
     /// The agent that makes it reachable.
@@ -74,7 +79,7 @@ pub fn say(text: &str) {
 /// # Errors
 /// The system's, and then the command was not started.
 pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
-    let CiOptions { command, on, hold, patience, agent, spent_file, witness } = options;
+    let CiOptions { command, on, hold, ends_at, patience, agent, spent_file, witness } = options;
     let mut signals = Signals::take()?;
     let job = Arc::new(HeldJob::new(command.shown()));
     let dial_at =
@@ -91,7 +96,7 @@ pub async fn run(options: CiOptions, say: impl Fn(&str)) -> io::Result<End> {
         attachment.end(GOODBYE_TIMEOUT).await;
         return Ok(ran.end);
     }
-    let mut held = Held { job, attachment, signals, hold };
+    let mut held = Held { job, attachment, signals, hold, ends_at };
     let chosen = held.wait(ran, patience, &say).await;
     tokio::time::sleep(LAST_WORD).await;
     held.attachment.end(GOODBYE_TIMEOUT).await;
@@ -104,11 +109,20 @@ struct Held {
     attachment: Attachment,
     signals: Signals,
     hold: Length,
+    ends_at: Option<u64>,
 }
 
 impl Held {
     /// Makes the job reachable and waits for a choice; `None` if nobody made one.
     async fn wait(&mut self, ran: Ran, patience: Length, say: impl Fn(&str)) -> Option<Chosen> {
+        let (hold, cut) = match limit::hold(self.hold, self.ends_at, wall_clock()) {
+            Hold::Asked(hold) => (hold, ""),
+            Hold::Cut(hold) => (hold, ", because its own time ends then,"),
+            Hold::NoTime => {
+                say("this job is not held open: its own time is nearly over");
+                return None;
+            }
+        };
         let deadline = Instant::now() + patience.0;
         let link = tokio::select! {
             link = self.attachment.up_by(deadline) => link,
@@ -121,10 +135,9 @@ impl Held {
                 return None;
             }
         };
-        self.job.hold(ran.end, wall_clock() + self.hold.0.as_secs());
-        let hold = self.hold;
+        self.job.hold(ran.end, wall_clock().saturating_add(hold.0.as_secs()));
         say(&format!(
-            "the command ended with status {}; the job waits {hold} at most for somebody to look at it, and to press \
+            "the command ended with status {}; the job waits {hold} at most{cut} for somebody to look at it, and to press \
              Continue or Fail now:",
             ran.end.in_shell()
         ));

@@ -19,11 +19,12 @@ printf 'test:\n\t@echo "the answer is $$(cat answer)"\n\t@test "$$(cat answer)" 
 break_project() { echo 41 >"$PROJECT/answer"; }
 break_project
 
-# job NAME ARGUMENTS… : `make test` of the project as a job; what comes out of it is in NAME.log.
+# job NAME ARGUMENTS… : `make test` of the project as a job, with the variables in JOB_GIVES; what comes out of it is in NAME.log.
+JOB_GIVES=()
 job() {
   local name=$1
   shift
-  spawn "$name" env -C "$PROJECT" PS1='$ ' ENV= SHELL=/bin/sh CI_SECRET=in-the-job "$REAL_AGENT" ci \
+  spawn "$name" env -C "$PROJECT" PS1='$ ' ENV= SHELL=/bin/sh CI_SECRET=in-the-job "${JOB_GIVES[@]}" "$REAL_AGENT" ci \
     --gateway "http://127.0.0.1:$AGENTS" --token-file "$TOKEN_FILE" "$@" -- make test
 }
 link_of() { grep -oE 'https?://[^ ]+' "$OUT/$1.log"; }
@@ -69,6 +70,17 @@ if ends_within 5 cancelled; then same "a held job that is cancelled ends at once
 
 job timed --hold 1s
 if ends_within 15 timed; then same "a job that nobody looks at ends with its command's own status" "$plain" "$STATUS"; else fail "a job is held for ever"; fi
+
+# GitLab says when a job began and how long it may take.
+JOB_GIVES=(CI_JOB_STARTED_AT="$(date -u +%Y-%m-%dT%H:%M:%SZ)" CI_JOB_TIMEOUT=600)
+job short --hold 1h
+check "a job whose own time ends before is held for what is left of it" until_ok 20 grep -q ' at most, because its own time ends then, ' "$OUT/short.log"
+stop short
+JOB_GIVES=(CI_JOB_STARTED_AT="$(date -u +%Y-%m-%dT%H:%M:%SZ)" CI_JOB_TIMEOUT=65)
+job over --hold 1h
+if ends_within 15 over; then same "one whose time is nearly over ends with its command's own status" "$plain" "$STATUS"; else fail "a job is held beyond its time"; fi
+check "and says why" grep -q 'not held open: its own time is nearly over' "$OUT/over.log"
+JOB_GIVES=()
 
 # --- the templates ----------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,16 @@ impl Job {
         let command =
             CommandLine { program: "sh".into(), arguments: vec!["-c".into(), script.into()], hidden_variable: None };
         let patience = Length::seconds(15);
-        let options = CiOptions { command, on: On::Failure, hold, patience, agent, spent_file: None, witness: None };
+        let options = CiOptions {
+            command,
+            on: On::Failure,
+            hold,
+            ends_at: None,
+            patience,
+            agent,
+            spent_file: None,
+            witness: None,
+        };
         Self { options, said: Arc::default() }
     }
 

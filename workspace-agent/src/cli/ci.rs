@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::gateway;
-use crate::ci::{CiOptions, CommandLine, Length, On};
+use crate::ci::{self, CiOptions, CommandLine, Length, On};
 use crate::dial::Transport;
 use crate::ports::Ports;
 use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
@@ -46,7 +46,8 @@ pub struct CiArguments {
     #[arg(long, value_name = "URL", env = "WORKSPACE_AGENT_GATEWAY")]
     pub gateway: Option<String>,
 
-    /// For how long the job is held at most: 90s, 30m, 2h. The CI system's own time limit ends it too.
+    /// For how long the job is held at most: 90s, 30m, 2h. Shorter where the job's own time ends before, which GitLab tells;
+    /// elsewhere the CI system's time limit ends it without a word.
     #[arg(long, value_name = "TIME", default_value = "30m", env = "WORKSPACE_AGENT_CI_HOLD")]
     pub hold: String,
 
@@ -131,8 +132,11 @@ impl CiArguments {
             // There is one as soon as there is a job.
             terminal: None,
         };
+        let given = |name| std::env::var(name).ok();
+        let ends_at = given("CI_JOB_STARTED_AT").zip(given("CI_JOB_TIMEOUT"));
+        let ends_at = ends_at.and_then(|(started_at, timeout)| ci::ends_at(&started_at, &timeout));
         let (spent_file, witness) = (self.spent_file, std::env::current_exe().ok());
-        Ok(CiOptions { command, on: self.on, hold, patience, agent, spent_file, witness })
+        Ok(CiOptions { command, on: self.on, hold, ends_at, patience, agent, spent_file, witness })
     }
 }
 
