@@ -68,8 +68,8 @@ fn filter(said: &str, level: LevelFilter) -> Targets {
     }
 }
 
-/// Lets everything of a level through, but for what the Kubernetes client warns of at each try: whoever asked it says that once. An answer
-/// that it cannot read is told with all that is in it, Secrets too.
+/// Lets everything of a level through, but for what the Kubernetes client says of each try: whoever asked it says that once, and not at
+/// all if the next try went well. An answer that it cannot read is told with all that is in it, Secrets too.
 fn of_level(level: LevelFilter) -> Targets {
     let all = Targets::new().with_default(level);
     // Details are for those who ask for them.
@@ -78,7 +78,7 @@ fn of_level(level: LevelFilter) -> Targets {
     }
     let errors = level.min(LevelFilter::ERROR);
     all.with_target("kube_runtime", errors)
-        .with_target("kube_client::client", errors)
+        .with_target("kube_client::client", LevelFilter::OFF)
         .with_target("kube_client::client::tls", level)
 }
 
@@ -190,8 +190,10 @@ mod tests {
             let filter = filter(said, LevelFilter::INFO);
             for target in ["kube_runtime::watcher", "kube_client::client", "kube_client::client::builder"] {
                 assert!(!filter.would_enable(target, &Level::WARN), "{said} {target}");
-                assert!(filter.would_enable(target, &Level::ERROR), "{said} {target}");
             }
+            assert!(filter.would_enable("kube_runtime::watcher", &Level::ERROR), "{said}");
+            // One for each try, whatever becomes of the next.
+            assert!(!filter.would_enable("kube_client::client::builder", &Level::ERROR), "{said}");
             for target in ["agent_cluster::watch", "kube_client::client::tls", "kube_client::config"] {
                 assert!(filter.would_enable(target, &Level::WARN), "{said} {target}");
             }

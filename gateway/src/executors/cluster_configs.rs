@@ -83,6 +83,14 @@ impl ClusterConfigs {
         Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
     }
 
+    /// Takes over what is there, before anybody is answered: what a file allows would seem to be forbidden until then.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn begin(&self, store: &Store) -> Result<(), StoreError> {
+        self.look(store, &mut Seen::default()).await
+    }
+
     /// Looks at the folder now and then and takes over what changed, until `stop`.
     pub async fn watch(self: Arc<Self>, store: Store, stop: CancellationToken) {
         let mut seen = Seen::default();

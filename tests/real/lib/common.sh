@@ -205,7 +205,8 @@ free_port() {
   python3 - "$REAL/out/.port" <<'PY'
 import fcntl, random, socket, sys
 
-FIRST, LAST = 20000, 31999
+# Recorded configurations of workspaces name 28573.
+FIRST, LAST = 20000, 28499
 with open(sys.argv[1], "a+") as given:
     fcntl.flock(given, fcntl.LOCK_EX)
     given.seek(0)

@@ -66,12 +66,15 @@ class Caller:
         if data is not None:
             headers["content-type"] = content
         try:
-            connection = getattr(self.local, "connection", None)
-            if connection is None:
-                connection = self.local.connection = self.make()
-            connection.request(method, path, data, headers)
-            answer = connection.getresponse()
-            text = answer.read()
+            try:
+                answer, text = self.send(method, path, data, headers)
+            except (http.client.RemoteDisconnected, ConnectionError):
+                # A server closes a connection that was idle for long, as this is asked for.
+                if self.local.is_new or method not in ("GET", "DELETE"):
+                    raise
+                self.local.connection.close()
+                self.local.connection = None
+                answer, text = self.send(method, path, data, headers)
         except (OSError, http.client.HTTPException):
             connection = getattr(self.local, "connection", None)
             self.local.connection = None
@@ -81,6 +84,15 @@ class Caller:
         if not 200 <= answer.status < 300:
             raise Refused(answer.status, text)
         return json.loads(text) if text else None
+
+    def send(self, method, path, data, headers):
+        connection = getattr(self.local, "connection", None)
+        self.local.is_new = connection is None
+        if connection is None:
+            connection = self.local.connection = self.make()
+        connection.request(method, path, data, headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
 
 
 class Gateway:

@@ -180,7 +180,9 @@ theirs_in() {
     kc -n "$1" create secret generic theirs --from-literal=key=value
     kc -n "$1" create service clusterip theirs --tcp 80:80
     kc -n "$1" create deployment theirs --image example.net/ready:1
-    kc -n "$1" wait --for condition=Available deployment/theirs --timeout 30s
+    kc -n "$1" wait --for condition=Available deployment/theirs --timeout 60s
+    # What controllers put into every namespace.
+    until_ok 60 kc -n "$1" get configmap kube-root-ca.crt
   } >/dev/null || give_up "no things of others in $1: $(tail -n 1 "$OUT/shell.log")"
 }
 # theirs : all that must stay as it is, with versions.

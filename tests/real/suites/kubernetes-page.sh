@@ -17,7 +17,7 @@ PORT=$(free_port)
 spawn app node "$APPS/echo.mjs" "$PORT" page-app
 wait_port app "$PORT"
 
-# Its pod takes three seconds to start: long enough to see it starting.
+# Its pod takes ten seconds to start and three to end: long enough to see it starting and stopping.
 create unique page "$(devfile example.net/slow:1 "      endpoints: [{name: app, targetPort: $PORT}]")" >"$OUT/created.json" ||
   fail "the workspace is not taken: $(cat "$OUT/created.json")"
 check "a workspace runs" state_within 60 page Running

@@ -36,6 +36,9 @@ told crashing "a container that ends again and again" "$(devfile example.net/cra
 told huge "a pod that fits on no node" "$(devfile example.net/ready:1 '      memoryRequest: 9000Gi
       memoryLimit: 9000Gi')" 'Unschedulable|insufficient memory'
 kc -n "$SHARED_NAMESPACE" create quota small --hard=requests.memory=100Mi >/dev/null
+# It holds from when its controller has seen it.
+quota_holds() { [ -n "$(kc -n "$SHARED_NAMESPACE" get quota small -o jsonpath='{.status.hard}')" ]; }
+until_ok 60 quota_holds || fail "no quota is counted"
 told quota "a quota of the namespace" "$(devfile example.net/ready:1 '      memoryRequest: 200Mi
       memoryLimit: 200Mi')" 'exceeded quota|forbidden'
 kc -n "$SHARED_NAMESPACE" delete quota small >/dev/null

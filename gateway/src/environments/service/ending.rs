@@ -45,9 +45,11 @@ impl Environments {
         let id = EnvironmentId::new(id);
         let changed = self.inner.store.remove_environment(id, None, self.inner.now()).await?;
         let changed = changed.ok_or(RefusalCode::NoSuchEnvironment)?;
+        // From here on: what happens once the driver hears of it is told.
+        let following = Following::new(self, id, Awaited::Removal);
         self.told(&changed, "removed", &by);
         self.inner.hear_of_stops().await;
-        Ok(Following::new(self, id, Awaited::Removal))
+        Ok(following)
     }
 
     /// Forgets an environment without asking its cluster, for one whose agent never comes back. Nothing of it is removed by

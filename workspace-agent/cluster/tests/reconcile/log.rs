@@ -1,12 +1,12 @@
 //! What the agent writes into its log, in a test with one thread.
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Lines for those who run it: from INFO on.
 #[derive(Clone, Default)]
@@ -15,6 +15,9 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 impl Log {
     /// Begins to take down what this thread says, until the guard is dropped.
     pub(crate) fn begin() -> (Self, DefaultGuard) {
+        // While there is but one subscriber, what a thread without one says first is never asked about again, in no thread.
+        static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+        LazyLock::force(&OTHER);
         let log = Self::default();
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
