@@ -45,16 +45,20 @@ trap 'exit 143' TERM HUP
 
 # lane SUITE… : one after another. What came out of each is a line `PASSED FAILED` of the file `counts`.
 lane() {
-  local suite running='' began status good bad lines=$WORK/lines.$BASHPID
+  local suite running='' began status good bad out copy lines=$WORK/lines.$BASHPID
   trap '[ -z "$running" ] || { kill -TERM "$running"; wait "$running"; } 2>/dev/null; exit 143' TERM
   for suite in "$@"; do
     began=$SECONDS
-    timeout -k 60 "$LIMIT" "$REAL/suites/$suite.sh" > >(tee "$lines" | grep --line-buffered -vE '^[0-9]+ passed, [0-9]+ failed$') 2>&1 &
+    exec {out}> >(exec tee "$lines" > >(exec grep --line-buffered -vE '^[0-9]+ passed, [0-9]+ failed$'))
+    copy=$!
+    timeout -k 60 "$LIMIT" "$REAL/suites/$suite.sh" >&"$out" 2>&1 {out}>&- &
     running=$!
     wait "$running"
     status=$?
     running=
-    wait
+    exec {out}>&-
+    # Counted is what has arrived. Something of the suite's that still writes would be waited for without end.
+    timeout 60 tail -s 0.1 --pid="$copy" -f /dev/null
     good=$(grep -c '^ok ' "$lines")
     bad=$(grep -c '^FAIL ' "$lines")
     if [ "$status" != 0 ] && [ "$bad" = 0 ]; then

@@ -19,7 +19,8 @@ use crate::auth::expiring::Expiring;
 /// How long a found value may be used, counted from when its look-up began. Access that was revoked ends within this.
 pub const KNOWN_AGE_MAX: Duration = Duration::from_secs(5);
 /// From this age on, the first caller to see a value looks it up anew; the others go on using it.
-pub const REFRESH_AFTER: Duration = Duration::from_secs(2);
+/// Between two and three of the looks that everything open has each second: the same look finds it due each time.
+pub const REFRESH_AFTER: Duration = Duration::from_millis(1500);
 /// How long "there is none" is believed. Short, since something just made should work at once.
 pub const UNKNOWN_AGE_MAX: Duration = Duration::from_secs(1);
 /// The longest a look-up may take.

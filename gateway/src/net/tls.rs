@@ -111,7 +111,12 @@ pub struct Tls {
     files: TlsFiles,
     alpn: &'static [&'static [u8]],
     current: ArcSwap<Settings>,
+    /// What the files were like when they were read first.
+    loaded: Stamp,
 }
+
+/// Each file with the time of its last change.
+type Stamp = Vec<(PathBuf, Option<SystemTime>)>;
 
 #[derive(Debug)]
 struct Settings {
@@ -125,8 +130,10 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
     pub fn load(files: TlsFiles, alpn: &'static [&'static [u8]]) -> Result<Arc<Self>, TlsError> {
+        // Before the files: what changes from here on is seen.
+        let loaded = stamp(&files);
         let current = ArcSwap::from_pointee(settings(&files, alpn)?);
-        Ok(Arc::new(Self { files, alpn, current }))
+        Ok(Arc::new(Self { files, alpn, current, loaded }))
     }
 
     /// Returns the settings of now. Connections keep those that they began with.
@@ -143,13 +150,13 @@ impl Tls {
 
     /// Looks at the files now and then and takes over what changed, until `stop`.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        let mut seen = self.stamp();
+        let mut seen = self.loaded.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
-            let stamp = self.stamp();
+            let stamp = stamp(&self.files);
             if stamp == seen {
                 continue;
             }
@@ -164,19 +171,19 @@ impl Tls {
             seen = stamp;
         }
     }
+}
 
-    fn stamp(&self) -> Vec<(PathBuf, Option<SystemTime>)> {
-        let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-        let client_ca = self.files.client_ca.as_ref().map(|ca| &ca.file);
-        let more = self.files.certs_dir.as_deref().map(files_in).unwrap_or_default();
-        [Some(&self.files.cert), Some(&self.files.key), client_ca]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .chain(more)
-            .map(|path| (path.clone(), modified(&path)))
-            .collect()
-    }
+fn stamp(files: &TlsFiles) -> Stamp {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let client_ca = files.client_ca.as_ref().map(|ca| &ca.file);
+    let more = files.certs_dir.as_deref().map(files_in).unwrap_or_default();
+    [Some(&files.cert), Some(&files.key), client_ca]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .chain(more)
+        .map(|path| (path.clone(), modified(&path)))
+        .collect()
 }
 
 fn settings(files: &TlsFiles, alpn: &[&[u8]]) -> Result<Settings, TlsError> {

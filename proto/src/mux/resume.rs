@@ -15,7 +15,8 @@ use crate::frame::Body;
 use crate::reason::Reason;
 
 impl Mux {
-    /// Ends the session: every channel is reset, and if there is a link, one Close frame is still sent.
+    /// Ends the session: every channel is reset, and if there is a link, one Close frame is still sent, behind what was asked
+    /// with [`Mux::drain`].
     pub fn close(&mut self, reason: Reason, detail: &str) {
         match self.state {
             State::Up => {
@@ -161,7 +162,8 @@ impl Mux {
                 self.events.push_back(Event::Reset(channel, reason));
             }
         }
-        self.control.clear();
+        // A peer that was asked to go, and has not heard it yet, would take the end for a failure.
+        self.control.retain(|body| matches!(body, Body::Drain { .. }));
         self.grants_due.clear();
         self.replay.clear(&mut self.budget);
     }

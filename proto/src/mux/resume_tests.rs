@@ -253,6 +253,24 @@ fn drain_that_was_asked_for_without_a_link_is_told_once() {
 }
 
 #[test]
+fn drain_goes_ahead_of_the_end_of_its_session() {
+    let mut pair = Pair::new(|_| {});
+    pair.gateway.reset(pair.channel, Reason::Cancelled);
+    pair.gateway.drain(Duration::from_secs(5), Duration::from_secs(1));
+    pair.gateway.close(Reason::Shutdown, "it goes");
+    let last = frames(&mut pair.gateway, pair.now);
+    assert!(
+        matches!(last[..], [Frame { body: Body::Drain { .. }, .. }, Frame { body: Body::Close { .. }, .. }]),
+        "{last:?}"
+    );
+    for frame in last {
+        drop(pair.agent.handle_frame(pair.now, frame));
+    }
+    let heard = std::iter::from_fn(|| pair.agent.poll_event()).any(|event| matches!(event, Event::Draining { .. }));
+    assert!(heard && pair.agent.is_ended() && pair.gateway.is_ended());
+}
+
+#[test]
 fn drain_that_every_link_tells_is_heard_once_and_another_one_too() {
     let mut pair = Pair::new(|_| {});
     let heard = |pair: &mut Pair| {

@@ -36,11 +36,14 @@ impl Mux {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Frame> {
         let body = match &mut self.state {
             State::Ended | State::Detached { .. } => return None,
-            State::Closing { reason, detail } => {
-                let body = Body::Close { reason: *reason, detail: std::mem::take(detail) };
-                self.state = State::Ended;
-                body
-            }
+            State::Closing { reason, detail } => match self.control.pop_front() {
+                Some(asked) => asked,
+                None => {
+                    let body = Body::Close { reason: *reason, detail: std::mem::take(detail) };
+                    self.state = State::Ended;
+                    body
+                }
+            },
             State::Up => {
                 if let Some((sequence, body)) = self.next_again() {
                     return Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body });

@@ -50,14 +50,25 @@ impl Edge {
                 Ok(open) => self.public_ports.replace(open),
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
-            for turn in self.living.due().chunks(TURN) {
-                join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
-                tokio::task::yield_now().await;
+            if self.recheck_living().await {
+                // Of those who share a credential or a workspace, one asked the store; the others were answered from before that.
+                self.recheck_living().await;
             }
             for followed in self.followers.due() {
                 self.recheck_follower(&followed).await;
             }
         }
+    }
+
+    /// Asks again for everything open; returns whether anything was cut.
+    async fn recheck_living(&self) -> bool {
+        let mut is_cut = false;
+        for turn in self.living.due().chunks(TURN) {
+            let cut = join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
+            is_cut |= cut.contains(&true);
+            tokio::task::yield_now().await;
+        }
+        is_cut
     }
 
     async fn recheck_follower(&self, followed: &Followed) {
@@ -72,15 +83,16 @@ impl Edge {
         }
     }
 
-    async fn recheck_one(&self, watch: &Watch) {
+    /// Returns whether it was cut.
+    async fn recheck_one(&self, watch: &Watch) -> bool {
         if watch.is_ended() {
-            return;
+            return false;
         }
         let at = (watch.address(), watch.port());
         let failure = match self.decide(watch.offered(), at, SHAPE, Instant::now()).await {
-            Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return,
+            Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
             // A store that does not answer ends new requests, not bytes that are under way (design, section 7).
-            Err(_unavailable) => return,
+            Err(_unavailable) => return false,
             Ok(Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized) => Failure::SignInRequired,
             Ok(Decision::NotFound) => Failure::NoSuchHost,
             Ok(Decision::PortNotAllowed) => Failure::PortNotAllowed,
@@ -88,5 +100,6 @@ impl Edge {
         let address = watch.address();
         info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "access ended: cutting what is open");
         watch.end(failure);
+        true
     }
 }
