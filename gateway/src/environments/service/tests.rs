@@ -1,5 +1,6 @@
 //! Environments as jobs and operators see them, with a cluster that is played.
 
+mod acts;
 mod asked;
 mod border;
 mod changed;

@@ -1,47 +1,17 @@
 //! What a stop, a sweep, a changed configuration and an operator's word end.
 
-use tokio::task::JoinSet;
 use tunnel_proto::environments::{Call, OBJECTS_BYTES_MAX};
 
 use super::super::super::facts::{EnvironmentFacts, Info, ProjectFacts};
 use super::super::super::request::Met;
 use super::super::*;
-use super::stage::{Stage, configure, entry, request, template};
+use super::acts::{code, done, id_of, operator, reconfigure, running};
+use super::stage::{Stage, entry, request, template};
 use crate::environments::slug::environment_slug;
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
 
-pub(super) fn operator() -> By {
-    By::User("olga".parse().unwrap())
-}
-
-/// Has what is due carried out from now on.
-pub(super) fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
-    stage.cluster.world.lock().is_prompt = true;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    (stop, tasks)
-}
-
-pub(super) async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
-    stage.environments.complete(request(job, template)).await.unwrap().outcome().await
-}
-
-pub(super) async fn id_of(stage: &Stage, job: u64) -> u64 {
-    done(stage, job, "two").await.environment.unwrap().id
-}
-
-/// Has another configuration in force.
-pub(super) async fn reconfigure(stage: &Stage, entry: AccessEntry) {
-    configure(&stage.store, entry).await;
-    stage.environments.inner.access.read(&stage.store, stage.environments.inner.now()).await.unwrap();
-}
-
 fn elsewhere() -> AccessEntry {
     AccessEntry { id: "group/other".to_owned(), ..entry(AccessAs::CiJob) }
-}
-
-pub(super) fn code(outcome: Outcome) -> String {
-    outcome.failure.map(|failure| failure.code).unwrap_or_default()
 }
 
 fn info(name: &str) -> Info {

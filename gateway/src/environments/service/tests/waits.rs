@@ -3,23 +3,12 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::task::JoinSet;
 use tunnel_proto::environments::Call;
 
 use super::super::super::request::Met;
 use super::super::*;
+use super::acts::{begun, operator};
 use super::stage::{Stage, request};
-
-fn operator() -> By {
-    By::User("olga".parse().unwrap())
-}
-
-/// Has what is due carried out from now on.
-fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    (stop, tasks)
-}
 
 /// Polls a future so many times, which is then dropped by whoever asked.
 struct Polled<F> {
@@ -68,7 +57,7 @@ async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_
 async fn job_that_was_prepared_in_a_forgotten_environment_is_so_no_more_and_nothing_was_removed() {
     let stage = Stage::new().await;
     stage.cluster.world.lock().is_prompt = true;
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let made = stage.environments.complete(request(1, "two")).await.unwrap().outcome().await.environment.unwrap();
     assert_eq!(stage.environments.unmet(&request(1, "two")), Unmet::Met(Met::Completed));
     stage.environments.forget(made.id, operator()).await.unwrap();
@@ -85,7 +74,7 @@ async fn who_waits_for_a_job_that_is_asked_for_anew_hears_how_that_ends() {
         let mut world = stage.cluster.world.lock();
         (world.is_absent, world.is_prompt) = (true, true);
     }
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let mut slow = stage.environments.complete(request(1, "two")).await.unwrap();
     assert!(matches!(slow.next().await, Some(Event::Retrying { .. })));
     let prompt = stage.environments.complete(request(1, "two")).await.unwrap();
@@ -102,7 +91,7 @@ async fn who_waits_for_a_job_that_is_asked_for_anew_hears_how_that_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_removal_does_not_wait_for_a_job_that_asks_meanwhile() {
     let stage = Stage::new().await;
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let first = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     stage.cluster.answer(usize::MAX, None);
