@@ -7,5 +7,6 @@ mod changed;
 mod ended;
 mod late;
 mod model;
+mod prepared;
 mod stage;
 mod waits;

@@ -1,6 +1,8 @@
 //! What tests do with a stage again and again.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -51,6 +53,30 @@ pub(super) async fn id_of(stage: &Stage, job: u64) -> u64 {
 pub(super) async fn reconfigure(stage: &Stage, entry: AccessEntry) {
     configure(&stage.store, entry).await;
     stage.environments.inner.access.read(&stage.store, stage.environments.inner.now()).await.unwrap();
+}
+
+/// Polls a future so many times, which is then dropped by whoever asked.
+pub(super) struct Polled<F> {
+    future: Pin<Box<F>>,
+    times: usize,
+}
+
+impl<F: Future> Polled<F> {
+    pub(super) fn new(future: F, times: usize) -> Self {
+        Self { future: Box::pin(future), times }
+    }
+}
+
+impl<F: Future> Future for Polled<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.times == 0 {
+            return Poll::Ready(None);
+        }
+        self.times -= 1;
+        self.future.as_mut().poll(context).map(Some)
+    }
 }
 
 /// More environments, called `review/0` and so on, than an agent takes calls at a time, and that agent.

@@ -1,32 +1,11 @@
 //! What those hear who wait for an environment that is stopped, asked for anew or forgotten meanwhile.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use tunnel_proto::environments::Call;
 
 use super::super::super::request::Met;
 use super::super::*;
-use super::acts::{begun, operator};
+use super::acts::{Polled, begun, operator};
 use super::stage::{Stage, request};
-
-/// Polls a future so many times, which is then dropped by whoever asked.
-struct Polled<F> {
-    future: Pin<Box<F>>,
-    times: usize,
-}
-
-impl<F: Future> Future for Polled<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.times == 0 {
-            return Poll::Ready(None);
-        }
-        self.times -= 1;
-        self.future.as_mut().poll(context).map(Some)
-    }
-}
 
 #[tokio::test]
 async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_it() {
@@ -37,7 +16,7 @@ async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_
         let begun = stage.store.next_preparation(id).await.unwrap().unwrap();
         assert!(stage.store.begin_apply(&begun, &begun.tracked).await.unwrap());
         // Whoever asks hangs up after a while.
-        let forgotten = Polled { future: Box::pin(stage.environments.forget(id.get(), operator())), times }.await;
+        let forgotten = Polled::new(stage.environments.forget(id.get(), operator()), times).await;
         let left = stage.store.environment(id).await.unwrap();
         if let Some(left) = &left {
             assert_eq!((left.state, left.is_removal_due), (EnvironmentState::Available, false), "after {times}");
