@@ -10,7 +10,6 @@ use tunnel_proto::environments::Call;
 
 use super::super::*;
 use super::stage::{Stage, configure, request};
-use crate::environments::seats::SEATS_MAX;
 use crate::workspaces::cluster_config::AccessEntry;
 
 pub(super) fn operator() -> By {
@@ -103,9 +102,9 @@ impl Crowd {
         Self { made, gate, _running: running }
     }
 
-    /// Waits until the agent has as many calls as it takes.
-    pub(super) async fn until_full(&self, stage: &Stage) {
-        while stage.cluster.world.lock().at_once < SEATS_MAX {
+    /// Waits until the agent has so many calls.
+    pub(super) async fn until(&self, stage: &Stage, calls: usize) {
+        while stage.cluster.world.lock().at_once < calls {
             stage.cluster.began.notified().await;
         }
     }

@@ -171,7 +171,7 @@ async fn agent_has_no_more_calls_at_a_time_than_it_takes_and_jobs_do_not_wait_fo
     for id in &crowd.made {
         ends.push(stage.environments.remove(*id, by.clone()).await.unwrap());
     }
-    crowd.until_full(&stage).await;
+    crowd.until(&stage, SEATS_MAX).await;
     let mut job = stage.environments.complete(of_environment(30, "production")).await.unwrap();
     while job.next().await != Some(Event::Waiting { why: "queued" }) {}
     let next = crowd.next_call(&stage).await;

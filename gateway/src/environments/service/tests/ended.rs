@@ -59,16 +59,16 @@ async fn job_whose_environment_was_stopped_is_prepared_no_more_and_hears_so() {
         assert_eq!(code(done(&stage, job, "two").await), "environment_stopped");
         assert_eq!(stage.cluster.world.lock().calls.len(), calls, "a stop is final for what was asked before");
     }
-    // Another process stopped it, or this one just when the job was noted.
+    // Another process stopped it. This one looks when it is told to: by itself it would do so every few seconds.
     let id = id_of(&stage, 3).await;
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
     let (store, now) = (&stage.store, stage.environments.inner.now());
     store.set_environment_state(EnvironmentId::new(id), EnvironmentState::Stopped, None, now).await.unwrap();
     assert_eq!(stage.environments.unmet(&request(3, "two")), Unmet::Met(Met::Completed));
     stage.later(5);
     stage.environments.inner.finish_stops().await;
     assert_eq!(stage.environments.unmet(&request(3, "two")), Unmet::Unmet);
-    stop.cancel();
-    while tasks.join_next().await.is_some() {}
     stage.restart().await;
     assert_eq!(stage.environments.unmet(&request(1, "two")), Unmet::Unmet);
 }

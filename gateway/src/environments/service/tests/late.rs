@@ -53,10 +53,14 @@ async fn removal_that_a_job_waits_for_goes_before_those_that_nobody_waits_for() 
     for (number, id) in crowd.made.iter().enumerate() {
         let mut following = stage.environments.follow(*id);
         stage.environments.remove(*id, operator()).await.unwrap();
-        // In this order they wait, so the last one is behind all others.
-        while number >= SEATS_MAX && following.next().await != Some(Event::Waiting { why: "queued" }) {}
+        if number < SEATS_MAX {
+            // Each has its seat before the next comes, so all others wait.
+            crowd.until(&stage, number + 1).await;
+        } else {
+            // In this order they wait, so the last one is behind all others.
+            while following.next().await != Some(Event::Waiting { why: "queued" }) {}
+        }
     }
-    crowd.until_full(&stage).await;
     let mut job = stage.environments.complete(of_environment(30, "review/19")).await.unwrap();
     while job.next().await != Some(Event::Waiting { why: "queued" }) {}
     let next = crowd.next_call(&stage).await;
