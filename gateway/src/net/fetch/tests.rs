@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,7 +96,10 @@ async fn what_failed_is_named_without_repeating_what_was_sent() {
     assert!(matches!(shape, FetchError::Shape { line: 1, .. }), "{shape:?}");
     assert!(!format!("{shape} {shape:?} {answer:?}").contains("hunter2"));
 
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // It is held and does not listen, so nobody else has it, not even the connection that is tried.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let closed = held.local_addr().unwrap().as_socket().unwrap();
     let at: Endpoint = format!("http://{closed}/?secret=hunter2").parse().unwrap();
     let error = fetch().get(&at, Credentials::Nothing).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("http://{closed} cannot be reached: ")), "{error}");
