@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn hook_token_is_a_line_that_cannot_be_guessed() {
-        let path = std::env::temp_dir().join(format!("gateway-hook-token-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hook-token");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
             let read = hook_token(&path);

@@ -108,9 +108,8 @@ mod tests {
 
     #[test]
     fn secret_is_one_line_of_a_file_and_never_part_of_an_error() {
-        let folder = std::env::temp_dir().join(format!("gateway-secret-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("secret");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
         for (text, expected) in [
             ("hunter2", Some("hunter2")),
             ("hunter2\n", Some("hunter2")),
@@ -127,7 +126,7 @@ mod tests {
                 Err(error) => assert!(expected.is_none() && !error.to_string().contains("hunter2"), "{text:?}"),
             }
         }
-        std::fs::remove_dir_all(&folder).unwrap();
+        folder.close().unwrap();
         assert!(read_secret(&path).unwrap_err().to_string().contains("cannot be read"));
     }
 }

@@ -1,7 +1,6 @@
 //! What becomes of records: lines, files, losses.
 
-use std::path::PathBuf;
-
+use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::line::line;
@@ -14,28 +13,20 @@ fn clock() -> u64 {
 }
 
 /// A folder of its own, gone at the end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gateway-audit-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn config(&self, rotate_bytes: u64, keep: u32) -> AuditLog {
-        AuditLog { path: Some(self.0.join("audit.log")), rotate_bytes, keep }
+        AuditLog { path: Some(self.0.path().join("audit.log")), rotate_bytes, keep }
     }
 
     fn lines(&self, name: &str) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.0.join(name)).unwrap_or_default();
+        let text = std::fs::read_to_string(self.0.path().join(name)).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -99,7 +90,7 @@ fn list_is_cut_and_says_so() {
 
 #[tokio::test]
 async fn records_are_written_in_order_and_tokens_by_id() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     written(&folder.config(1 << 20, 2), async |audit| {
         audit.slot().await.unwrap().record(revoked("t-9"));
         for first in [1, 2] {
@@ -116,13 +107,13 @@ async fn records_are_written_in_order_and_tokens_by_id() {
     assert_eq!(lines[1]["credential"], serde_json::json!({"kind": "token", "id": "t-1"}));
     assert_eq!(lines[2]["credential"], serde_json::json!({"kind": "token", "id": null}));
     use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(folder.0.join("audit.log")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(folder.0.path().join("audit.log")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test]
 async fn full_queue_loses_what_happens_and_says_how_much() {
-    let folder = Folder::new("full");
+    let folder = Folder::new();
     let lost = written(&folder.config(1 << 30, 2), async |audit| {
         for number in 0..QUEUE_MAX + 3 {
             audit.record(revoked(&format!("t-{number}")));
@@ -138,7 +129,7 @@ async fn full_queue_loses_what_happens_and_says_how_much() {
 
 #[tokio::test(start_paused = true)]
 async fn change_waits_for_room_and_is_refused_without_any() {
-    let folder = Folder::new("wait");
+    let folder = Folder::new();
     let lost = Counter::default();
     let (audit, writer) = Audit::open(&folder.config(1 << 30, 2), clock, token_ids(), lost).unwrap();
     for _ in 0..QUEUE_MAX {
@@ -158,7 +149,7 @@ async fn change_waits_for_room_and_is_refused_without_any() {
 
 #[tokio::test]
 async fn strangers_cannot_fill_the_log() {
-    let folder = Folder::new("strangers");
+    let folder = Folder::new();
     let lost = written(&folder.config(1 << 30, 2), async |audit| {
         for _ in 0..1_000 {
             audit.record(refused("no bearer token was sent"));
@@ -175,25 +166,25 @@ async fn strangers_cannot_fill_the_log() {
 
 #[tokio::test]
 async fn full_file_is_put_aside_and_the_oldest_goes() {
-    let folder = Folder::new("rotate");
+    let folder = Folder::new();
     let config = folder.config(1, 2);
     for number in 1..=5 {
         written(&config, async |audit| audit.record(revoked(&format!("t-{number}")))).await;
     }
     let token = |name| folder.lines(name)[0]["token"].clone();
     assert_eq!([token("audit.log"), token("audit.log.1"), token("audit.log.2")], ["t-5", "t-4", "t-3"]);
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 3);
+    assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 3);
 }
 
 #[tokio::test]
 async fn file_that_was_renamed_is_left_alone() {
-    let folder = Folder::new("renamed");
+    let folder = Folder::new();
     let config = folder.config(1 << 20, 2);
     let mut file = file::LogFile::open(config.path.as_deref().unwrap(), &config).unwrap();
     file.append("{\"token\":1}\n").unwrap();
-    std::fs::rename(folder.0.join("audit.log"), folder.0.join("old")).unwrap();
+    std::fs::rename(folder.0.path().join("audit.log"), folder.0.path().join("old")).unwrap();
     file.append("{\"token\":2}\n").unwrap();
-    std::fs::remove_file(folder.0.join("audit.log")).unwrap();
+    std::fs::remove_file(folder.0.path().join("audit.log")).unwrap();
     append(config.path.as_deref().unwrap(), NOW_MS, revoked("t-1")).unwrap();
     file.append("{\"token\":3}\n").unwrap();
     assert_eq!(folder.lines("old"), [serde_json::json!({"token": 1})]);
@@ -203,13 +194,13 @@ async fn file_that_was_renamed_is_left_alone() {
 
 #[tokio::test]
 async fn file_that_cannot_be_written_is_told_of_once_it_can() {
-    let folder = Folder::new("unwritable");
+    let folder = Folder::new();
     let config = folder.config(1 << 20, 1);
     let lost = Counter::default();
     let (audit, writer) = Audit::open(&config, clock, token_ids(), lost.clone()).unwrap();
     // A folder where the file should be: it can neither be opened nor replaced.
-    std::fs::remove_file(folder.0.join("audit.log")).unwrap();
-    std::fs::create_dir(folder.0.join("audit.log")).unwrap();
+    std::fs::remove_file(folder.0.path().join("audit.log")).unwrap();
+    std::fs::create_dir(folder.0.path().join("audit.log")).unwrap();
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(writer.run(stop.clone()));
@@ -217,7 +208,7 @@ async fn file_that_cannot_be_written_is_told_of_once_it_can() {
     while lost.get() == 0 {
         tokio::task::yield_now().await;
     }
-    std::fs::remove_dir(folder.0.join("audit.log")).unwrap();
+    std::fs::remove_dir(folder.0.path().join("audit.log")).unwrap();
     audit.record(revoked("t-2"));
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();

@@ -90,8 +90,8 @@ mod tests {
 
     /// Chooses for a command line and variables, with or without somebody who has signed in.
     fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Place {
-        let folder = std::env::temp_dir().join(format!("gateway-place-{}", std::process::id()));
-        let file = folder.join("credentials.json");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials.json");
         let mut env: BTreeMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.insert(CREDENTIALS_VARIABLE.to_owned(), file.display().to_string());
@@ -112,9 +112,7 @@ mod tests {
         let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::List(list) }) = &cli.command else {
             panic!("{cli:?}")
         };
-        let chosen = choose(&cli, &list.remote, &env).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap_or_default();
-        chosen
+        choose(&cli, &list.remote, &env).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use parking_lot::Mutex;
+use tempfile::TempDir;
 
 use super::*;
 use crate::auth::token::{Token, TokenKind};
@@ -45,7 +46,7 @@ impl Write for Closed {
 }
 
 /// A directory with a configuration file and a database, removed at the end.
-struct Site(PathBuf);
+struct Site(TempDir);
 
 /// How a command ended and what it wrote.
 struct Done {
@@ -55,21 +56,19 @@ struct Done {
 }
 
 impl Site {
-    fn new(test: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gateway-cli-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        let site = Self(path);
+    fn new(text: &str) -> Self {
+        let site = Self(tempfile::tempdir().unwrap());
         let text = format!("store.url = '{}'\n{text}", site.store_url());
-        std::fs::write(site.0.join("gateway.toml"), text).unwrap();
+        std::fs::write(site.0.path().join("gateway.toml"), text).unwrap();
         site
     }
 
     fn store_url(&self) -> String {
-        format!("sqlite://{}", self.0.join("gateway.db").display())
+        format!("sqlite://{}", self.0.path().join("gateway.db").display())
     }
 
     fn cli(&self, words: &[&str]) -> Cli {
-        let file = self.0.join("gateway.toml");
+        let file = self.0.path().join("gateway.toml");
         Cli::try_parse_from(["gateway", "--config", file.to_str().unwrap()].iter().chain(words)).unwrap()
     }
 
@@ -101,12 +100,6 @@ impl Site {
                 panic!("not run here")
             }
         }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -184,7 +177,7 @@ fn every_command_has_examples() {
 
 #[test]
 fn flags_stand_above_the_file() {
-    let site = Site::new("flags", "listen.public = '127.0.0.1:1'\nlisten.admin = '127.0.0.1:2'\n");
+    let site = Site::new("listen.public = '127.0.0.1:1'\nlisten.admin = '127.0.0.1:2'\n");
     let config =
         site.cli(&["serve", "--listen", "127.0.0.1:9", "--admin-listen", "off"]).load_config(&BTreeMap::new()).unwrap();
     assert_eq!((config.listen.public.port(), config.listen.admin), (9, None));
@@ -218,7 +211,7 @@ fn wrong_usage_ends_with_2() {
 
 #[tokio::test]
 async fn bad_configuration_ends_with_64_and_tells_all() {
-    let site = Site::new("bad", "zone = 'A'\nquux = 1\n");
+    let site = Site::new("zone = 'A'\nquux = 1\n");
     for words in [&["config", "check"][..], &["config", "show"], &["token", "list"]] {
         let done = site.run(words, false).await;
         assert_eq!((done.exit, done.exit.code(), done.out.as_str()), (Exit::BadConfig, 64, ""), "{words:?}");
@@ -228,7 +221,7 @@ async fn bad_configuration_ends_with_64_and_tells_all() {
 
 #[tokio::test]
 async fn config_check_is_quiet_and_kind() {
-    let site = Site::new("check", "");
+    let site = Site::new("");
     let done = site.run(&["config", "check"], false).await;
     assert_eq!((done.exit, done.out.as_str(), done.err.as_str()), (Exit::Success, "", ""));
     let done = site.run(&["config", "check"], true).await;
@@ -238,7 +231,6 @@ async fn config_check_is_quiet_and_kind() {
 #[tokio::test]
 async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     let site = Site::new(
-        "show",
         "zone = 'ws.test'\ntls.public.cert = 'c\"\\u00e4'\ntls.public.key = 'k'\nlisten.admin = 'off'\n\
         [[auth.agents.ci]]\nissuer = 'https://ci.test'\n\
         [[auth.agents.ci.rules]]\nworkspace = 'a-{job}'\nowner = 'o'\nclaims.'a.b' = 'c'\n\
@@ -250,7 +242,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
     assert!(shown.contains("\nlisten.admin = \"off\" "), "{shown}");
     assert!(shown.contains("\n# tls.agents.cert is not set "), "{shown}");
     let before = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
-    std::fs::write(site.0.join("gateway.toml"), &shown).unwrap();
+    std::fs::write(site.0.path().join("gateway.toml"), &shown).unwrap();
     let after = site.cli(&["serve"]).load_config(&BTreeMap::new()).unwrap();
     let values =
         |config: &Config| config.effective().iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>();
@@ -263,7 +255,7 @@ async fn config_show_prints_a_file_that_loads_to_the_same_values() {
 
 #[tokio::test]
 async fn token_create_prints_the_token_alone() {
-    let site = Site::new("create", "");
+    let site = Site::new("");
     let done = site.run(&["token", "create", "--workspace", "app"], false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
     let token = Token::parse(done.out.strip_suffix('\n').unwrap()).unwrap();
@@ -281,7 +273,7 @@ async fn token_create_prints_the_token_alone() {
 
 #[tokio::test]
 async fn token_for_a_cluster_makes_the_cluster_known_and_is_listed() {
-    let site = Site::new("cluster", "");
+    let site = Site::new("");
     let done = site.run(&["token", "create", "--cluster", "prod"], false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
     assert_eq!(Token::parse(done.out.trim_end()).unwrap().kind(), TokenKind::Cluster);
@@ -303,7 +295,7 @@ async fn token_for_a_cluster_makes_the_cluster_known_and_is_listed() {
 #[tokio::test]
 async fn config_check_tells_what_is_wrong_with_clusters_too() {
     let folder = tempfile::tempdir().unwrap();
-    let site = Site::new("clusters", &format!("agents_dir = '{}'\n", folder.path().display()));
+    let site = Site::new(&format!("agents_dir = '{}'\n", folder.path().display()));
     let file = folder.path().join("prod/config.yaml");
     std::fs::create_dir(folder.path().join("prod")).unwrap();
     std::fs::write(&file, "workspaces:\n  enabled: perhaps\n").unwrap();
@@ -322,7 +314,7 @@ async fn config_check_tells_what_is_wrong_with_clusters_too() {
 
 #[tokio::test]
 async fn token_create_keeps_the_owner_unless_another_is_named() {
-    let site = Site::new("owner", "");
+    let site = Site::new("");
     let create = ["token", "create", "--workspace", "app"];
     assert_eq!(site.run(&[&create[..], &["--owner", "alice"]].concat(), false).await.exit, Exit::Success);
     assert_eq!(site.run(&create, false).await.exit, Exit::Success);
@@ -333,7 +325,7 @@ async fn token_create_keeps_the_owner_unless_another_is_named() {
 
 #[tokio::test]
 async fn token_that_cannot_be_printed_is_revoked() {
-    let site = Site::new("unseen", "");
+    let site = Site::new("");
     let mut console = Console::new(Box::new(Closed), Box::new(io::sink()), false);
     assert_eq!(site.run_on(&["token", "create", "--user", "alice"], &mut console).await, Exit::Failed);
     let store = Store::open(&site.store_url()).await.unwrap();
@@ -344,7 +336,7 @@ async fn token_that_cannot_be_printed_is_revoked() {
 
 #[tokio::test]
 async fn token_list_and_revoke_go_by_id() {
-    let site = Site::new("list", "");
+    let site = Site::new("");
     assert_eq!(
         site.run(&["token", "list"], false).await.out,
         "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n"
@@ -374,15 +366,15 @@ async fn token_list_and_revoke_go_by_id() {
 
 #[tokio::test]
 async fn tokens_in_memory_are_refused_because_they_would_vanish() {
-    let site = Site::new("memory", "");
-    std::fs::write(site.0.join("gateway.toml"), "store.url = 'sqlite::memory:'").unwrap();
+    let site = Site::new("");
+    std::fs::write(site.0.path().join("gateway.toml"), "store.url = 'sqlite::memory:'").unwrap();
     let done = site.run(&["token", "create", "--user", "alice"], false).await;
     assert_eq!((done.exit, done.out.as_str()), (Exit::BadConfig, ""));
 }
 
 #[tokio::test]
 async fn workspace_share_opens_shows_and_takes_back() {
-    let site = Site::new("share", "");
+    let site = Site::new("");
     let share = ["workspace", "share", "app"];
     let done = site.run(&[&share[..], &["80", "--with", "public"]].concat(), false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no workspace app\n"));
@@ -463,10 +455,10 @@ async fn cluster(site: &Site) {
 
 #[tokio::test]
 async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
-    let site = Site::new("lifecycle", "");
-    let log = site.0.join("audit.log");
+    let site = Site::new("");
+    let log = site.0.path().join("audit.log");
     let config = format!("store.url = '{}'\naudit.path = '{}'\n", site.store_url(), log.display());
-    std::fs::write(site.0.join("gateway.toml"), &config).unwrap();
+    std::fs::write(site.0.path().join("gateway.toml"), &config).unwrap();
     cluster(&site).await;
     let run = async |words: &str| site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
     let done = run("workspace create app --agent one").await;
@@ -504,7 +496,7 @@ async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
 
 #[tokio::test]
 async fn user_is_disabled_enabled_and_listed() {
-    let site = Site::new("user", "");
+    let site = Site::new("");
     let done = site.run(&["user", "disable", "ann"], false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user ann\n"));
     let store = Store::open(&site.store_url()).await.unwrap();
@@ -532,7 +524,7 @@ async fn user_is_disabled_enabled_and_listed() {
 #[tokio::test]
 async fn new_workspace_needs_an_owner_where_a_provider_signs_users_in() {
     let text = "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'https://id.example'\nclient_id = 'gw'\n";
-    let site = Site::new("oidc-owner", text);
+    let site = Site::new(text);
     let create = ["token", "create", "--workspace", "app"];
     let done = site.run(&create, false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Usage, "app is new: name its owner with --owner\n"));
@@ -542,10 +534,10 @@ async fn new_workspace_needs_an_owner_where_a_provider_signs_users_in() {
 
 #[tokio::test]
 async fn local_changes_are_in_the_audit_log_and_without_it_nothing_is_changed() {
-    let site = Site::new("audit", "");
-    let log = site.0.join("audit.log");
+    let site = Site::new("");
+    let log = site.0.path().join("audit.log");
     let config = format!("store.url = '{}'\naudit.path = '{}'\n", site.store_url(), log.display());
-    std::fs::write(site.0.join("gateway.toml"), &config).unwrap();
+    std::fs::write(site.0.path().join("gateway.toml"), &config).unwrap();
     let token = site.run(&["token", "create", "--workspace", "app", "--note", "pod"], false).await.out;
     for words in [
         "workspace share app 80 --with public --for 8h",

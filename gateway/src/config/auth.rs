@@ -295,13 +295,11 @@ mod tests {
 
     #[test]
     fn secret_in_the_configuration_file_is_refused_without_repeating_it() {
-        let folder = std::env::temp_dir().join(format!("gateway-auth-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("gateway.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.toml");
         let text = "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'https://id.example.com'\nclient_id = 'gw'\nclient_secret = 'hunter2'\n";
         std::fs::write(&path, text).unwrap();
         let told = Config::load(Some(&path), &BTreeMap::new()).unwrap_err().to_string();
-        std::fs::remove_dir_all(&folder).unwrap();
         assert!(told.contains("a secret has no place in this file") && !told.contains("hunter2"), "{told}");
     }
 

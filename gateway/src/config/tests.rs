@@ -2,24 +2,22 @@
 
 use std::fs;
 
+use tempfile::TempDir;
+
 use super::*;
 
 /// A file in a directory of its own, removed at the end.
-struct TempFile(PathBuf);
-
-impl TempFile {
-    fn with(test: &str, text: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("gateway-config-{test}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("gateway.toml");
-        fs::write(&path, text).unwrap();
-        Self(path)
-    }
+struct TempFile {
+    path: PathBuf,
+    _directory: TempDir,
 }
 
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+impl TempFile {
+    fn with(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gateway.toml");
+        fs::write(&path, text).unwrap();
+        Self { path, _directory: directory }
     }
 }
 
@@ -27,14 +25,14 @@ fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn load(test: &str, text: &str, env: &[(&str, &str)]) -> Result<Config, BadConfig> {
-    let file = TempFile::with(test, text);
-    Config::load(Some(&file.0), &variables(env))
+fn load(text: &str, env: &[(&str, &str)]) -> Result<Config, BadConfig> {
+    let file = TempFile::with(text);
+    Config::load(Some(&file.path), &variables(env))
 }
 
 /// Returns the problems without the directory of the file.
-fn problems(test: &str, text: &str, env: &[(&str, &str)]) -> Vec<String> {
-    let bad = load(test, text, env).unwrap_err().to_string();
+fn problems(text: &str, env: &[(&str, &str)]) -> Vec<String> {
+    let bad = load(text, env).unwrap_err().to_string();
     bad.lines().map(|line| line.rsplit_once("/gateway.toml").map_or(line, |(_, rest)| rest).to_owned()).collect()
 }
 
@@ -57,14 +55,14 @@ fn defaults_are_a_working_node_on_loopback() {
 #[test]
 fn later_layer_wins_and_the_origin_tells_which() {
     let text = "zone = 'ws.test'\n[listen]\npublic = '127.0.0.1:1'\nagents = '127.0.0.1:2'\nadmin = 'off'\n";
-    let file = TempFile::with("layers", text);
+    let file = TempFile::with(text);
     let env = variables(&[
         ("GATEWAY_LISTEN__PUBLIC", "127.0.0.1:3"),
         ("GATEWAY_LISTEN__AGENTS", "127.0.0.1:4"),
         ("PATH", "x"),
     ]);
     let flag = Flag { name: "--listen", key: "listen.public", value: "127.0.0.1:5".to_owned() };
-    let config = Config::load_with_flags(Some(&file.0), &env, &[flag]).unwrap();
+    let config = Config::load_with_flags(Some(&file.path), &env, &[flag]).unwrap();
     assert_eq!(config.listen.public.port(), 5);
     assert_eq!(config.listen.agents.port(), 4);
     assert_eq!(config.listen.admin, None);
@@ -84,7 +82,7 @@ fn later_layer_wins_and_the_origin_tells_which() {
 fn all_problems_are_told_at_once_with_place_value_and_remedy() {
     let text = "zone = 'Not A Zone'\nlimits.headers = -1\n\n[listen]\npubic = '127.0.0.1:1'\nagents = 8081\n\n[timeouts]\ndrain = 30\n";
     let env = [("GATEWAY_TUNNEL__WINDOW_MAX", "1 KB"), ("GATEWAY_LISTEN__PUBIC", "x"), ("GATEWAY_AUTH__MODE", "oidc")];
-    insta::assert_snapshot!(problems("all", text, &env).join("\n"), @r#"
+    insta::assert_snapshot!(problems(text, &env).join("\n"), @r#"
     :1: zone = "Not A Zone": not a DNS name; accepted: a lower-case DNS name such as `localhost` or `workspaces.example.com`
     :6: listen.agents = "8081": not an IP address and a port; accepted: an IP address and a port such as `127.0.0.1:8080` or `[::]:8080`
     default: auth.oidc.issuer: is missing: auth.mode = "oidc" needs it
@@ -99,7 +97,7 @@ fn all_problems_are_told_at_once_with_place_value_and_remedy() {
 #[test]
 fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     let text = "zoen = 'a'\nhandshakes = 1\nquux = 1\nlisten-public = 1\n'listen.public' = 1\ndirectory = 'x'\nauth = 'dev'\n[timeout]\n[listen]\n";
-    insta::assert_snapshot!(problems("unknown", text, &[]).join("\n"), @r#"
+    insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
     :5: "listen.public": unknown key; did you mean listen.public?
     :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :6: directory: is not available in this version
@@ -128,7 +126,7 @@ fn unknown_variable_is_a_problem_unless_it_is_of_the_small_set() {
 fn keys_that_contradict_each_other_are_told_where_they_stand() {
     let text = "zone = 'ws.test'\npublic_url = 'http://app.ws.test'\nlisten.public = '0.0.0.0:8081'\nlimits.header_bytes = 1\n\
         [tls.public]\ncert = 'a'\n[tls.agents]\nclient_ca = 'b'\n[tunnel]\nwindow_initial = '64 MiB'\nreplica_budget = '32 MiB'\n";
-    insta::assert_snapshot!(problems("across", text, &[]).join("\n"), @r#"
+    insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
     :6: tls.public.cert = "a": needs tls.public.key beside it
     :8: tls.agents.client_ca = "b": needs tls.agents.cert and tls.agents.key beside it
     :4: limits.header_bytes = "1": must be from 8 KiB to 16 MiB
@@ -155,13 +153,13 @@ fn zone_and_public_url_share_a_host_only_on_localhost() {
 #[test]
 fn bad_key_does_not_cause_a_second_message_about_its_default() {
     let text = "[tunnel]\nwindow_initial = '16 MiB'\nwindow_max = 'big'\n[tls.public]\ncert = ''\nkey = 'k'\n";
-    let told = problems("second", text, &[]);
+    let told = problems(text, &[]);
     assert_eq!(told.len(), 2, "{told:?}");
 }
 
 #[test]
 fn syntax_errors_are_told_together_with_bad_variables() {
-    let told = problems("syntax", "zone = \nlisten = [\n", &[("GATEWAY_ZONE", "A")]);
+    let told = problems("zone = \nlisten = [\n", &[("GATEWAY_ZONE", "A")]);
     assert!(told.iter().any(|line| line.starts_with(":1: not valid TOML")), "{told:?}");
     assert!(told.iter().any(|line| line.starts_with("environment GATEWAY_ZONE")), "{told:?}");
 }
@@ -188,7 +186,7 @@ fn long_value_is_shortened_and_stays_on_one_line() {
 
 #[test]
 fn tls_files_make_the_default_url_https() {
-    let config = load("tls", "[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n", &[]).unwrap();
+    let config = load("[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n", &[]).unwrap();
     assert_eq!(config.public_url.to_string(), "https://localhost:8080");
     assert_eq!(
         config.tls.public,

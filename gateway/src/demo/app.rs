@@ -49,10 +49,13 @@ use open::OpenCounts;
 /// # Errors
 /// Fails if the listener has no local address any more. Trouble with single connections is not an error of the app.
 pub async fn serve(listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+    serve_app(listener, App::new(stop)).await
+}
+
+async fn serve_app(listener: TcpListener, app: App) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::debug!(%address, "sample app is listening");
-    let app = App::new(stop.clone());
-    let tasks = app.tasks.clone();
+    let (stop, tasks) = (app.stop.clone(), app.tasks.clone());
     listen::run(listener, routes(app), stop, tasks).await;
     tracing::debug!(%address, "sample app has stopped");
     Ok(())
@@ -69,6 +72,8 @@ struct Shared {
     /// Tasks that outlive the request that started them: WebSockets.
     tasks: TaskTracker,
     open: OpenCounts,
+    /// How long a closing WebSocket waits for its peer.
+    close_wait: Duration,
 }
 
 impl std::ops::Deref for App {
@@ -81,7 +86,12 @@ impl std::ops::Deref for App {
 
 impl App {
     fn new(stop: CancellationToken) -> Self {
-        Self(Arc::new(Shared { started: Instant::now(), stop, tasks: TaskTracker::new(), open: OpenCounts::default() }))
+        Self::with_close_wait(stop, echo::CLOSE_WAIT)
+    }
+
+    fn with_close_wait(stop: CancellationToken, close_wait: Duration) -> Self {
+        let (started, tasks, open) = (Instant::now(), TaskTracker::new(), OpenCounts::default());
+        Self(Arc::new(Shared { started, stop, tasks, open, close_wait }))
     }
 
     fn uptime(&self) -> Duration {
@@ -167,11 +177,15 @@ mod tests {
 
     impl Running {
         pub(super) async fn start() -> Self {
+            Self::with_close_wait(echo::CLOSE_WAIT).await
+        }
+
+        pub(super) async fn with_close_wait(close_wait: Duration) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let stop = CancellationToken::new();
             let mut server = JoinSet::new();
-            server.spawn(serve(listener, stop.clone()));
+            server.spawn(serve_app(listener, App::with_close_wait(stop.clone(), close_wait)));
             Self { address, stop, server }
         }
 

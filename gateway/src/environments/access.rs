@@ -20,7 +20,7 @@ use crate::workspaces::cluster_config::{ACCESS_ENTRIES_MAX, AccessAs, AccessEntr
 /// Prepared jobs that are remembered. One that is forgotten is asked about in the store when it comes again.
 const PREPARED_MAX: usize = 65_536;
 
-/// How much of what was read of stops is read again: clocks differ, and a stop may come between a job's end and its note here.
+/// How much of what was read of stops is read again: clocks differ, and a stop is stored a while after the time that it bears.
 const STOPS_AGAIN: Duration = Duration::from_secs(60);
 
 // Of projects and of groups; an agent takes all the namespaces that they can name.
@@ -58,6 +58,30 @@ pub(super) struct Access {
 struct Prepared {
     known: HashSet<(ClusterId, u64)>,
     order: VecDeque<(ClusterId, u64)>,
+}
+
+/// A job that is remembered as prepared, and not yet stored as such. Dropped, it is forgotten again: whether it was stored
+/// is to be asked there.
+#[derive(Debug)]
+pub(super) struct Noted<'a> {
+    access: &'a Access,
+    job: (ClusterId, u64),
+    is_stored: bool,
+}
+
+impl Noted<'_> {
+    /// It is stored. What a stop made of it meanwhile stays so.
+    pub(super) fn keep(mut self) {
+        self.is_stored = true;
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        if !self.is_stored {
+            self.access.forget_prepared(&[self.job]);
+        }
+    }
 }
 
 /// How a request stands.
@@ -171,8 +195,14 @@ impl Access {
         Ok(())
     }
 
+    /// Remembers that a job is prepared, until what is returned is dropped without a word.
+    pub(super) fn noted(&self, cluster: ClusterId, job: u64) -> Noted<'_> {
+        self.note_prepared(cluster, job);
+        Noted { access: self, job: (cluster, job), is_stored: false }
+    }
+
     /// Remembers that a job is prepared.
-    pub(super) fn note_prepared(&self, cluster: ClusterId, job: u64) {
+    fn note_prepared(&self, cluster: ClusterId, job: u64) {
         let mut prepared = self.prepared.write();
         if !prepared.known.insert((cluster, job)) {
             return;

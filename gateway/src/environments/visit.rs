@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use tunnel_proto::environments::{Apply, Call, Done, Identity, Progress, Remove, Scope, TRACKED_MAX};
 
+use super::access::Noted;
 use super::call::CallError;
 use super::facts::ObjectRef;
 use super::following::{Event, ObjectProgress, Told};
@@ -220,11 +221,11 @@ impl Inner {
                 self.pause(visited.id, &tries).await?;
             }
             Applied::Completed(there) => {
+                // Before it is stored: who finds it stored does not hear that it is still to be made. What is made is there.
+                let noted = preparation.job.map(|job| self.access.noted(visited.environment.cluster, job));
                 let end = PreparationEnd::Completed;
                 if self.store.end_apply(preparation, &objects_to(&there), end, now).await? {
-                    if let Some(job) = preparation.job {
-                        self.access.note_prepared(visited.environment.cluster, job);
-                    }
+                    noted.into_iter().for_each(Noted::keep);
                     self.ended(visited, preparation, None);
                 }
             }

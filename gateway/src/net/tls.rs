@@ -240,9 +240,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changed_files_are_taken_over_and_broken_ones_are_not() {
-        let folder = std::env::temp_dir().join(format!("gateway-tls-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("folder");
-        let files = write(&folder, "one.test");
+        let folder = tempfile::tempdir().expect("folder");
+        let files = write(folder.path(), "one.test");
         let tls = Tls::load(files.clone(), ALPN_USERS).expect("good files");
         let stop = CancellationToken::new();
         let mut watch = tokio::task::JoinSet::new();
@@ -255,13 +254,12 @@ mod tests {
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
         assert_eq!(Arc::as_ptr(&tls.current()), first, "a broken file replaced a good one");
 
-        write(&folder, "two.test");
+        write(folder.path(), "two.test");
         touch(&files.cert, 120);
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
         assert_ne!(Arc::as_ptr(&tls.current()), first, "a good file was not taken over");
         stop.cancel();
         while watch.join_next().await.is_some() {}
-        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     /// Sets a time in the future: file systems may not tell two writes within one tick apart.

@@ -2,16 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use tempfile::TempDir;
+
 use super::*;
 
 /// A folder of its own, gone at the end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gateway-credentials-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn env(&self, more: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -21,7 +21,7 @@ impl Folder {
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join("sub/credentials.json")
+        self.0.path().join("sub/credentials.json")
     }
 
     fn keep(&self, gateway: &str, token: &Token) {
@@ -33,12 +33,6 @@ impl Folder {
             ca_file: Some("ca.pem".into()),
         };
         Credentials::update(&self.file(), |credentials| credentials.keep(&url(gateway), kept)).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -56,7 +50,7 @@ fn flags(gateway: Option<&str>) -> Remote {
 
 #[test]
 fn what_is_kept_reads_back_and_only_its_user_can_read_it() {
-    let folder = Folder::new("keep");
+    let folder = Folder::new();
     let token = token();
     folder.keep("https://a.example", &token);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -70,7 +64,7 @@ fn what_is_kept_reads_back_and_only_its_user_can_read_it() {
 
 #[test]
 fn file_that_others_can_read_is_refused() {
-    let folder = Folder::new("shared");
+    let folder = Folder::new();
     folder.keep("https://a.example", &token());
     fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o640)).unwrap();
     let refused = signed_in(&flags(None), &folder.env(&[])).unwrap_err();
@@ -79,7 +73,7 @@ fn file_that_others_can_read_is_refused() {
 
 #[test]
 fn flag_wins_over_variable_and_variable_over_the_one_used_last() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     for gateway in ["https://a.example", "https://b.example", "https://c.example"] {
         folder.keep(gateway, &token());
     }
@@ -98,9 +92,9 @@ fn flag_wins_over_variable_and_variable_over_the_one_used_last() {
 
 #[test]
 fn token_file_wins_over_what_is_kept_and_must_be_a_users() {
-    let folder = Folder::new("token-file");
+    let folder = Folder::new();
     folder.keep("https://a.example", &token());
-    let (other, path) = (token(), folder.0.join("token"));
+    let (other, path) = (token(), folder.0.path().join("token"));
     fs::write(&path, format!("{}\n", other.reveal())).unwrap();
     let file = path.display().to_string();
     let found = signed_in(&flags(None), &folder.env(&[(TOKEN_FILE_VARIABLE, &file)])).unwrap();
@@ -116,7 +110,7 @@ fn token_file_wins_over_what_is_kept_and_must_be_a_users() {
 
 #[test]
 fn forgotten_gateway_is_signed_in_no_more() {
-    let folder = Folder::new("forget");
+    let folder = Folder::new();
     folder.keep("https://a.example", &token());
     let gone = Credentials::update(&folder.file(), |credentials| credentials.forget(&url("https://a.example")));
     assert!(gone.unwrap().is_some());
@@ -126,7 +120,7 @@ fn forgotten_gateway_is_signed_in_no_more() {
 
 #[test]
 fn damaged_file_is_named_and_none_at_all_is_empty() {
-    let folder = Folder::new("damaged");
+    let folder = Folder::new();
     let refused = signed_in(&flags(None), &folder.env(&[])).unwrap_err();
     assert!(matches!(refused, CredentialsError::NoGateway), "{refused}");
     fs::create_dir_all(folder.file().parent().unwrap()).unwrap();
@@ -140,7 +134,7 @@ fn damaged_file_is_named_and_none_at_all_is_empty() {
 
 #[test]
 fn programs_that_change_the_file_at_once_wait_for_each_other() {
-    let folder = Folder::new("at-once");
+    let folder = Folder::new();
     std::thread::scope(|scope| {
         for number in 0..8 {
             let folder = &folder;

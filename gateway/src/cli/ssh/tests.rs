@@ -1,30 +1,13 @@
 use super::*;
 
-/// A directory that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gateway-ssh-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 #[test]
 fn lines_are_written_into_private_files_that_are_made() {
-    let home = Folder::new("fresh");
-    let folder = home.0.join(".ssh");
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".ssh");
     write(&folder, "Host *.gateway\n").unwrap();
     assert_eq!(mode(&folder), 0o700);
     for file in [FILE, "config"] {
@@ -40,8 +23,8 @@ fn lines_are_written_into_private_files_that_are_made() {
 
 #[test]
 fn configuration_that_is_there_keeps_its_mode_its_rest_and_its_place() {
-    let home = Folder::new("kept");
-    let (folder, dotfiles) = (home.0.join(".ssh"), home.0.join("dotfiles"));
+    let home = tempfile::tempdir().unwrap();
+    let (folder, dotfiles) = (home.path().join(".ssh"), home.path().join("dotfiles"));
     fs::create_dir_all(&folder).unwrap();
     fs::write(&dotfiles, b"Host old\n\tUser \xff\n").unwrap();
     fs::set_permissions(&dotfiles, fs::Permissions::from_mode(0o640)).unwrap();
@@ -55,8 +38,8 @@ fn configuration_that_is_there_keeps_its_mode_its_rest_and_its_place() {
 
 #[test]
 fn what_cannot_be_written_is_named_and_changes_nothing() {
-    let home = Folder::new("broken");
-    let folder = home.0.join(".ssh");
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".ssh");
     fs::create_dir_all(folder.join("config")).unwrap();
     let error = write(&folder, "Host *.gateway\n").unwrap_err();
     assert!(error.contains("config"), "{error}");

@@ -33,7 +33,7 @@ claims = { project_path = "group/project", ref_protected = true, "kubernetes.io"
 
 #[test]
 fn lists_of_tables_become_typed_entries_in_their_order() {
-    let auth = load("agents", BOTH, &[]).unwrap().auth.agents;
+    let auth = load(BOTH, &[]).unwrap().auth.agents;
     let [cluster] = auth.kubernetes.as_slice() else { panic!("{auth:?}") };
     assert_eq!(&*auth.uri_prefix, "spiffe://ws.test/workspace/");
     assert_eq!(&*cluster.audience, "https://gateway.test", "the gateway itself unless somebody says otherwise");
@@ -56,7 +56,7 @@ fn mistakes_inside_lists_are_told_at_once_with_their_lines() {
         [[auth.agents.kubernetes]]\nissuer = 'k'\napi_server = 'https://10.0.0.1'\n\
         [[auth.agents.ci]]\n[[auth.agents.ci.rules]]\nworkspace = '{a}-{b}'\nowner = 'a b'\ncreate = 'yes'\n\
         [[auth.agents.vm]]\nx = 1\n";
-    insta::assert_snapshot!(problems("in-lists", text, &[]).join("\n"), @r#"
+    insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
     :4: auth.agents.kubernetes[0].api_server = "http://10.0.0.1": the scheme must be https; http is for localhost, 127.0.0.1 and [::1] only; accepted: an https URL; http for this machine only
     :5: auth.agents.kubernetes[0].recheck = "2m": must be from 1s to 1m
     :7: auth.agents.kubernetes[0].rules[0].namespace = "A": not the name of a namespace; accepted: the name of a namespace, or the beginning of some and a star such as `ws-*`
@@ -77,14 +77,14 @@ fn mistakes_inside_lists_are_told_at_once_with_their_lines() {
 
 #[test]
 fn what_is_no_list_of_tables_is_told_so() {
-    for (test, text, told) in [
-        ("scalar", "zone = ['a']\n", ":1: zone[0]: is no table, and lists have tables only"),
-        ("scalar", "zone = [{ a = 1 }]\n", ":1: zone: is a list, and takes one value"),
-        ("value", "auth.agents.ci = 'x'\n", ":1: auth.agents.ci: is a list: write [[auth.agents.ci]]"),
-        ("unknown", "[[auth.agents.cis]]\nissuer = 'x'\n", ":1: auth.agents.cis: unknown key"),
-        ("quoted", "[auth.agents]\n'ci[0]' = 'x'\n", ":2: auth.agents.\"ci[0]\": unknown key"),
+    for (text, told) in [
+        ("zone = ['a']\n", ":1: zone[0]: is no table, and lists have tables only"),
+        ("zone = [{ a = 1 }]\n", ":1: zone: is a list, and takes one value"),
+        ("auth.agents.ci = 'x'\n", ":1: auth.agents.ci: is a list: write [[auth.agents.ci]]"),
+        ("[[auth.agents.cis]]\nissuer = 'x'\n", ":1: auth.agents.cis: unknown key"),
+        ("[auth.agents]\n'ci[0]' = 'x'\n", ":2: auth.agents.\"ci[0]\": unknown key"),
     ] {
-        let found = problems(test, text, &[]);
+        let found = problems(text, &[]);
         assert!(found.iter().any(|line| line.starts_with(told)), "{told}: {found:?}");
     }
     let bad = Config::load(None, &variables(&[("GATEWAY_AUTH__AGENTS__CI[0]__ISSUER", "x")])).unwrap_err().to_string();
@@ -104,7 +104,7 @@ fn entry_that_would_let_everybody_in_or_nobody_is_refused() {
         ("auth.agents.mtls.required = true\n".to_owned(), "needs tls.agents.client_ca"),
         ("auth.agents.mtls.uri_prefix = 'workspace'\n".to_owned(), "not the beginning of a URI"),
     ] {
-        let found = problems("everybody", &text, &[]);
+        let found = problems(&text, &[]);
         assert!(found.iter().any(|line| line.contains(told)), "{told}: {found:?}");
     }
 }

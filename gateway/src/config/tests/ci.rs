@@ -10,13 +10,13 @@ const BOTH: &str = "public_url = 'https://gw.example'\nzone = 'ws.example'\n[ci]
 
 #[test]
 fn feature_is_off_and_has_no_providers_by_default() {
-    assert_eq!(load("ci-off", "", &[]).unwrap().ci, Ci::default());
+    assert_eq!(load("", &[]).unwrap().ci, Ci::default());
 }
 
 #[test]
 fn providers_are_read_by_their_names_and_have_defaults() {
     let hash = "ab".repeat(32);
-    let config = load("ci-both", &format!("{BOTH}editor_archive_sha256 = '{hash}'\n"), &[]).unwrap();
+    let config = load(&format!("{BOTH}editor_archive_sha256 = '{hash}'\n"), &[]).unwrap();
     assert_eq!(config.ci.agent_files, [PathBuf::from("/a"), PathBuf::from("/b")]);
     let [gitlab, local] = config.ci.providers.as_slice() else { panic!("{:?}", config.ci) };
     let CiSystem::Gitlab(system) = &gitlab.system else { panic!("{gitlab:?}") };
@@ -42,7 +42,7 @@ fn all_problems_of_providers_are_told_at_once() {
     let text = "[ci]\nenabled = true\n[ci.providers.Bad_Name]\nkind = 'command'\nprogram = ' '\n[ci.providers.one]\nkind = 'jenkins'\n\
         [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '9m'\nsave_max = '2d'\neditor = 'archive'\nprogramm = 'x'\n\
         inherit_variables = 'A=1'\n[ci.providers.three]\n";
-    let told = problems("ci-all", text, &[]).join("\n");
+    let told = problems(text, &[]).join("\n");
     for expected in [
         ":3: ci.agent_files",
         "ci.providers.Bad_Name.kind = \"command\": the name of a provider",
@@ -61,8 +61,6 @@ fn all_problems_of_providers_are_told_at_once() {
         let expected = expected.trim_start_matches(":3: ");
         assert!(told.contains(expected), "{expected:?} is not in\n{told}");
     }
-    assert!(
-        problems("ci-none", "ci.enabled = true\nci.agent_files = '/a'\n", &[]).join("\n").contains("needs a provider")
-    );
-    assert!(problems("ci-hash", BOTH, &[]).join("\n").contains("needs editor_archive_url and editor_archive_sha256"));
+    assert!(problems("ci.enabled = true\nci.agent_files = '/a'\n", &[]).join("\n").contains("needs a provider"));
+    assert!(problems(BOTH, &[]).join("\n").contains("needs editor_archive_url and editor_archive_sha256"));
 }

@@ -18,7 +18,7 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const READ_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// How long a closing socket waits for the peer's half of the closing handshake.
-const CLOSE_WAIT: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Accepts a WebSocket, over an HTTP/1.1 upgrade or an extended CONNECT (RFC 8441).
 pub(super) async fn upgrade(State(app): State<App>, upgrade: WebSocketUpgrade) -> Response {
@@ -54,7 +54,7 @@ async fn converse(mut socket: WebSocket, app: &App) {
             while let Some(Ok(_)) = socket.recv().await {}
         }
     };
-    if timeout(CLOSE_WAIT, goodbye).await.is_err() {
+    if timeout(app.close_wait, goodbye).await.is_err() {
         tracing::trace!("peer of the echo did not close in time");
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_closes_open_sockets_as_going_away() {
-        let app = Running::start().await;
+        let app = Running::with_close_wait(Duration::from_secs(60)).await;
         let mut socket = connect(&app).await;
         write_frame(&mut socket, TEXT, b"still here").await;
         read_frame(&mut socket).await;

@@ -31,17 +31,19 @@ impl Stage {
         self.time.fetch_add(i64::try_from(duration.as_secs()).unwrap(), Ordering::SeqCst);
     }
 
-    /// Runs the timers, until the returned is dropped.
-    fn run(&self) -> JoinSet<()> {
+    /// Makes timers, as a gateway does that starts.
+    fn timers(&self) -> Timers {
         let time = self.time.clone();
         let clock: Clock = Arc::new(move || UnixSeconds::new(time.load(Ordering::SeqCst)));
-        let mut running = JoinSet::new();
-        running.spawn(Timers::new(self.store.clone(), self.changes.clone(), clock).run(CancellationToken::new()));
-        running
+        Timers::new(self.store.clone(), self.changes.clone(), clock)
     }
 
     async fn life(&self, workspace: WorkspaceId) -> Lifecycle {
         self.store.managed_by_id(workspace).await.unwrap().unwrap().lifecycle
+    }
+
+    async fn desired(&self, workspace: WorkspaceId) -> DesiredState {
+        self.life(workspace).await.desired
     }
 
     async fn swap(&self, managed: &Managed, next: &Lifecycle) {
@@ -50,16 +52,21 @@ impl Stage {
         let change = Change { workspace: managed.workspace.id, cluster: managed.cluster() };
         self.changes.say(change);
     }
+}
 
-    /// Waits until a workspace is to be something. Within two looks, or it is late.
-    async fn until(&self, workspace: WorkspaceId, desired: DesiredState) {
-        let looks = 3 * LOOK_INTERVAL;
-        let waited = tokio::time::timeout(looks, async {
-            while self.life(workspace).await.desired != desired {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        assert!(waited.await.is_ok(), "{:?} is late", desired);
+/// Timers of which each look is asked for: what they do, they do at the first one after it is due.
+struct Looking {
+    timers: Timers,
+    is_read: bool,
+}
+
+impl Looking {
+    fn new(stage: &Stage) -> Self {
+        Self { timers: stage.timers(), is_read: false }
+    }
+
+    async fn look(&mut self) {
+        self.timers.look(&mut self.is_read).await.unwrap();
     }
 }
 
@@ -68,16 +75,18 @@ async fn workspace_stops_after_its_active_hours_and_ends_after_its_stopped_hours
     let stage = Stage::new().await;
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
     let id = made.workspace.id;
-    let mut heard = stage.changes.listen();
-    let _running = stage.run();
+    let (mut heard, mut looking) = (stage.changes.listen(), Looking::new(&stage));
+    looking.look().await;
     stage.pass(stage.limits.active - Duration::from_secs(1));
-    tokio::time::sleep(2 * LOOK_INTERVAL).await;
-    assert_eq!(stage.life(id).await.desired, DesiredState::Running, "not a second early");
+    looking.look().await;
+    assert_eq!(stage.desired(id).await, DesiredState::Running, "not a second early");
     stage.pass(Duration::from_secs(1));
-    stage.until(id, DesiredState::Stopped).await;
+    looking.look().await;
+    assert_eq!(stage.desired(id).await, DesiredState::Stopped);
     assert_eq!(heard.next().await, Heard::Change(Change { workspace: id, cluster: made.cluster() }));
     stage.pass(stage.limits.stopped);
-    stage.until(id, DesiredState::Terminated).await;
+    looking.look().await;
+    assert_eq!(stage.desired(id).await, DesiredState::Terminated);
     assert_eq!(stage.life(id).await.generation, 3);
 }
 
@@ -86,29 +95,40 @@ async fn intent_begins_the_time_anew_and_what_was_due_before_is_forgotten() {
     let stage = Stage::new().await;
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
     let id = made.workspace.id;
-    let _running = stage.run();
-    tokio::time::sleep(LOOK_INTERVAL).await;
+    let mut looking = Looking::new(&stage);
+    looking.look().await;
     stage.pass(stage.limits.active / 2);
     let stopped = stage.life(id).await.request(DesiredState::Stopped, stage.now()).unwrap();
     stage.swap(&made, &stopped).await;
     let again = stopped.request(DesiredState::Running, stage.now()).unwrap();
     stage.swap(&made, &again).await;
     stage.pass(stage.limits.active - Duration::from_secs(1));
-    tokio::time::sleep(2 * LOOK_INTERVAL).await;
-    assert_eq!(stage.life(id).await.desired, DesiredState::Running);
+    looking.look().await;
+    assert_eq!(stage.desired(id).await, DesiredState::Running);
     stage.pass(Duration::from_secs(1));
-    stage.until(id, DesiredState::Stopped).await;
+    looking.look().await;
+    assert_eq!(stage.desired(id).await, DesiredState::Stopped);
 }
 
 #[tokio::test]
 async fn workspace_that_is_made_while_they_run_has_its_time_too() {
     let stage = Stage::new().await;
-    let _running = stage.run();
-    tokio::time::sleep(LOOK_INTERVAL).await;
+    let first = workspace(&stage.store, "prod", "first", stage.now()).await;
+    stage.pass(stage.limits.active);
+    let (mut heard, mut running) = (stage.changes.listen(), JoinSet::new());
+    running.spawn(stage.timers().run(CancellationToken::new()));
+    // They look, and have read what there is.
+    assert_eq!(heard.next().await, Heard::Change(Change { workspace: first.workspace.id, cluster: first.cluster() }));
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
     stage.changes.say(Change { workspace: made.workspace.id, cluster: made.cluster() });
     stage.pass(stage.limits.active);
-    stage.until(made.workspace.id, DesiredState::Stopped).await;
+    let stopped = async {
+        while stage.desired(made.workspace.id).await != DesiredState::Stopped {
+            heard.next().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), stopped).await;
+    assert!(waited.is_ok(), "nobody looks at it before everything is read anew");
 }
 
 #[tokio::test]
@@ -116,11 +136,11 @@ async fn what_fell_due_while_nobody_looked_is_done_after_a_restart() {
     let stage = Stage::new().await;
     let made = workspace(&stage.store, "prod", "app", stage.now()).await;
     let other = workspace(&stage.store, "prod", "other", stage.now()).await;
-    drop(stage.run());
+    Looking::new(&stage).look().await;
     stage.pass(stage.limits.active);
-    let _running = stage.run();
-    stage.until(made.workspace.id, DesiredState::Stopped).await;
-    stage.until(other.workspace.id, DesiredState::Stopped).await;
+    Looking::new(&stage).look().await;
+    assert_eq!(stage.desired(made.workspace.id).await, DesiredState::Stopped);
+    assert_eq!(stage.desired(other.workspace.id).await, DesiredState::Stopped);
 }
 
 #[tokio::test]
@@ -130,6 +150,6 @@ async fn old_workspace_ends_whatever_it_is() {
     let failed = stage.life(made.workspace.id).await.observe(ActualState::Failed, Some("no image"), stage.now());
     stage.swap(&made, &failed).await;
     stage.pass(stage.limits.age);
-    let _running = stage.run();
-    stage.until(made.workspace.id, DesiredState::Terminated).await;
+    Looking::new(&stage).look().await;
+    assert_eq!(stage.desired(made.workspace.id).await, DesiredState::Terminated);
 }

@@ -113,14 +113,15 @@ fn last_words(output: &Output) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
+    /// Has another process write it: a child that another test forks meanwhile has open what this process has, until it runs
+    /// its own program, and what is open for writing cannot be run.
     fn program(folder: &Path, text: &str) -> PathBuf {
         let path = folder.join("hook");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 700 \"$0\"";
+        let written = std::process::Command::new("sh").args(["-c", write]).arg(&path).arg(text).status().unwrap();
+        assert!(written.success(), "{written}");
         path
     }
 

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,7 +96,10 @@ async fn what_failed_is_named_without_repeating_what_was_sent() {
     assert!(matches!(shape, FetchError::Shape { line: 1, .. }), "{shape:?}");
     assert!(!format!("{shape} {shape:?} {answer:?}").contains("hunter2"));
 
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // It is held and does not listen, so nobody else has it, not even the connection that is tried.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let closed = held.local_addr().unwrap().as_socket().unwrap();
     let at: Endpoint = format!("http://{closed}/?secret=hunter2").parse().unwrap();
     let error = fetch().get(&at, Credentials::Nothing).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("http://{closed} cannot be reached: ")), "{error}");
@@ -104,14 +108,14 @@ async fn what_failed_is_named_without_repeating_what_was_sent() {
 
 #[test]
 fn file_without_authorities_is_refused_by_name() {
-    let folder = std::env::temp_dir().join(format!("gateway-fetch-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("ca.pem");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
     std::fs::write(&path, "no certificate").unwrap();
-    for trust in [Trust::Only(path.clone()), Trust::SystemAnd(path.clone()), Trust::Only(folder.join("absent.pem"))] {
+    for trust in
+        [Trust::Only(path.clone()), Trust::SystemAnd(path.clone()), Trust::Only(folder.path().join("absent.pem"))]
+    {
         assert!(Fetch::new(&trust).unwrap_err().to_string().contains(".pem"), "{trust:?}");
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Serves one answer over TLS with a made-up certificate for `localhost`, to as many as come.
@@ -141,10 +145,9 @@ async fn tls_server(folder: &Path) -> (Endpoint, JoinSet<()>) {
 
 #[tokio::test]
 async fn server_counts_if_an_authority_that_was_named_vouches_for_it() {
-    let folder = std::env::temp_dir().join(format!("gateway-fetch-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (at, _tasks) = tls_server(&folder).await;
-    let file = folder.join("ca.pem");
+    let folder = tempfile::tempdir().unwrap();
+    let (at, _tasks) = tls_server(folder.path()).await;
+    let file = folder.path().join("ca.pem");
     for (trust, is_trusted) in
         [(Trust::System, false), (Trust::SystemAnd(file.clone()), true), (Trust::Only(file.clone()), true)]
     {
@@ -154,5 +157,4 @@ async fn server_counts_if_an_authority_that_was_named_vouches_for_it() {
     let by_address: Endpoint = at.as_str().replace("localhost", "127.0.0.1").parse().unwrap();
     let answer = Fetch::new(&Trust::Only(file)).unwrap().get(&by_address, Credentials::Nothing).await;
     assert!(answer.unwrap_err().to_string().contains("certificate"), "it is for another name");
-    std::fs::remove_dir_all(&folder).unwrap();
 }

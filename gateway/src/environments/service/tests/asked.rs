@@ -5,25 +5,16 @@ use tunnel_proto::environments::{Call, Done, ObjectError, ObjectErrorCode, Objec
 
 use super::super::super::request::Met;
 use super::super::*;
+use super::acts::{Crowd, begun, done, of_environment, running};
 use super::stage::{Stage, entry, request};
+use crate::environments::seats::SEATS_MAX;
 use crate::environments::template::Deletion;
 use crate::workspaces::cluster_config::AccessAs;
 
-async fn prompt() -> (Stage, CancellationToken, JoinSet<()>) {
-    let stage = Stage::new().await;
-    stage.cluster.world.lock().is_prompt = true;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    (stage, stop, tasks)
-}
-
-async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
-    stage.environments.complete(request(job, template)).await.unwrap().outcome().await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_that_complete_one_job_at_once_make_one_call_and_all_hear_its_end() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let mut asking = JoinSet::new();
     for _ in 0..50 {
         let environments = stage.environments.clone();
@@ -42,8 +33,7 @@ async fn fifty_that_complete_one_job_at_once_make_one_call_and_all_hear_its_end(
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_one_environment_take_turns_in_the_order_in_which_they_asked() {
     let stage = Stage::new().await;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (_stop, _tasks) = begun(&stage);
     let first = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     let mut second = stage.environments.complete(request(2, "three")).await.unwrap();
@@ -61,7 +51,8 @@ async fn jobs_of_one_environment_take_turns_in_the_order_in_which_they_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_whose_template_shrank_has_the_rest_pruned_and_a_stop_removes_what_is_recorded() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let first = done(&stage, 1, "two").await.environment.unwrap();
     let second = done(&stage, 2, "three").await.environment.unwrap();
     assert_eq!((first.id, second.objects.len()), (second.id, 3));
@@ -78,7 +69,8 @@ async fn job_whose_template_shrank_has_the_rest_pruned_and_a_stop_removes_what_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn template_that_keeps_its_objects_keeps_them_and_an_operator_removes_them() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let by = By::User("ann".parse().unwrap());
     let id = done(&stage, 1, "kept").await.environment.unwrap().id;
     stage.environments.set_state(id, Wanted::Stopped, by.clone()).await.unwrap();
@@ -90,7 +82,8 @@ async fn template_that_keeps_its_objects_keeps_them_and_an_operator_removes_them
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environments_of_a_project_that_is_gone_are_swept_and_those_of_others_stay() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let id = done(&stage, 1, "two").await.environment.unwrap().id;
     let mut other = request(2, "one");
     (other.job.environment, other.job.project_id) = (Some("production".to_owned()), 43);
@@ -105,8 +98,7 @@ async fn environments_of_a_project_that_is_gone_are_swept_and_those_of_others_st
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_that_restarts_in_the_middle_goes_on_without_being_asked_again() {
     let mut stage = Stage::new().await;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (stop, mut tasks) = begun(&stage);
     let following = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     stage.cluster.work(1);
@@ -131,7 +123,8 @@ async fn gateway_that_restarts_in_the_middle_goes_on_without_being_asked_again()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_that_stays_away_is_named_when_the_jobs_time_is_over_and_the_job_may_ask_again() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     stage.cluster.world.lock().is_absent = true;
     let mut following = stage.environments.complete(request(1, "two")).await.unwrap();
     let Some(Event::Retrying { code, .. }) = following.next().await else { panic!("no word of it") };
@@ -145,7 +138,8 @@ async fn agent_that_stays_away_is_named_when_the_jobs_time_is_over_and_the_job_m
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_waited_for_an_agent_that_stays_away_all_hear_that_it_does() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     stage.cluster.world.lock().is_absent = true;
     let mut first = stage.environments.complete(request(1, "two")).await.unwrap();
     let second = stage.environments.complete(request(2, "two")).await.unwrap();
@@ -168,56 +162,32 @@ async fn retrying(following: &mut Following) -> String {
     }
 }
 
-pub(super) fn of_environment(job: u64, name: &str) -> JobRequest {
-    let mut request = request(job, "one");
-    request.job.environment = Some(name.to_owned());
-    request
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_has_no_more_calls_at_a_time_than_it_takes_and_jobs_do_not_wait_for_removals() {
     let stage = Stage::new().await;
-    let gate = Arc::new(tokio::sync::Semaphore::new(usize::MAX >> 4));
-    stage.cluster.world.lock().crowd = Some(gate.clone());
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    let mut made = Vec::new();
-    for number in 0..20 {
-        let following = stage.environments.complete(of_environment(number, &format!("review/{number}"))).await.unwrap();
-        made.push(following.outcome().await.environment.unwrap().id);
-    }
-    gate.forget_permits(usize::MAX);
+    let crowd = Crowd::new(&stage).await;
     let by = By::User("ann".parse().unwrap());
     let mut ends = Vec::new();
-    for id in made {
-        ends.push(stage.environments.remove(id, by.clone()).await.unwrap());
+    for id in &crowd.made {
+        ends.push(stage.environments.remove(*id, by.clone()).await.unwrap());
     }
-    let seats = crate::environments::seats::SEATS_MAX;
-    while stage.cluster.world.lock().at_once < seats {
-        stage.cluster.began.notified().await;
-    }
+    crowd.until(&stage, SEATS_MAX).await;
     let mut job = stage.environments.complete(of_environment(30, "production")).await.unwrap();
     while job.next().await != Some(Event::Waiting { why: "queued" }) {}
-    stage.cluster.world.lock().calls.clear();
-    gate.add_permits(1);
-    while stage.cluster.world.lock().calls.is_empty() {
-        stage.cluster.began.notified().await;
-    }
-    let next = stage.cluster.world.lock().calls.first().cloned();
+    let next = crowd.next_call(&stage).await;
     assert!(matches!(next, Some(Call::Apply(_))), "a job waits for removals");
-    gate.add_permits(100);
+    crowd.gate.add_permits(100);
     assert_eq!(job.outcome().await.failure, None);
     for end in ends {
         assert!(end.outcome().await.environment.unwrap().objects.is_empty());
     }
-    assert_eq!(stage.cluster.world.lock().most_at_once, seats);
+    assert_eq!(stage.cluster.world.lock().most_at_once, SEATS_MAX);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_that_says_nothing_of_the_objects_completes_no_job() {
     let stage = Stage::new().await;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (_stop, _tasks) = begun(&stage);
     let mut following = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     stage.cluster.answer(0, Some(Ok(Done::default())));
@@ -230,7 +200,8 @@ async fn answer_that_says_nothing_of_the_objects_completes_no_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_that_was_taken_from_the_environment_stays_and_its_removal_says_so() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let made = done(&stage, 1, "two").await.environment.unwrap();
     let slug = crate::environments::slug::environment_slug("review/1");
     let name = ("ServiceAccount".to_owned(), slug.clone(), "a".to_owned());
@@ -247,7 +218,8 @@ async fn object_that_was_taken_from_the_environment_stays_and_its_removal_says_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_of_somebody_else_fails_the_job_with_its_name_and_stays() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let slug = crate::environments::slug::environment_slug("review/1");
     let name = ("ServiceAccount".to_owned(), slug, "a".to_owned());
     stage.cluster.world.lock().objects.insert(name.clone(), "somebody".to_owned());
@@ -270,8 +242,7 @@ async fn object_of_somebody_else_fails_the_job_with_its_name_and_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_the_moment_that_last_fail_the_job_with_every_object() {
     let stage = Stage::new().await;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (_stop, _tasks) = begun(&stage);
     let mut following = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     let objects = stage.cluster.work(usize::MAX).unwrap().objects;
@@ -361,9 +332,7 @@ async fn what_may_not_be_is_refused_by_name_and_nothing_is_written_down_to_be_do
 #[tokio::test(flavor = "multi_thread")]
 async fn job_acts_as_itself_where_the_configuration_says_so_and_is_removed_as_the_last_one() {
     let stage = Stage::with(entry(AccessAs::CiJob)).await;
-    stage.cluster.world.lock().is_prompt = true;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (_stop, _tasks) = running(&stage);
     let id = done(&stage, 1, "two").await.environment.unwrap().id;
     done(&stage, 2, "two").await;
     stage.environments.remove(id, By::Hook).await.unwrap().outcome().await;
@@ -374,7 +343,8 @@ async fn job_acts_as_itself_where_the_configuration_says_so_and_is_removed_as_th
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environment_is_found_by_its_name_and_listed_by_what_it_is() {
-    let (stage, _stop, _tasks) = prompt().await;
+    let stage = Stage::new().await;
+    let (_stop, _tasks) = running(&stage);
     let made = *done(&stage, 1, "two").await.environment.unwrap();
     let agent: ClusterName = "prod".parse().unwrap();
     assert_eq!(stage.environments.find(&agent, 42, "review/1").await.unwrap(), made);

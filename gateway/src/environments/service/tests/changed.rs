@@ -3,7 +3,7 @@
 use tunnel_proto::environments::Call;
 
 use super::super::*;
-use super::ended::{code, done, operator, reconfigure, running};
+use super::acts::{code, done, operator, reconfigure, running};
 use super::stage::{Stage, entry, request};
 use crate::environments::slug::environment_slug;
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};

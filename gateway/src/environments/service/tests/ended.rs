@@ -1,47 +1,17 @@
 //! What a stop, a sweep, a changed configuration and an operator's word end.
 
-use tokio::task::JoinSet;
 use tunnel_proto::environments::{Call, OBJECTS_BYTES_MAX};
 
 use super::super::super::facts::{EnvironmentFacts, Info, ProjectFacts};
 use super::super::super::request::Met;
 use super::super::*;
-use super::stage::{Stage, configure, entry, request, template};
+use super::acts::{code, done, id_of, operator, reconfigure, running};
+use super::stage::{Stage, entry, request, template};
 use crate::environments::slug::environment_slug;
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
 
-pub(super) fn operator() -> By {
-    By::User("olga".parse().unwrap())
-}
-
-/// Has what is due carried out from now on.
-pub(super) fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
-    stage.cluster.world.lock().is_prompt = true;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    (stop, tasks)
-}
-
-pub(super) async fn done(stage: &Stage, job: u64, template: &str) -> Outcome {
-    stage.environments.complete(request(job, template)).await.unwrap().outcome().await
-}
-
-pub(super) async fn id_of(stage: &Stage, job: u64) -> u64 {
-    done(stage, job, "two").await.environment.unwrap().id
-}
-
-/// Has another configuration in force.
-pub(super) async fn reconfigure(stage: &Stage, entry: AccessEntry) {
-    configure(&stage.store, entry).await;
-    stage.environments.inner.access.read(&stage.store, stage.environments.inner.now()).await.unwrap();
-}
-
 fn elsewhere() -> AccessEntry {
     AccessEntry { id: "group/other".to_owned(), ..entry(AccessAs::CiJob) }
-}
-
-pub(super) fn code(outcome: Outcome) -> String {
-    outcome.failure.map(|failure| failure.code).unwrap_or_default()
 }
 
 fn info(name: &str) -> Info {
@@ -89,16 +59,16 @@ async fn job_whose_environment_was_stopped_is_prepared_no_more_and_hears_so() {
         assert_eq!(code(done(&stage, job, "two").await), "environment_stopped");
         assert_eq!(stage.cluster.world.lock().calls.len(), calls, "a stop is final for what was asked before");
     }
-    // Another process stopped it, or this one just when the job was noted.
+    // Another process stopped it. This one looks when it is told to: by itself it would do so every few seconds.
     let id = id_of(&stage, 3).await;
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
     let (store, now) = (&stage.store, stage.environments.inner.now());
     store.set_environment_state(EnvironmentId::new(id), EnvironmentState::Stopped, None, now).await.unwrap();
     assert_eq!(stage.environments.unmet(&request(3, "two")), Unmet::Met(Met::Completed));
     stage.later(5);
     stage.environments.inner.finish_stops().await;
     assert_eq!(stage.environments.unmet(&request(3, "two")), Unmet::Unmet);
-    stop.cancel();
-    while tasks.join_next().await.is_some() {}
     stage.restart().await;
     assert_eq!(stage.environments.unmet(&request(1, "two")), Unmet::Unmet);
 }

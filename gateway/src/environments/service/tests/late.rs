@@ -1,24 +1,19 @@
 //! How long jobs wait, and for what.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tunnel_proto::environments::{Call, TRACKED_MAX};
 
 use super::super::*;
-use super::asked::of_environment;
-use super::ended::{code, done, operator, running};
+use super::acts::{Crowd, begun, code, done, of_environment, operator, running};
 use super::stage::{Stage, request};
 use crate::environments::facts::ObjectRef;
 use crate::environments::record::objects_to;
+use crate::environments::seats::SEATS_MAX;
 use crate::environments::slug::environment_slug;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_whose_time_ends_while_it_is_prepared_hears_so_then_and_its_call_is_called_off() {
     let stage = Stage::new().await;
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
+    let (_stop, _tasks) = begun(&stage);
     let following = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     stage.later(600);
@@ -54,39 +49,25 @@ async fn job_whose_time_ends_while_a_removal_is_under_way_hears_so_then_and_the_
 #[tokio::test(flavor = "multi_thread")]
 async fn removal_that_a_job_waits_for_goes_before_those_that_nobody_waits_for() {
     let stage = Stage::new().await;
-    let gate = Arc::new(Semaphore::new(usize::MAX >> 4));
-    stage.cluster.world.lock().crowd = Some(gate.clone());
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    let mut made = Vec::new();
-    for number in 0..20 {
-        let following = stage.environments.complete(of_environment(number, &format!("review/{number}"))).await.unwrap();
-        made.push(following.outcome().await.environment.unwrap().id);
-    }
-    gate.forget_permits(usize::MAX);
-    stage.cluster.world.lock().calls.clear();
-    let seats = crate::environments::seats::SEATS_MAX;
-    for (number, id) in made.iter().enumerate() {
+    let crowd = Crowd::new(&stage).await;
+    for (number, id) in crowd.made.iter().enumerate() {
         let mut following = stage.environments.follow(*id);
         stage.environments.remove(*id, operator()).await.unwrap();
-        // In this order they wait, so the last one is behind all others.
-        while number >= seats && following.next().await != Some(Event::Waiting { why: "queued" }) {}
-    }
-    while stage.cluster.world.lock().at_once < seats {
-        stage.cluster.began.notified().await;
+        if number < SEATS_MAX {
+            // Each has its seat before the next comes, so all others wait.
+            crowd.until(&stage, number + 1).await;
+        } else {
+            // In this order they wait, so the last one is behind all others.
+            while following.next().await != Some(Event::Waiting { why: "queued" }) {}
+        }
     }
     let mut job = stage.environments.complete(of_environment(30, "review/19")).await.unwrap();
     while job.next().await != Some(Event::Waiting { why: "queued" }) {}
-    stage.cluster.world.lock().calls.clear();
-    gate.add_permits(1);
-    while stage.cluster.world.lock().calls.is_empty() {
-        stage.cluster.began.notified().await;
-    }
-    let next = stage.cluster.world.lock().calls.first().cloned();
+    let next = crowd.next_call(&stage).await;
     let Some(Call::Remove(remove)) = next else { panic!("{next:?}") };
     let its = format!("{}-42-", environment_slug("review/19"));
     assert!(remove.scope.environment.starts_with(&its), "{} is removed first", remove.scope.environment);
-    gate.add_permits(1000);
+    crowd.gate.add_permits(1000);
     assert_eq!(code(job.outcome().await), "");
 }
 

@@ -297,7 +297,10 @@ impl Stage {
     }
 
     pub(super) async fn with(entry: AccessEntry) -> Self {
-        let store = Store::open("sqlite::memory:").await.unwrap();
+        Self::on(Store::open("sqlite::memory:").await.unwrap(), entry).await
+    }
+
+    pub(super) async fn on(store: Store, entry: AccessEntry) -> Self {
         configure(&store, entry).await;
         let prod = store.cluster(&"prod".parse().unwrap()).await.unwrap().unwrap().id;
         let templates = [

@@ -1,43 +1,11 @@
 //! What those hear who wait for an environment that is stopped, asked for anew or forgotten meanwhile.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use tokio::task::JoinSet;
 use tunnel_proto::environments::Call;
 
 use super::super::super::request::Met;
 use super::super::*;
+use super::acts::{Polled, begun, operator};
 use super::stage::{Stage, request};
-
-fn operator() -> By {
-    By::User("olga".parse().unwrap())
-}
-
-/// Has what is due carried out from now on.
-fn running(stage: &Stage) -> (CancellationToken, JoinSet<()>) {
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    tasks.spawn(stage.run(&stop));
-    (stop, tasks)
-}
-
-/// Polls a future so many times, which is then dropped by whoever asked.
-struct Polled<F> {
-    future: Pin<Box<F>>,
-    times: usize,
-}
-
-impl<F: Future> Future for Polled<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.times == 0 {
-            return Poll::Ready(None);
-        }
-        self.times -= 1;
-        self.future.as_mut().poll(context).map(Some)
-    }
-}
 
 #[tokio::test]
 async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_it() {
@@ -48,7 +16,7 @@ async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_
         let begun = stage.store.next_preparation(id).await.unwrap().unwrap();
         assert!(stage.store.begin_apply(&begun, &begun.tracked).await.unwrap());
         // Whoever asks hangs up after a while.
-        let forgotten = Polled { future: Box::pin(stage.environments.forget(id.get(), operator())), times }.await;
+        let forgotten = Polled::new(stage.environments.forget(id.get(), operator()), times).await;
         let left = stage.store.environment(id).await.unwrap();
         if let Some(left) = &left {
             assert_eq!((left.state, left.is_removal_due), (EnvironmentState::Available, false), "after {times}");
@@ -68,7 +36,7 @@ async fn environment_is_forgotten_as_a_whole_or_not_at_all_and_never_removed_by_
 async fn job_that_was_prepared_in_a_forgotten_environment_is_so_no_more_and_nothing_was_removed() {
     let stage = Stage::new().await;
     stage.cluster.world.lock().is_prompt = true;
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let made = stage.environments.complete(request(1, "two")).await.unwrap().outcome().await.environment.unwrap();
     assert_eq!(stage.environments.unmet(&request(1, "two")), Unmet::Met(Met::Completed));
     stage.environments.forget(made.id, operator()).await.unwrap();
@@ -85,15 +53,16 @@ async fn who_waits_for_a_job_that_is_asked_for_anew_hears_how_that_ends() {
         let mut world = stage.cluster.world.lock();
         (world.is_absent, world.is_prompt) = (true, true);
     }
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let mut slow = stage.environments.complete(request(1, "two")).await.unwrap();
     assert!(matches!(slow.next().await, Some(Event::Retrying { .. })));
     let prompt = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.later(600);
     assert_eq!(prompt.outcome().await.failure.unwrap().code, "agent_absent");
+    // The agent is there before it is asked for: a try that misses it pauses, on a clock that stands still.
+    stage.cluster.world.lock().is_absent = false;
     // Asked for again before the first one has heard it.
     let again = stage.environments.complete(request(1, "two")).await.unwrap();
-    stage.cluster.world.lock().is_absent = false;
     let (slow, again) = (slow.outcome().await, again.outcome().await);
     assert_eq!((slow.failure, again.failure), (None, None));
     assert_eq!(slow.environment.unwrap().objects.len(), 2);
@@ -102,7 +71,7 @@ async fn who_waits_for_a_job_that_is_asked_for_anew_hears_how_that_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_removal_does_not_wait_for_a_job_that_asks_meanwhile() {
     let stage = Stage::new().await;
-    let (_stop, _tasks) = running(&stage);
+    let (_stop, _tasks) = begun(&stage);
     let first = stage.environments.complete(request(1, "two")).await.unwrap();
     stage.cluster.began.notified().await;
     stage.cluster.answer(usize::MAX, None);

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use crate::config::{Ci, CiEditor, CiProvider, CiSystem, GitlabCi, GitlabToken};
@@ -274,6 +275,8 @@ impl World {
         }
         // Killed: another begins with what is stored, and agents have to come again.
         self.server.settled().await;
+        // Who was killed heard of no request that hangs, and the next one has nothing of it: for time goes on only then.
+        self.server.hangs.notified().now_or_never();
         self.session = None;
         (self.heard, self.was_up, self.due) = (Heard::default(), false, Some(self.now()));
         self.driver = self::driver(&self.ci, &self.store, &self.clock);
