@@ -22,5 +22,7 @@ pub mod report;
 pub mod results;
 pub mod stats;
 pub mod target;
+#[cfg(test)]
+mod testing;
 pub mod units;
 pub mod verdict;

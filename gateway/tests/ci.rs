@@ -318,6 +318,8 @@ async fn job_that_dies_is_replaced_and_the_reason_says_why() {
     // After ten seconds, by itself.
     world.up(2).await;
     assert_eq!(world.read().await.1.run.unwrap().intent, 1);
+    // It is counted before this is stored.
+    world.until_run(|run| run.up_at.is_some()).await;
     let metrics = world.metrics().await;
     for expected in [
         "gateway_ci_runs_total 2\n",

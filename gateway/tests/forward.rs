@@ -20,7 +20,7 @@ use gateway::app::App;
 use gateway::config::{Config, StoreUrl};
 use gateway::store::{Store, wall_clock};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -127,6 +127,13 @@ async fn backwards() -> (u16, JoinSet<()>) {
     (port, tasks)
 }
 
+/// A port on which nothing listens, and which nobody else is given meanwhile.
+fn closed_port() -> (u16, TcpSocket) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    (socket.local_addr().unwrap().port(), socket)
+}
+
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not hang")
 }
@@ -175,9 +182,8 @@ async fn end_of_the_app_closes_standard_output_while_standard_input_is_open() {
 #[tokio::test]
 async fn refusals_end_with_1_and_one_line_that_has_the_code() {
     let world = World::start("refused").await;
-    let taken = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let closed = taken.local_addr().unwrap().port().to_string();
-    drop(taken);
+    let (closed, _kept) = closed_port();
+    let closed = closed.to_string();
     let cases = [
         (["one", closed.as_str()], format!("nothing listens on port {closed} of one (port_closed)\n")),
         (["none", "22"], "there is no workspace none, or it is not yours (no_such_host)\n".to_owned()),
@@ -254,9 +260,7 @@ async fn listeners_take_connections_until_a_signal_and_end_with_0() {
 #[tokio::test]
 async fn local_program_sees_a_reset_when_there_is_no_stream() {
     let world = World::start("reset").await;
-    let taken = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let closed = taken.local_addr().unwrap().port();
-    drop(taken);
+    let (closed, _kept) = closed_port();
     let mut child = world.gateway(&["forward", "one", &format!("0:{closed}")]);
     let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = soon(out.next_line()).await.unwrap().expect("a line");

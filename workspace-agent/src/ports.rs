@@ -49,7 +49,11 @@ pub async fn connect(ports: &Ports, port: u16) -> Result<TcpStream, Reason> {
     let mut reason = Reason::PortClosed;
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))] {
         match tokio::time::timeout_at(deadline, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return ready(stream).map_err(|_gone| Reason::AppReset),
+            Ok(Ok(stream)) => match ready(stream) {
+                Ok(Some(stream)) => return Ok(stream),
+                Ok(None) => {}
+                Err(_gone) => return Err(Reason::AppReset),
+            },
             Ok(Err(_)) => {}
             Err(_elapsed) => reason = Reason::TimedOut,
         }
@@ -57,14 +61,15 @@ pub async fn connect(ports: &Ports, port: u16) -> Result<TcpStream, Reason> {
     Err(reason)
 }
 
-fn ready(stream: TcpStream) -> io::Result<TcpStream> {
+/// Returns the connection, if it leads to an app.
+fn ready(stream: TcpStream) -> io::Result<Option<TcpStream>> {
     // A port on which nothing listens can be connected to itself when it is in the ephemeral range (TCP simultaneous
     // open); that is nobody's app.
     if stream.local_addr()? == stream.peer_addr()? {
-        return Err(io::ErrorKind::ConnectionRefused.into());
+        return Ok(None);
     }
     socket::tune(&stream)?;
-    Ok(stream)
+    Ok(Some(stream))
 }
 
 /// The text is not `PORT[:host=localhost|original][:protocol=http1|h2]`.
@@ -108,7 +113,7 @@ impl FromStr for PortArgument {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
 
@@ -144,6 +149,10 @@ mod tests {
         let number = four.local_addr().expect("bound").port();
         assert!(connect(&Ports::default(), number).await.is_ok());
         drop(four);
+        // Bound, so that nobody else is given it, and nothing listens on it.
+        let closed = TcpSocket::new_v4().expect("a socket");
+        closed.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+        let number = closed.local_addr().expect("bound").port();
         assert_eq!(connect(&Ports::default(), number).await.err(), Some(Reason::PortClosed));
         let named = Ports { exposed: vec![port(1)], ..Ports::default() };
         assert_eq!(connect(&named, number).await.err(), Some(Reason::PortNotAllowed));
@@ -152,5 +161,13 @@ mod tests {
             let number = six.local_addr().expect("bound").port();
             assert!(connect(&Ports::default(), number).await.is_ok());
         }
+    }
+    #[tokio::test]
+    async fn port_that_is_connected_to_itself_is_nobodys_app() {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+        let itself = socket.local_addr().expect("bound");
+        let stream = socket.connect(itself).await.expect("connected");
+        assert!(ready(stream).expect("it is there").is_none());
     }
 }

@@ -11,11 +11,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_workspace-agent-slim");
 
@@ -26,12 +26,13 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 /// what a busy machine needs.
 const KEPT_MAX: Duration = Duration::from_secs(10);
 
-/// The wrapper around a command, without what the machine of the test says about gateways.
+/// The wrapper around a command, without what the machine of the test says about gateways, or about a job that the test itself
+/// is part of.
 fn wrap(gateway: &str, more: &[&str], command: &[&str]) -> Command {
     let mut wrapped = Command::new(PROGRAM);
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WORKSPACE_") || name.to_string_lossy().to_lowercase().ends_with("_proxy")
-        {
+        let text = name.to_string_lossy().to_lowercase();
+        if ["workspace_", "ci_job_"].iter().any(|begin| text.starts_with(begin)) || text.ends_with("_proxy") {
             wrapped.env_remove(name);
         }
     }
@@ -81,10 +82,8 @@ fn until_witnessed(child: &Child) {
 }
 
 /// A folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ci-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
 #[test]
@@ -113,15 +112,17 @@ fn command_that_a_signal_ended_ends_the_step_by_that_signal() {
 
 #[test]
 fn script_that_names_no_interpreter_is_run_by_the_shell() {
-    let folder = folder("plain");
-    let script = folder.join("plain-script");
-    std::fs::write(&script, "echo \"$1\"; exit 7\n").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).unwrap();
+    let folder = folder();
+    let script = folder.path().join("plain-script");
+    // Written by a process of its own: one that a test beside this one begins meanwhile would inherit the file from this process
+    // as it is being written, and what is being written cannot be run.
+    let write = r#"echo 'echo "$1"; exit 7' >"$1" && chmod 755 "$1""#;
+    let status = Command::new("sh").args(["-c", write, "-"]).arg(&script).status().expect("a shell");
+    assert!(status.success());
     for more in [&[][..], &["--on", "never"]] {
         for command in [script.to_str().unwrap(), "plain-script"] {
             let mut wrapped = wrap(NOWHERE, more, &[command, "a b"]);
-            wrapped.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+            wrapped.env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()));
             let output = wrapped.stdin(Stdio::null()).output().expect("it runs");
             assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "a b\n"), "{output:?}");
         }
@@ -130,11 +131,11 @@ fn script_that_names_no_interpreter_is_run_by_the_shell() {
 
 #[test]
 fn bytes_of_a_command_are_its_own() {
-    let folder = folder("bytes");
+    let folder = folder();
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let mut child = wrap(NOWHERE, &[], &["sh", "-c", "cat; echo done >&2; echo three >&3"]);
     // A file that only the command knows of, as the job servers of builds are.
-    let three = folder.join("three");
+    let three = folder.path().join("three");
     let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$@\" 3>\"$THREE\"", "-"]).env("THREE", &three);
     shell.arg(child.get_program()).args(child.get_args());
@@ -241,13 +242,13 @@ const SLEEP: Duration = Duration::from_secs(60);
 #[test]
 fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_does() {
     // A neighbour of the same group that somebody else started, one that left the group, and one of the command's.
-    let folder = folder("killed");
+    let folder = folder();
     // The one that left says so itself: until it has, it is of the group and of the command.
     let script = "setsid sh -c 'echo $$ >apart; exec sleep 60' >/dev/null 2>&1 & \
                   until [ -s apart ]; do sleep 0.01; done; trap 'echo hit' USR1; sleep 60 & echo ready; wait; wait";
     let inner = wrap(NOWHERE, &[], &["sh", "-c", script]);
     let mut wrapped = Command::new("sh");
-    wrapped.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $! >beside; exec \"$@\"", "-"]).current_dir(&folder);
+    wrapped.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $! >beside; exec \"$@\"", "-"]).current_dir(folder.path());
     wrapped.arg(inner.get_program()).args(inner.get_args()).env("WORKSPACE_GATEWAY_TOKEN", "x");
     let (mut child, mut output) = start_ready(wrapped.process_group(0));
     // Handed on, so the wrapper has begun to watch.
@@ -262,7 +263,7 @@ fn command_does_not_outlive_a_wrapper_that_is_killed_and_what_is_not_its_own_doe
     output.read_to_string(&mut rest).expect("the rest");
     assert!(began.elapsed() < SLEEP / 2, "something of the command has its output still");
     for name in ["apart", "beside"] {
-        let number = std::fs::read_to_string(folder.join(name)).expect("a number");
+        let number = std::fs::read_to_string(folder.path().join(name)).expect("a number");
         let number = number.trim().parse().ok().and_then(Pid::from_raw).expect("a number");
         assert!(runs(number), "{name} was killed too");
         kill_process(number, Signal::KILL).expect("it runs");
@@ -306,7 +307,8 @@ fn gateway_is_not_asked_for_a_job_that_passes() {
 
 #[test]
 fn token_that_is_shown_is_noted_before_and_one_that_is_not_stays_good() {
-    let file = folder("spent").join("spent");
+    let folder = folder();
+    let file = folder.path().join("spent");
     let path = file.display().to_string();
     for (command, is_spent) in [("true", false), ("false", true)] {
         run(NOWHERE, &["--spent-file", &path], &[command]);

@@ -22,6 +22,17 @@ async fn bind(agents: SocketAddr, store: StoreUrl) -> (App, Addresses) {
     (app, addresses)
 }
 
+/// An address that a program can have again after it has ended: below the range from which the kernel gives ports to whoever
+/// asks for any, so that nobody gets it meanwhile.
+fn lasting() -> SocketAddr {
+    loop {
+        let address = SocketAddr::from(([127, 0, 0, 1], rand::random_range(10_000..20_000)));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
 async fn tokens(store: &Store, count: usize) -> Vec<String> {
     let mut tokens = Vec::new();
     for number in 0..count {
@@ -36,7 +47,7 @@ async fn tokens(store: &Store, count: usize) -> Vec<String> {
 async fn fleet_comes_up_loses_its_gateway_and_comes_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = StoreUrl::SqliteFile(folder.path().join("gateway.db"));
-    let (app, addresses) = bind(([127, 0, 0, 1], 0).into(), store.clone()).await;
+    let (app, addresses) = bind(lasting(), store.clone()).await;
     let tokens = tokens(app.store(), 5).await;
     let (mut gateway, stop) = (JoinSet::new(), CancellationToken::new());
     gateway.spawn(app.run(stop.clone()));

@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::testing::closed;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -105,10 +106,12 @@ async fn stall_also_holds_what_is_on_the_wire() {
     let mut bytes = [0; 10];
     let first = tokio::time::timeout(PATIENCE, server.read_exact(&mut bytes)).await;
     first.expect("the handshake and the delay are over").unwrap();
+    // So long that it is still on the wire when the link stands still, however late this test is.
+    link.set("delay=2s".parse().unwrap());
     client.write_all(b"on its way").await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(40), server.read_exact(&mut bytes)).await.is_err());
     link.stall();
-    assert!(tokio::time::timeout(Duration::from_millis(150), server.read_exact(&mut bytes)).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(2200), server.read_exact(&mut bytes)).await.is_err());
     link.resume();
     within(server.read_exact(&mut bytes)).await.unwrap();
 }
@@ -134,10 +137,8 @@ async fn stalled_receiver_is_felt_by_the_sender() {
 
 #[tokio::test]
 async fn unreachable_other_side_is_a_reset() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = free.local_addr().unwrap();
-    drop(free);
-    let link = Relay::start(to, LinkSpec::default()).unwrap();
+    let (nowhere, _kept) = closed();
+    let link = Relay::start(nowhere, LinkSpec::default()).unwrap();
     let mut client = TcpStream::connect(link.address()).await.unwrap();
     assert!(within(client.read_u8()).await.is_err());
     drop(link);

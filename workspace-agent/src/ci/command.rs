@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::attach::Attachment;
 use super::end::End;
 use super::signals::{Handing, Signals, asks_to_end};
-use super::witness::Witness;
+use super::witness::{Said, Witness};
 
 /// Longest command that people are shown, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -150,13 +150,8 @@ impl Running {
     ) -> End {
         loop {
             tokio::select! {
-                status = self.child.wait() => match status {
-                    Ok(status) => return End::of(status),
-                    Err(error) => {
-                        say(&format!("how the command ended cannot be found out: {error}"));
-                        return End::Status(u8::MAX);
-                    }
-                },
+                // A signal that ended the command and asks this process to end too came before that end.
+                biased;
                 number = signals.next() => {
                     self.asked_to_end |= asks_to_end(number);
                     self.handing.came(number, Instant::now());
@@ -164,20 +159,38 @@ impl Running {
                         self.handing.unwitnessed(Instant::now());
                     }
                 }
-                hit = hit(self.witness.as_mut()) => match hit {
-                    Some(number) => self.handing.witnessed(number, Instant::now()),
-                    None => {
-                        self.witness = None;
-                        self.handing.unwitnessed(Instant::now());
+                status = self.child.wait() => match status {
+                    Ok(status) => return End::of(status),
+                    Err(error) => {
+                        say(&format!("how the command ended cannot be found out: {error}"));
+                        return End::Status(u8::MAX);
                     }
+                },
+                said = said(self.witness.as_mut()) => match said {
+                    Some(Said::Hit(number)) => self.handing.witnessed(number, Instant::now()),
+                    Some(Said::Answer) => self.handing.answered(Instant::now()),
+                    None => self.without_witness().await,
                 },
                 () = at(self.handing.next_due()) => {}
                 () = at(dial_at), if attachment.is_planned() => attachment.begin(),
+            }
+            if self.handing.asks(Instant::now()) && !self.witness.as_mut().is_some_and(Witness::ask) {
+                self.handing.answered(Instant::now());
             }
             while let Some(number) = self.handing.due(Instant::now()) {
                 self.hand_on(number);
             }
         }
+    }
+
+    /// The witness is gone.
+    async fn without_witness(&mut self) {
+        if let Some(witness) = self.witness.take()
+            && let Some(number) = witness.end().await
+        {
+            self.handing.witnessed(number, Instant::now());
+        }
+        self.handing.unwitnessed(Instant::now());
     }
 
     fn hand_on(&self, number: i32) {
@@ -190,9 +203,9 @@ impl Running {
     }
 }
 
-async fn hit(witness: Option<&mut Witness>) -> Option<i32> {
+async fn said(witness: Option<&mut Witness>) -> Option<Said> {
     match witness {
-        Some(witness) => witness.hit().await,
+        Some(witness) => witness.said().await,
         None => std::future::pending().await,
     }
 }

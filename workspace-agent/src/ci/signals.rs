@@ -13,8 +13,11 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// How long the witness may take to say that it was hit too.
-pub(super) const WITNESS_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the witness may take to say by itself that it was hit too. Some send a signal to the processes of a group one by one.
+const WITNESS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long it may take to answer when it is asked then: on a busy machine its silence says nothing.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is handed on. Those that stop and continue are the group's: a process that catches them is not stopped the way its shell
 /// waits for. Those that nobody can catch end this process.
@@ -86,9 +89,22 @@ fn has(mask: u64, number: i32) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Handing {
     /// Came, and the witness has not said anything yet.
-    waiting: Vec<(i32, Instant)>,
+    waiting: Vec<Waiting>,
     /// The witness was hit, not long ago.
     witnessed: Vec<(i32, Instant)>,
+    /// Questions so far, and answers.
+    asked: u64,
+    answered: u64,
+}
+
+/// A signal that waits for what the witness says.
+#[derive(Debug)]
+struct Waiting {
+    number: i32,
+    /// When it is asked, or, once that was done, when the signal is handed on without an answer.
+    due: Instant,
+    /// Which question is about it.
+    question: Option<u64>,
 }
 
 impl Handing {
@@ -98,14 +114,14 @@ impl Handing {
         if let Some(at) = self.witnessed.iter().position(|(seen, _)| *seen == number) {
             // The whole group was hit.
             self.witnessed.swap_remove(at);
-        } else if !self.waiting.iter().any(|(waits, _)| *waits == number) {
-            self.waiting.push((number, now + WITNESS_PATIENCE));
+        } else if !self.waiting.iter().any(|waits| waits.number == number) {
+            self.waiting.push(Waiting { number, due: now + WITNESS_PATIENCE, question: None });
         }
     }
 
     /// The witness was hit.
     pub(super) fn witnessed(&mut self, number: i32, now: Instant) {
-        if let Some(at) = self.waiting.iter().position(|(waits, _)| *waits == number) {
+        if let Some(at) = self.waiting.iter().position(|waits| waits.number == number) {
             self.waiting.swap_remove(at);
         } else if self.witnessed.len() < handed_on().len() {
             self.witnessed.push((number, now));
@@ -114,20 +130,40 @@ impl Handing {
 
     /// There is no witness any more: what waited for it is handed on.
     pub(super) fn unwitnessed(&mut self, now: Instant) {
-        for (_, due) in &mut self.waiting {
-            *due = now;
+        for waits in &mut self.waiting {
+            (waits.due, waits.question) = (now, Some(0));
+        }
+    }
+
+    /// Returns whether the witness is to be asked by now.
+    pub(super) fn asks(&mut self, now: Instant) -> bool {
+        let question = self.asked + 1;
+        for waits in self.waiting.iter_mut().filter(|waits| waits.question.is_none() && waits.due <= now) {
+            (waits.due, waits.question) = (now + ANSWER_PATIENCE, Some(question));
+            self.asked = question;
+        }
+        self.asked == question
+    }
+
+    /// The witness has answered, after it said what it was hit by until then.
+    pub(super) fn answered(&mut self, now: Instant) {
+        self.answered += 1;
+        let answered = self.answered;
+        for waits in self.waiting.iter_mut().filter(|waits| waits.question.is_some_and(|question| question <= answered))
+        {
+            waits.due = now;
         }
     }
 
     /// Returns a signal that is to be handed on by now.
     pub(super) fn due(&mut self, now: Instant) -> Option<i32> {
-        let at = self.waiting.iter().position(|(_, due)| *due <= now)?;
-        Some(self.waiting.swap_remove(at).0)
+        let at = self.waiting.iter().position(|waits| waits.question.is_some() && waits.due <= now)?;
+        Some(self.waiting.swap_remove(at).number)
     }
 
-    /// Returns when the next one may be due.
+    /// Returns when there is something to ask, or to hand on.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.waiting.iter().map(|(_, due)| *due).min()
+        self.waiting.iter().map(|waits| waits.due).min()
     }
 }
 
@@ -160,9 +196,37 @@ mod tests {
     fn signal_to_this_process_alone_is_handed_on() {
         let mut handing = Handing::default();
         handing.came(TERM, at(0));
-        assert_eq!((handing.due(at(99)), handing.next_due()), (None, Some(at(100))));
-        assert_eq!(handing.due(at(100)), Some(TERM));
+        assert_eq!((handing.asks(at(99)), handing.next_due()), (false, Some(at(100))));
+        assert_eq!((handing.asks(at(100)), handing.asks(at(100)), handing.due(at(100))), (true, false, None));
+        handing.answered(at(130));
+        assert_eq!(handing.due(at(130)), Some(TERM));
         assert_eq!((handing.due(at(1_000)), handing.next_due()), (None, None), "once");
+    }
+
+    #[test]
+    fn silence_of_the_witness_is_no_answer_for_as_long_as_a_busy_machine_may_take() {
+        let mut handing = Handing::default();
+        handing.came(INT, at(0));
+        assert!(handing.asks(at(100)));
+        assert_eq!((handing.due(at(5_099)), handing.next_due()), (None, Some(at(5_100))));
+        handing.witnessed(INT, at(5_099));
+        handing.answered(at(5_099));
+        assert_eq!(handing.due(at(10_000)), None);
+        handing.came(TERM, at(10_000));
+        assert!(handing.asks(at(10_100)));
+        assert_eq!(handing.due(at(15_100)), Some(TERM), "it does not wait for ever");
+    }
+
+    #[test]
+    fn answer_counts_for_what_was_asked_before_it() {
+        let mut handing = Handing::default();
+        handing.came(INT, at(0));
+        handing.came(TERM, at(50));
+        assert_eq!((handing.asks(at(100)), handing.asks(at(150))), (true, true));
+        handing.answered(at(160));
+        assert_eq!((handing.due(at(160)), handing.due(at(160))), (Some(INT), None));
+        handing.answered(at(170));
+        assert_eq!(handing.due(at(170)), Some(TERM));
     }
 
     #[test]
@@ -176,12 +240,14 @@ mod tests {
                 handing.came(INT, at(0));
                 handing.witnessed(INT, at(50));
             }
-            assert_eq!(handing.due(at(1_000)), None);
+            assert_eq!((handing.asks(at(1_000)), handing.due(at(1_000))), (false, None));
             // The next one is judged anew, and so is another one.
             handing.came(INT, at(2_000));
             handing.came(TERM, at(2_000));
             handing.witnessed(TERM, at(2_001));
-            assert_eq!((handing.due(at(2_100)), handing.due(at(2_100))), (Some(INT), None));
+            assert!(handing.asks(at(2_100)));
+            handing.answered(at(2_101));
+            assert_eq!((handing.due(at(2_101)), handing.due(at(2_101))), (Some(INT), None));
         }
     }
 
@@ -190,7 +256,7 @@ mod tests {
         let mut handing = Handing::default();
         handing.witnessed(TERM, at(0));
         handing.came(TERM, at(100));
-        assert_eq!(handing.due(at(100)), None);
+        assert_eq!((handing.asks(at(100)), handing.due(at(100))), (false, None));
         handing.unwitnessed(at(110));
         assert_eq!(handing.due(at(110)), Some(TERM));
         for _ in 0..1_000 {

@@ -2,14 +2,17 @@
 //! the command when the first one is killed, which nobody can catch: else the command would run on, and its job with it.
 
 use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
+use futures_util::FutureExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{PidfdFlags, getppid, pidfd_open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
 
 use super::signals::Signals;
 use super::tree::Tree;
@@ -20,12 +23,25 @@ pub const COMMAND: &str = "ci-witness";
 /// How long a process that has closed its files may take to be gone. Longer is not waited: it may not be the one that was meant.
 const GONE_WITHIN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
+/// What it says when it is asked: all that it was hit by is said. No signal has this number.
+const ANSWER: u8 = 0;
+
 /// A witness that runs.
 pub(super) struct Witness {
     child: Child,
     says: ChildStdout,
-    /// Says which process is the command. When it is closed, this process was killed: else the witness is ended before.
+    /// Says which process is the command; every byte after that is a question. When it is closed, this process was killed: else
+    /// the witness is ended before.
     tells: ChildStdin,
+}
+
+/// What a witness says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It was hit by a signal.
+    Hit(i32),
+    /// It was asked, and has said all.
+    Answer,
 }
 
 impl Witness {
@@ -33,7 +49,10 @@ impl Witness {
     pub(super) fn start(program: &Path) -> Option<Self> {
         let mut command = Command::new(program);
         command.arg(COMMAND).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.kill_on_drop(true).spawn().ok()?;
+        Self::of(command.kill_on_drop(true).spawn().ok()?)
+    }
+
+    fn of(mut child: Child) -> Option<Self> {
         let (says, tells) = (child.stdout.take()?, child.stdin.take()?);
         Some(Self { child, says, tells })
     }
@@ -44,21 +63,28 @@ impl Witness {
         self.tells.write_all(&command.to_be_bytes()).await.unwrap_or_default();
     }
 
-    /// Waits until it is hit; `None` when it is gone.
+    /// Asks whether it was hit by more than it has said, once it knows the command. Returns whether it will hear that.
+    pub(super) fn ask(&mut self) -> bool {
+        matches!(self.tells.write(&[0]).now_or_never(), Some(Ok(1)))
+    }
+
+    /// Waits until it says something; `None` when it is gone.
     ///
     /// Cancel safety: safe; what it says is one byte.
-    pub(super) async fn hit(&mut self) -> Option<i32> {
-        let mut number = [0];
-        match self.says.read(&mut number).await {
-            Ok(1) => Some(i32::from(u8::from_be_bytes(number))),
+    pub(super) async fn said(&mut self) -> Option<Said> {
+        let mut said = [0];
+        match self.says.read(&mut said).await {
+            Ok(1) if said == [ANSWER] => Some(Said::Answer),
+            Ok(1) => Some(Said::Hit(i32::from(u8::from_be_bytes(said)))),
             Ok(_) | Err(_) => None,
         }
     }
 
-    /// Ends it, and leaves no trace of it.
-    pub(super) async fn end(mut self) {
+    /// Ends it, and leaves no trace of it. Returns the signal that it had died of: one that hit it before it could say so.
+    pub(super) async fn end(mut self) -> Option<i32> {
         // It is gone either way.
         self.child.kill().await.unwrap_or_default();
+        self.child.wait().await.ok()?.signal()
     }
 }
 
@@ -68,30 +94,43 @@ impl Witness {
 /// The system's.
 pub async fn be() -> io::Result<ExitCode> {
     let mut signals = Signals::take()?;
-    let mut ended = tokio::task::spawn_blocking(|| guard(&mut io::stdin().lock()));
+    let (asks, mut asked) = mpsc::channel(1);
+    let mut ended = tokio::task::spawn_blocking(move || guard(&mut io::stdin().lock(), &asks));
     loop {
         tokio::select! {
-            number = signals.next() => {
-                let Ok(number) = u8::try_from(number) else { continue };
-                let mut output = io::stdout().lock();
-                output.write_all(&[number])?;
-                output.flush()?;
+            number = signals.next() => say(number)?,
+            Some(()) = asked.recv() => {
+                // A signal that hit this process before it was asked has been taken by now, and is known after this.
+                tokio::task::yield_now().await;
+                while let Some(number) = signals.next().now_or_never() {
+                    say(number)?;
+                }
+                say(ANSWER.into())?;
             }
             _ended = &mut ended => return Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// Waits until the one who started this process is gone, and ends the command that was told.
-fn guard(told: &mut impl Read) {
+fn say(what: i32) -> io::Result<()> {
+    let Ok(what) = u8::try_from(what) else { return Ok(()) };
+    let mut output = io::stdout().lock();
+    output.write_all(&[what])?;
+    output.flush()
+}
+
+/// Waits until the one who started this process is gone, and ends the command that was told. Hands questions on until then.
+fn guard(told: &mut impl Read, asks: &mpsc::Sender<()>) {
     let starter = getppid().and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
     let mut command = [0; 4];
     // It may be gone before there is a command.
     let is_told = told.read_exact(&mut command).is_ok();
     let command = i32::from_be_bytes(command);
     let command = if is_told { Tree::of(command) } else { None };
-    // Nothing more ever comes: what is waited for is the end of it.
-    told.read_exact(&mut [0]).unwrap_or_default();
+    while told.read_exact(&mut [0]).is_ok() {
+        // Nobody answers any more when this process is about to end.
+        asks.blocking_send(()).unwrap_or_default();
+    }
     let Some(command) = command else { return };
     // Its files are closed before it is gone. If any process of its group were stopped at that moment, the system would hang up
     // all of that group, which nobody leads any more (POSIX, _Exit(2)), and what is not the command's would die with it.
@@ -99,4 +138,32 @@ fn guard(told: &mut impl Read) {
         retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], Some(&GONE_WITHIN))).unwrap_or_default();
     }
     command.kill();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness(script: &str) -> Witness {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Witness::of(command.spawn().expect("a shell")).expect("its pipes")
+    }
+
+    #[tokio::test]
+    async fn signal_that_a_witness_died_of_is_known() {
+        let mut dies = witness("kill -s TERM $$");
+        assert_eq!((dies.said().await, dies.end().await), (None, Some(15)));
+        let mut ends = witness("exit 3");
+        assert_eq!((ends.said().await, ends.end().await), (None, None));
+    }
+
+    #[tokio::test]
+    async fn witness_says_what_hit_it_and_answers() {
+        let mut witness = witness(r"head -c 5 >/dev/null; printf '\017\000'; exec sleep 60");
+        witness.guard(1).await;
+        assert!(witness.ask());
+        assert_eq!((witness.said().await, witness.said().await), (Some(Said::Hit(15)), Some(Said::Answer)));
+        witness.end().await;
+    }
 }

@@ -8,7 +8,6 @@ use http::uri::{Authority, Scheme};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{FrameReader, accept_response, server_builder};
@@ -19,7 +18,7 @@ use tunnel_proto::limit::{CHANNELS_MAX, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{Settings, Side};
 
 use super::*;
-use crate::{MEMORY_BUDGET_BYTES, Ports};
+use crate::Ports;
 
 fn welcome() -> Welcome {
     Welcome {
@@ -42,8 +41,7 @@ fn welcome() -> Welcome {
 }
 
 /// Takes one agent and hands out its session, and how it ends. The agent hears that it is let in once it may.
-async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, SessionError>>, may: CancellationToken) {
-    let (stream, _) = listener.accept().await.expect("an agent");
+async fn gateway(stream: DuplexStream, events: mpsc::Sender<Result<Session, SessionError>>, may: CancellationToken) {
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let (events, may) = (events.clone(), may.clone());
         async move {
@@ -69,12 +67,12 @@ async fn gateway(listener: &TcpListener, events: mpsc::Sender<Result<Session, Se
     server_builder(minute, minute).serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn agent_that_is_asked_to_stop_says_so_to_its_gateway() {
     check_goodbye(true).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn agent_that_is_asked_to_stop_while_it_is_let_in_says_so_too() {
     check_goodbye(false).await;
 }
@@ -83,20 +81,13 @@ async fn agent_that_is_asked_to_stop_while_it_is_let_in_says_so_too() {
 async fn check_goodbye(is_up: bool) {
     // Which of two things that are ready is taken is a matter of chance, so once is not enough.
     for _ in 0..8 {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let options = crate::Options {
-            lanes: 1,
-            memory_budget: MEMORY_BUDGET_BYTES,
-            terminal: None,
-            gateway: Gateway::parse(&format!("http://{address}"), None).expect("an address"),
-            transport: Transport::default(),
-            token: TokenSource::Value("a-token".into()),
-            ports: Ports::default().into(),
-        };
+        let (here, there) = tokio::io::duplex(64 * 1024);
+        let (asked, _ports) = mpsc::channel(1);
+        let network = OneLink { link: Mutex::new(Some(here)), asked };
+        let agent = Agent::new(network, TokenSource::Value("a-token".into()), Ports::default().into());
         let (sender, mut events) = mpsc::channel::<Result<Session, SessionError>>(2);
         let (stop, may) = (CancellationToken::new(), CancellationToken::new());
-        let asked = stop.clone();
+        let stopper = stop.clone();
         let test = async {
             let session = events.recv().await.expect("an event").expect("a session");
             if is_up {
@@ -106,7 +97,7 @@ async fn check_goodbye(is_up: bool) {
                 assert!(answer.await.expect("an answer").is_err(), "nothing listens there");
                 drop(channel);
             }
-            asked.cancel();
+            stopper.cancel();
             let since = Instant::now();
             // The agent has noticed, and the gateway not.
             tokio::task::yield_now().await;
@@ -114,7 +105,7 @@ async fn check_goodbye(is_up: bool) {
             let end = events.recv().await.expect("an event").expect_err("the end");
             (end, since)
         };
-        let all = async { tokio::join!(crate::run(options, stop), gateway(&listener, sender, may.clone()), test) };
+        let all = async { tokio::join!(agent.run(stop), gateway(there, sender, may.clone()), test) };
         let (ran, (), (end, since)) = tokio::time::timeout(Duration::from_secs(20), all).await.expect("in time");
         assert!(ran.is_ok(), "{ran:?}");
         assert!(since.elapsed() < CLOSE_TIMEOUT, "it waits for nothing that it could do itself");

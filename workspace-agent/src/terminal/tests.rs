@@ -13,7 +13,8 @@ use self::page::{Page, ask, made};
 use super::job::{Choice, Job, JobState, NotHeld, Phase};
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest that anything here may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
 const HOST: &str = "60002-one.localhost";
 const OWNER: &str = "gateway-user: ann\r\ngateway-access: owner\r\n";
 

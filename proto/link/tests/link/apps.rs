@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::LazyLock;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// Serves each connection with one future, until it is dropped.
@@ -50,6 +50,13 @@ impl App {
         })
         .await
     }
+}
+
+/// A port on which nothing listens, and which nobody else is given meanwhile.
+pub(crate) fn closed_port() -> (u16, TcpSocket) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    (socket.local_addr().expect("bound").port(), socket)
 }
 
 /// Closing this socket sends a reset instead of an end.

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::grpc::{Dialed, FrameReader, Received};
 use tunnel_link::session::Session;
+use tunnel_link::splice::splice;
 use tunnel_proto::mux::{SessionError, Settings, Side};
 use tunnel_proto::reason::Reason;
 
@@ -20,24 +21,20 @@ async fn opened(session: &Session, port: u16) -> ChannelIo {
     channel
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn app_hears_within_a_second_that_the_user_is_gone() {
-    let (sender, mut noticed) = tokio::sync::mpsc::channel(1);
-    let app = App::new(move |mut stream| {
-        let sender = sender.clone();
-        async move {
-            // An end and a reset are both fine: the user is gone.
-            stream.read_to_end(&mut Vec::new()).await.ok();
-            sender.send(()).await.expect("somebody waits");
-        }
-    })
-    .await;
-    let pair = Pair::new(Wire::Loopback).await;
-    let mut channel = opened(&pair.gateway, app.port).await;
-    channel.write_all(b"hello").await.expect("written");
-    drop(channel);
-    tokio::time::timeout(Duration::from_secs(1), noticed.recv()).await.expect("within a second");
-    drop(app);
+    let pair = Pair::planned(Plan { serves: false, ..Plan::new(Wire::Memory) }).await;
+    let (mut app, socket) = tokio::io::duplex(1024);
+    let (mut channel, _accepted) = pair.gateway.open(1).expect("opened");
+    let incoming = soon(pair.agent.accept()).await.expect("a channel");
+    let user = async {
+        channel.write_all(b"hello").await.expect("written");
+        drop(channel);
+    };
+    // An end and a reset are both fine: the user is gone.
+    let mut heard = Vec::new();
+    let both = async { tokio::join!(splice(incoming.accept(), socket), app.read_to_end(&mut heard), user) };
+    drop(tokio::time::timeout(Duration::from_secs(1), both).await.expect("within a second"));
     pair.finish().await;
 }
 

@@ -9,8 +9,8 @@ use tunnel_proto::limit::INTERACTIVE_BYTES_MAX;
 use tunnel_proto::mux::OpenError;
 use tunnel_proto::reason::Reason;
 
-use crate::apps::{App, Pattern};
-use crate::pair::{Pair, Plan, no_task_left, soon};
+use crate::apps::{App, Pattern, closed_port};
+use crate::pair::{Pair, Plan, no_task_left, soon, while_it_moves};
 use crate::wire::Wire;
 
 pub(crate) async fn through_the_echo(session: Session, port: u16, seed: usize, total: usize) {
@@ -30,7 +30,7 @@ async fn check_fifty_mebibytes(wire: Wire) {
     let app = App::echo().await;
     let pair = Pair::new(wire).await;
     let total = 50 * 1024 * 1024;
-    soon(through_the_echo(pair.gateway.clone(), app.port, 1, total)).await;
+    while_it_moves(&pair.gateway, through_the_echo(pair.gateway.clone(), app.port, 1, total)).await;
     assert_eq!(pair.agent.stats().bytes_sent, total as u64);
     assert_eq!(pair.agent.stats().bytes_received, total as u64);
     drop(app);
@@ -54,7 +54,7 @@ async fn check_many_channels(wire: Wire) {
     for seed in 0..100 {
         channels.spawn(through_the_echo(pair.gateway.clone(), app.port, seed, 100_000 + 1_000 * seed));
     }
-    soon(channels.join_all()).await;
+    while_it_moves(&pair.gateway, channels.join_all()).await;
     assert_eq!(pair.gateway.stats().channels_opened, 100);
     drop(app);
     pair.finish().await;
@@ -173,7 +173,7 @@ async fn refused_channel_tells_why_to_whom_opened_it_and_to_its_reader() {
 
 #[tokio::test]
 async fn port_on_which_nothing_listens_is_named_so() {
-    let closed = App::echo().await.port;
+    let (closed, _kept) = closed_port();
     let pair = Pair::new(Wire::Memory).await;
     let (_channel, accepted) = pair.gateway.open(closed).expect("opened");
     assert_eq!(soon(accepted).await, Ok(Err(Reason::PortClosed)));

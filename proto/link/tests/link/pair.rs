@@ -36,6 +36,19 @@ pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
 
+/// Waits for a transfer, which takes what it takes for as long as it goes on.
+pub(crate) async fn while_it_moves<F: Future>(session: &Session, transfer: F) -> F::Output {
+    let (mut transfer, mut moved) = (std::pin::pin!(transfer), 0);
+    loop {
+        if let Ok(output) = tokio::time::timeout(PATIENCE, transfer.as_mut()).await {
+            return output;
+        }
+        let stats = session.stats();
+        assert!(stats.bytes_sent + stats.bytes_received > moved, "it stands still: {stats:?}");
+        moved = stats.bytes_sent + stats.bytes_received;
+    }
+}
+
 /// Looks again and again until something holds that nobody announces.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let looking = async {

@@ -72,7 +72,7 @@ impl Page {
             ended: None,
             job: None,
         };
-        page.hear().await.expect("a welcome");
+        soon(page.hear()).await.expect("a welcome");
         page
     }
 
@@ -80,9 +80,10 @@ impl Page {
         Self::join(terminals, id, &format!("page={number:032x}"), "owner").await
     }
 
-    /// Takes one message; the close frame's code at the end.
+    /// Takes one message; the close frame's code at the end. A terminal that is up sends one every now and then, so whoever waits
+    /// for something is who bounds the time.
     pub(super) async fn hear(&mut self) -> Result<(), Option<u16>> {
-        let mut message = match soon(self.socket.next()).await {
+        let mut message = match self.socket.next().await {
             Some(Ok(Message::Binary(bytes))) => bytes,
             Some(Ok(Message::Close(frame))) => return Err(frame.map(|frame| frame.code.into())),
             Some(Ok(_)) => return Ok(()),
@@ -106,6 +107,8 @@ impl Page {
             5 => self.taken = message.get_u64(),
             6 => self.ended = (message.get_u8() == 1).then(|| message.get_i32()),
             7 => self.job = Some(message),
+            // A sign of life, as often as it comes.
+            8 => {}
             other => panic!("a message of kind {other}"),
         }
         Ok(())
@@ -126,9 +129,7 @@ impl Page {
     pub(super) async fn run(&mut self, text: &str) {
         let offset = self.taken;
         self.type_at(offset, text).await;
-        while self.taken < offset + text.len() as u64 {
-            self.hear().await.expect("it is taken");
-        }
+        self.until(|page| page.taken >= offset + text.len() as u64).await;
     }
 
     pub(super) fn text(&self) -> String {
@@ -137,25 +138,34 @@ impl Page {
 
     /// Waits until something stands on the screen.
     pub(super) async fn shows(&mut self, wanted: &str) {
-        while !self.text().contains(wanted) {
-            if let Err(code) = self.hear().await {
-                panic!("closed with {code:?} before {wanted:?}: {:?}", self.text());
+        let shown = async {
+            while !self.text().contains(wanted) {
+                if let Err(code) = self.hear().await {
+                    panic!("closed with {code:?} before {wanted:?}: {:?}", self.text());
+                }
             }
-        }
+        };
+        soon(shown).await;
     }
 
     pub(super) async fn until(&mut self, holds: impl Fn(&Self) -> bool) {
-        while !holds(self) {
-            self.hear().await.expect("more");
-        }
+        let hearing = async {
+            while !holds(self) {
+                self.hear().await.expect("more");
+            }
+        };
+        soon(hearing).await;
     }
 
     pub(super) async fn code(&mut self) -> Option<u16> {
-        loop {
-            if let Err(code) = self.hear().await {
-                return code;
+        let ending = async {
+            loop {
+                if let Err(code) = self.hear().await {
+                    return code;
+                }
             }
-        }
+        };
+        soon(ending).await
     }
 
     pub(super) async fn code_after_leaving(mut self) -> Option<u16> {

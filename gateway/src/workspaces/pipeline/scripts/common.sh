@@ -10,7 +10,8 @@ await() {
   [ -z "$gw_stopping" ] || insist "$gw_child"
   wait "$gw_child"
   gw_ended=$?
-  gw_child=''
+  # A signal ends the wait, and not what was waited for.
+  [ -n "$gw_stopping" ] || gw_child=''
   return "$gw_ended"
 }
 
@@ -31,6 +32,24 @@ insist() {
     done
   ) 2>/dev/null &
   gw_steps="$gw_steps $!"
+}
+
+# Ends everything that this job began: what is asked to has ten seconds, and is killed then.
+finish() {
+  say "ends, since ${gw_stopping:-$1}"
+  trap '' TERM INT HUP QUIT USR1
+  tell TERM steps
+  tell TERM ours
+  gw_tries=10
+  while [ "$gw_tries" -gt 0 ] && [ -n "$(steps)$(ours)" ]; do
+    sleep 1
+    # They may not have heard it the first time, as in `insist`. For programs of others a second time is one too many.
+    tell TERM steps
+    gw_tries=$((gw_tries - 1))
+  done
+  tell KILL steps
+  tell KILL ours
+  exit "$gw_status"
 }
 
 # fresh_log NAME: prints the path of a new log. The one before it is kept.
@@ -76,17 +95,25 @@ sum_of() {
   fi | cut -c 1-64
 }
 
-# ours: lists the processes that this job began, as files of /proc. All have its mark; shells that only forked have not.
-ours() {
-  set -- /proc/[0-9]*/environ
-  grep -lsF -- "GW_RUN_MARK=$gw_job" "$@"
-  : # keeps grep from taking the place of this shell, which is in its list
+# tell SIGNAL LIST: the list is `steps` or `ours`.
+tell() {
+  for gw_one in $("$2"); do kill -s "$1" "$gw_one"; done 2>/dev/null
 }
 
-# tell_ours SIGNAL
-tell_ours() {
-  for gw_one in $(ours); do
-    gw_one=${gw_one#/proc/}
-    kill -s "$1" "${gw_one%%/*}" 2>/dev/null
-  done
+# steps: lists the shells that this one began and that have not ended. The number of one that has may be anybody's by now.
+steps() {
+  for gw_step in $gw_steps $gw_child; do
+    read -r gw_stat <"/proc/$gw_step/stat" || continue
+    case ${gw_stat##*) } in
+      [ZX]*) ;;
+      ?" $$ "*) echo "$gw_step" ;;
+    esac
+  done 2>/dev/null
+}
+
+# ours: lists the programs that this job began. All have its mark; shells that only forked have not.
+ours() {
+  set -- /proc/[0-9]*/environ
+  grep -lsF -- "GW_RUN_MARK=$gw_job" "$@" | cut -d / -f 3
+  : # keeps the last of them from taking the place of this shell, which is in the list
 }

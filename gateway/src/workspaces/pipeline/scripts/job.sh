@@ -11,21 +11,6 @@ trap 'rm -rf "$gw_job"' EXIT
 . "$gw_job/project.sh"
 . "$gw_job/services.sh"
 
-# Ends everything that this job began: what is asked to has ten seconds, and is killed then.
-finish() {
-  say "ends, since ${gw_stopping:-$1}"
-  trap '' TERM INT HUP QUIT USR1
-  for gw_step in $gw_steps; do kill -s TERM "$gw_step"; done 2>/dev/null
-  tell_ours TERM
-  gw_tries=10
-  while [ "$gw_tries" -gt 0 ] && [ -n "$(ours)" ]; do
-    sleep 1
-    gw_tries=$((gw_tries - 1))
-  done
-  tell_ours KILL
-  exit "$gw_status"
-}
-
 fail() {
   gw_status=1
   finish "$1"

@@ -106,7 +106,12 @@ fn job_that_is_told_to_end_ends_all_that_it_began_and_keeps_the_files() {
     host.fifo("begun");
     // A program of a person's that went into the background, and one that does not want to end.
     let begun = host.path("begun");
-    let line = format!("sleep 1001 &\necho $! >daemon; trap '' TERM; echo yes >'{}'\nsleep 1002", begun.display());
+    // What is within its `exec` has no mark for a moment.
+    let line = format!(
+        "sleep 1001 &\necho $! >daemon; until grep -qs ^sleep \"/proc/$!/cmdline\"; do sleep 0.1; done\n\
+         trap '' TERM; echo yes >'{}'\nsleep 1002",
+        begun.display()
+    );
     let mut job =
         host.job_of(&["sh"], &devfile_with(&line, json!([])), host.settings(), &Site::default()).spawn().unwrap();
     assert_eq!(fs::read_to_string(&begun).unwrap(), "yes\n");
@@ -119,18 +124,42 @@ fn job_that_is_told_to_end_ends_all_that_it_began_and_keeps_the_files() {
     assert_eq!(host.leftovers(), [""; 0]);
 }
 
+/// As a shell does that gets the signal between its beginning and the end of its parent's traps.
+const DEAF: &str = r#"sh -c 'trap "trap - TERM" TERM; echo >begun; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i + 1)); done; echo survived'"#;
+
+/// Runs lines of a job's own shell, in a folder of their own; returns what they print, with all that they leave behind.
+fn ran_in_a_job(lines: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let state = format!("gw_job='{}' gw_steps='' gw_child='' gw_stopping='' gw_status=0", folder.path().display());
+    let script = format!("{state}\n{}\nmkfifo begun\n{lines}", include_str!("../scripts/common.sh"));
+    let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    String::from_utf8(ran.stdout).unwrap()
+}
+
 #[test]
 fn job_that_is_told_to_end_ends_also_what_does_not_hear_it_the_first_time() {
-    // As a shell does that gets the signal between its beginning and the end of its parent's traps.
-    let deaf = r#"sh -c 'trap "trap - TERM" TERM; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i + 1)); done; exit 7'"#;
-    let script = format!(
-        "gw_steps='' gw_child='' gw_stopping=''\n{}\ntrap 'stop \"it was told to\"' TERM\nmkfifo begun\n{deaf} >begun &\n\
-         read -r gw_line <begun\nkill -s TERM \"$$\"\nawait\necho \"$gw_ended\"",
-        include_str!("../scripts/common.sh")
+    let told = format!(
+        "trap 'stop \"it was told to\"' TERM\n{DEAF} &\nread -r gw_line <begun\nkill -s TERM \"$$\"\nawait\n\
+         echo \"$gw_ended\""
     );
-    let folder = tempfile::tempdir().unwrap();
-    let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), "143\n", "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(ran_in_a_job(&told), "143\n");
+}
+
+#[test]
+fn job_that_ends_leaves_no_step_that_does_not_hear_it_the_first_time() {
+    for kept in ["gw_steps=$!", "gw_child=$!"] {
+        let ends = format!("{DEAF} &\n{kept}\nread -r gw_line <begun\nfinish 'the end'");
+        assert_eq!(ran_in_a_job(&ends), "workspace: ends, since the end\n");
+    }
+}
+
+#[test]
+fn job_that_ends_leaves_alone_who_has_the_number_of_a_step_that_ended_long_ago() {
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    ran_in_a_job(&format!("gw_steps={}\nfinish 'the end'", other.id()));
+    assert!(other.try_wait().unwrap().is_none());
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]
