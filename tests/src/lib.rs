@@ -30,7 +30,7 @@ use gateway::app::{Addresses, App};
 use gateway::config::{Config, StoreUrl};
 use gateway::environments::service::Environments;
 use gateway::executors::cluster_configs::ClusterConfigs;
-use gateway::model::{Audience, Share, WorkspaceName};
+use gateway::model::{Audience, Share, UnixSeconds, WorkspaceName};
 use gateway::sessions::registry::{LiveSession, Registry};
 use gateway::store::{Store, wall_clock};
 use gateway::workspaces::changes::Changes;
@@ -319,6 +319,13 @@ impl TestAgent {
     pub fn kill(self) {
         drop(self);
     }
+}
+
+/// Sleeps until a second of the wall clock begins: what ends then has not ended before.
+pub async fn until_second(second: UnixSeconds) {
+    let since_1970 = Duration::from_secs(u64::try_from(second.get()).expect("after 1970"));
+    let left = (std::time::UNIX_EPOCH + since_1970).duration_since(std::time::SystemTime::now());
+    tokio::time::sleep(left.unwrap_or_default()).await;
 }
 
 /// Waits until a condition holds; fails with `what` after [`PATIENCE`].

@@ -14,6 +14,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use tunnel_link::channel_io::{ChannelError, ChannelIo};
 use tunnel_link::drain::Drain;
@@ -29,10 +30,26 @@ use super::websocket::{self, BadUpgrade, Upgrade, upgrade_asked};
 use crate::auth::request::Offered;
 use crate::telemetry::{Metrics, TcpEnd};
 
-/// How long before the end of a drain a stream is closed, so that both of its ends hear why before everything is cut.
-pub(super) const DRAIN_MARGIN: Duration = Duration::from_millis(300);
+/// How long before the end of a drain a stream is closed, at least and at most: both of its ends hear why before everything
+/// is cut.
+const DRAIN_MARGIN_MIN: Duration = Duration::from_millis(300);
+const DRAIN_MARGIN_MAX: Duration = Duration::from_secs(3);
 
 const SUBPROTOCOL: HeaderName = SEC_WEBSOCKET_PROTOCOL;
+
+/// Waits for a drain, and then until its streams are to be closed. Returns how long they have for that.
+pub(super) async fn nearly_drained(draining: CancellationToken, drain: Duration) -> Duration {
+    draining.cancelled().await;
+    let margin = drain_margin(drain);
+    tokio::time::sleep(drain.saturating_sub(margin)).await;
+    margin
+}
+
+/// A part of the drain: all streams have to speak in it, and a busy machine may be late. One that is shorter than the least
+/// closes them at once.
+fn drain_margin(drain: Duration) -> Duration {
+    (drain / 5).clamp(DRAIN_MARGIN_MIN, DRAIN_MARGIN_MAX)
+}
 
 /// Returns whether a request is for raw TCP. Any other spelling of the path is a reserved path with nothing behind it.
 pub(super) fn is_asked(parts: &Parts) -> bool {
@@ -90,15 +107,10 @@ impl Forwarder {
         let head = switched(&asked);
         let metrics = metrics.clone();
         metrics.tcp_opened();
-        let draining = streams.draining().clone();
-        let grace = self.timeouts.drain.saturating_sub(DRAIN_MARGIN);
+        let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         streams.spawn(async move {
             // All of it: grant and slot live as long as the bytes.
             let route = route;
-            let drained = async {
-                draining.cancelled().await;
-                tokio::time::sleep(grace).await;
-            };
             let (end, copied) = join(user, channel, &route.watch, drained).await;
             metrics.tcp_ended(end);
             let Copied { inward, outward } = copied;
@@ -151,7 +163,7 @@ async fn join(
     user: OnUpgrade,
     channel: ChannelIo,
     watch: &UnderWay,
-    drained: impl Future<Output = ()>,
+    drained: impl Future<Output = Duration>,
 ) -> (TcpEnd, Copied) {
     let user = tokio::select! {
         biased;
@@ -175,10 +187,10 @@ async fn join(
             reset: Some(Reason::Revoked),
             end: TcpEnd::Access,
         },
-        () = drained => Farewell {
+        timeout = drained => Farewell {
             code: code::DRAINING,
             reason: Failure::Draining.code(),
-            timeout: DRAIN_MARGIN,
+            timeout,
             reset: Some(Reason::AppReset),
             end: TcpEnd::Draining,
         },
@@ -250,6 +262,15 @@ mod tests {
         check(&with(&[("sec-websocket-protocol", "tcp.gateway.v1")]), Err("websocket_key"));
         check(&[], Err("tcp_websocket"));
         check(&[("connection", "upgrade"), ("upgrade", "tcp")], Err("tcp_websocket"));
+    }
+
+    #[test]
+    fn streams_have_a_part_of_the_drain_to_say_why_they_end() {
+        let told = |seconds| drain_margin(Duration::from_secs(seconds));
+        assert_eq!(told(30), DRAIN_MARGIN_MAX);
+        assert_eq!(told(600), DRAIN_MARGIN_MAX, "the rest is the streams'");
+        assert_eq!(told(10), Duration::from_secs(2));
+        assert_eq!([told(1), told(0)], [DRAIN_MARGIN_MIN; 2]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::body::{RequestBody, ResponseBody};
 use super::forward::{Forwarder, Route};
 use super::headers::{AppHttp, AppRequest};
 use super::respond::Failure;
-use super::tcp::DRAIN_MARGIN;
+use super::tcp::nearly_drained;
 use super::websocket::frames::Frames;
 use super::websocket::{self, Upgrade};
 
@@ -73,19 +73,17 @@ impl Forwarder {
             websocket::answer_for_connect(&mut head);
         }
         let (app, idle) = (lease.connection, self.timeouts.stream_idle);
-        let draining = streams.draining().clone();
-        let grace = self.timeouts.drain.saturating_sub(DRAIN_MARGIN);
+        let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         let can_be_told = frames.is_some();
         streams.spawn(async move {
             // All of it: grant and slot live as long as the bytes.
             let route = route;
             let drained = async {
-                draining.cancelled().await;
-                tokio::time::sleep(grace).await;
                 if !can_be_told {
                     // Its user hears nothing either way, so it keeps the rest of the time.
-                    std::future::pending::<()>().await;
+                    return std::future::pending().await;
                 }
+                drained.await
             };
             stream::carry(user, app, frames, idle, &route.watch, drained).await;
         });

@@ -51,7 +51,7 @@ async fn change_is_told_at_once_and_a_new_workspace_with_its_secrets() {
     let made = stage.make_with("prod", "one", &[file("key", 10)]).await;
     let asked = Instant::now();
     let first = agent.intent().await;
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     assert_eq!((first.round, first.generation, replicas(&first)), (0, 1, Some(1)));
     assert!(objects(&first).contains(&"Secret one-file".to_owned()), "its pods wait for them");
     agent.report(done(&first)).await;

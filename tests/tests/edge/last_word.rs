@@ -141,7 +141,7 @@ async fn websocket_over_http2_that_is_cut_ends_with_a_close_frame_that_says_why(
 
 #[tokio::test]
 async fn websocket_that_outlives_the_drain_is_told_of_it() {
-    let world = World::configured(|config| config.timeouts.drain = Duration::from_secs(1), Vec::new()).await;
+    let world = World::configured(|config| config.timeouts.drain = Duration::from_secs(10), Vec::new()).await;
     let app = saying(BETWEEN_FRAMES).await;
     let mut client = open(&world, app.port, BETWEEN_FRAMES).await;
     world.gateway.begin_stop();

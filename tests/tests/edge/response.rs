@@ -1,5 +1,7 @@
 //! The answer as the user gets it.
 
+use std::time::Duration;
+
 use e2e::raw::RawApp;
 
 use super::support::{Reply, World, app, app_saying, ok, soon, whole};
@@ -269,13 +271,15 @@ async fn connection_goes_on_after_a_failure() {
     }
 }
 
+/// A world whose apps have so long for an answer.
+async fn patient_for(response_header: Duration) -> World {
+    World::configured(|config| config.timeouts.response_header = response_header, Vec::new()).await
+}
+
 // Trap 17: the wait for an answer has its own bound, and an upload that moves is not an app that hangs.
 #[tokio::test]
 async fn app_that_never_answers_is_given_up_by_name() {
-    let change = |config: &mut gateway::config::Config| {
-        config.timeouts.response_header = std::time::Duration::from_secs(1);
-    };
-    let world = World::configured(change, Vec::new()).await;
+    let world = patient_for(Duration::from_secs(1)).await;
     let app = RawApp::start(|mut raw| async move {
         raw.read_rest().await;
     })
@@ -283,13 +287,15 @@ async fn app_that_never_answers_is_given_up_by_name() {
     let answer = world.ask(app.port, "GET /", "").await;
     assert_eq!((answer.status(), answer.header("gateway-error")), (504, Some("response_timeout")));
     world.until_no_channel().await;
+    // Long enough for a machine that is slow itself, and not as long as the upload.
+    let world = patient_for(Duration::from_secs(4)).await;
     let slow = super::support::app(|_, _, request| ok(&request.text())).await;
     let mut http2 = world.http2().await;
     let (response, mut upload) = http2.start(world.http2_request(slow.port, "POST", "/"));
-    for _ in 0..10 {
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
         upload.send_data("x".into(), false).unwrap();
     }
     upload.send_data("y".into(), true).unwrap();
-    assert_eq!(whole(response).await.text(), "xxxxxxxxxxy");
+    assert_eq!(whole(response).await.text(), "xxxxxxxxxxxxy");
 }

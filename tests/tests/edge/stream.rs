@@ -93,15 +93,15 @@ async fn server_sent_event_arrives_at_once() {
 #[tokio::test]
 async fn quiet_stream_outlives_the_time_for_an_answer() {
     let change = |config: &mut gateway::config::Config| {
-        config.timeouts.response_header = Duration::from_millis(800);
+        config.timeouts.response_header = Duration::from_secs(3);
         config.timeouts.upstream_idle = Duration::from_millis(200);
-        config.timeouts.request_header = Duration::from_millis(800);
+        config.timeouts.request_header = Duration::from_secs(3);
     };
     let world = World::configured(change, Vec::new()).await;
     let app = RawApp::start(|mut raw| async move {
         raw.head().await.unwrap();
         raw.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na").await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
         raw.send("b").await;
     })
     .await;

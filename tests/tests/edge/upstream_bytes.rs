@@ -138,7 +138,7 @@ async fn nothing_of_the_gateways_reaches_an_app_by_any_kind_of_request() {
         assert!(text.contains(line), "{line} is not there: {text}");
     }
     let (_, session) = session.split_once('=').unwrap();
-    let secret = token.rsplit('_').next().unwrap();
+    let secret = token.strip_prefix("gwu_").unwrap();
     for own in [session, secret, "gwu_", "gateway_", "gateway-authorization:", "mallory", "code="] {
         assert!(!text.contains(&own.to_ascii_lowercase()), "{own} reached the app: {text}");
     }

@@ -138,12 +138,7 @@ fn hello() -> Hello {
 
 #[tokio::test]
 async fn admission_is_the_same_as_over_http2() {
-    let gateway = TestGateway::start_with(|config| {
-        config.limits.sessions = 1;
-        // Those below that are not silent have to be faster.
-        config.timeouts.agent_hello = Duration::from_secs(2);
-    })
-    .await;
+    let gateway = TestGateway::start_with(|config| config.limits.sessions = 1).await;
     let token = gateway.agent_token("one").await;
     let refused = |dialed: Result<Dialed, ConnectError>| match dialed {
         Err(ConnectError::Refused(refused)) => (refused.code, refused.message),
@@ -161,7 +156,12 @@ async fn admission_is_the_same_as_over_http2() {
     let stream = dial(&gateway, &other, hello()).await;
     let (code, said) = refused(stream);
     assert_eq!((code, said.contains("limits.sessions")), (Code::ResourceExhausted, true), "{said}");
-    // Whoever switches and then is silent does not keep the place.
+}
+
+#[tokio::test]
+async fn whoever_switches_and_then_is_silent_does_not_keep_the_place() {
+    let gateway = TestGateway::start_with(|config| config.timeouts.agent_hello = Duration::from_secs(2)).await;
+    let other = gateway.agent_token("two").await;
     let stream = tokio::net::TcpStream::connect(gateway.addresses.agents).await.expect("it listens");
     let request = http::Request::get(tunnel_link::grpc::PATH)
         .header("host", "gateway")
@@ -177,7 +177,7 @@ async fn admission_is_the_same_as_over_http2() {
     let tunnel_link::switch::Answer::Switched(_, mut stream) = answer else { panic!("{answer:?}") };
     let mut said = Vec::new();
     let reading = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut said);
-    tokio::time::timeout(Duration::from_secs(5), reading).await.expect("it is cut").expect("it ends in order");
+    tokio::time::timeout(e2e::PATIENCE, reading).await.expect("it is cut").expect("it ends in order");
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("grpc-status: 4") && said.contains("no hello came in time"), "{said}");
 }

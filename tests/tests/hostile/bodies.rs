@@ -7,7 +7,7 @@ use e2e::until;
 
 use crate::support::{Stage, fields, problem};
 
-const IDLE: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(5);
 
 async fn upload(stage: &Stage, fields: &str, length: usize) -> Raw {
     let mut raw = stage.connect().await;
@@ -34,8 +34,9 @@ async fn body_that_comes_slowly_is_carried_for_a_user_and_not_for_a_stranger() {
     stage.gateway.publish("one", stage.app.port).await;
     let mut user = upload(&stage, &stage.fields(), 12).await;
     let mut stranger = upload(&stage, &format!("host: {}\r\n", stage.authority()), 10_000).await;
+    // For longer than all of it may pause.
     for _ in 0..11 {
-        tokio::time::sleep(IDLE / 4).await;
+        tokio::time::sleep(IDLE / 10).await;
         user.send("x").await;
         stranger.try_send("x").await.ok();
     }
@@ -50,8 +51,8 @@ async fn body_that_comes_slowly_is_carried_for_a_user_and_not_for_a_stranger() {
 async fn app_that_does_not_read_a_body_is_not_the_users_fault() {
     let stage = Stage::new(|config| {
         // The user is never so slow, even where the machine is.
-        config.timeouts.request_body_idle = IDLE / 4;
-        config.timeouts.response_header = IDLE;
+        config.timeouts.request_body_idle = IDLE;
+        config.timeouts.response_header = 2 * IDLE;
     })
     .await;
     let app = RawApp::start(|mut raw| async move {

@@ -15,7 +15,7 @@ use crate::support::{Stage, problem};
 
 #[tokio::test]
 async fn garbage_is_answered_by_name_or_cut() {
-    let stage = Stage::new(|config| config.timeouts.request_header = Duration::from_millis(300)).await;
+    let stage = Stage::new(|config| config.timeouts.request_header = Duration::from_secs(3)).await;
     // The beginning of a TLS hello, of SSH, of SMTP, and noise.
     let mut noise = vec![0x9e_u8; 70_000];
     noise.iter_mut().enumerate().for_each(|(index, byte)| *byte = byte.wrapping_mul(index as u8 | 1));
@@ -137,7 +137,7 @@ async fn tls_status(gateway: &TestGateway, connector: &TlsConnector) -> std::io:
 
 #[tokio::test]
 async fn stalled_handshakes_are_cut_and_stop_nobody() {
-    let timeout = Duration::from_millis(500);
+    let timeout = Duration::from_secs(3);
     let (gateway, connector, folder) = tls_gateway("stalled", 2, timeout).await;
     // Twice as many as may shake hands at once: silent ones, and ones that stop within their hello.
     let mut stalled = Vec::new();
@@ -147,7 +147,7 @@ async fn stalled_handshakes_are_cut_and_stop_nobody() {
             raw.send(first).await;
             stalled.push(raw);
         }
-        let asked = tokio::time::timeout(Duration::from_secs(5), tls_status(&gateway, &connector)).await;
+        let asked = tokio::time::timeout(PATIENCE, tls_status(&gateway, &connector)).await;
         let line = asked.expect("others are kept waiting").expect("others are cut");
         assert!(line.starts_with("HTTP/1.1 "), "{line}");
     }
@@ -204,7 +204,7 @@ async fn address_that_stops_within_its_handshakes_leaves_turns_to_others() {
 
 #[tokio::test]
 async fn plain_http_on_a_tls_port_is_cut() {
-    let (gateway, connector, folder) = tls_gateway("plain", 8, Duration::from_millis(500)).await;
+    let (gateway, connector, folder) = tls_gateway("plain", 8, Duration::from_secs(5)).await;
     let mut raw = Raw::connect(gateway.addresses.public).await;
     raw.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let rest = raw.read_rest().await;

@@ -214,7 +214,7 @@ async fn cluster_whose_server_fails_or_hangs_refuses_its_own_pods_for_now_and_no
     let began = tokio::time::Instant::now();
     let plain = gateway.agent_token("plain").await;
     RawAgent::dial(&gateway, &plain, hello()).await.welcome().await;
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     while let Some(told) = waiting.join_next().await {
         let (status, said) = told.unwrap();
         assert!(status == UNAVAILABLE || said.starts_with("credential_checks_busy: "), "{status} {said}");

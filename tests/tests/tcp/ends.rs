@@ -118,7 +118,7 @@ async fn local_program_that_closes_without_hearing_the_answer_resets_the_apps_co
 
 #[tokio::test]
 async fn drain_lets_a_stream_run_and_closes_it_with_its_reason_at_the_end() {
-    let drain = Duration::from_millis(1_500);
+    let drain = Duration::from_secs(10);
     let world = World::configured(|config| config.timeouts.drain = drain, Vec::new()).await;
     let (app, mut connections) = handed().await;
     let mut user = world.open(app.port).await;
@@ -130,7 +130,7 @@ async fn drain_lets_a_stream_run_and_closes_it_with_its_reason_at_the_end() {
     assert_eq!(at_app.exactly(1).await, b"x");
     assert_eq!(user.closed().await, (code::DRAINING, "draining".to_owned()));
     let took = began.elapsed();
-    assert!(took > drain / 2 && took <= drain, "{took:?}");
+    assert!(took >= drain / 2 && took <= drain, "{took:?}");
     assert_eq!(end_of(&mut at_app).await, Err(ErrorKind::ConnectionReset));
     assert_eq!(world.gateway.stop().await, Drained::Clean);
 }

@@ -1,7 +1,10 @@
 //! Links that break under streams: no byte is lost, repeated or moved, and neither end notices.
 
+use std::time::Duration;
+
 use e2e::relay::CUTS;
 use e2e::until;
+use gateway::config::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::streams::echo;
@@ -15,7 +18,11 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_goes_on_over_the_next_link_with_no_byte_lost() {
-    let world = World::start().await;
+    let notice_stalls = |config: &mut Config| {
+        config.tunnel.keepalive_interval = Duration::from_millis(250);
+        config.tunnel.keepalive_timeout = Duration::from_millis(500);
+    };
+    let world = World::configured(notice_stalls, Vec::new()).await;
     let app = echo().await;
     let mut quiet = world.open(app.port).await;
     for how in CUTS {

@@ -43,12 +43,7 @@ impl World {
     }
 
     pub(crate) async fn configured(change: impl FnOnce(&mut Config), ports: Vec<Port>) -> Self {
-        let gateway = TestGateway::start_tidy(|config| {
-            config.tunnel.keepalive_interval = Duration::from_millis(250);
-            config.tunnel.keepalive_timeout = Duration::from_millis(500);
-            change(config);
-        })
-        .await;
+        let gateway = TestGateway::start_tidy(change).await;
         let relay = Relay::start(gateway.addresses.agents).await;
         let token = gateway.agent_token("one").await;
         let agent = gateway.start_eager_agent(relay.address, &token, ports);

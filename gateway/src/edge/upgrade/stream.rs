@@ -22,7 +22,6 @@ use tunnel_proto::reason::Reason;
 use crate::edge::forward::failure_of_channel;
 use crate::edge::living::UnderWay;
 use crate::edge::respond::Failure;
-use crate::edge::tcp::DRAIN_MARGIN;
 use crate::edge::upstream::http1::Connection;
 use crate::edge::websocket::frames::{Frames, close_frame};
 
@@ -38,15 +37,15 @@ struct Farewell {
     timeout: Duration,
 }
 
-/// Joins the user's connection with the app's channel until both directions have ended, one broke, `drained` is over, or
-/// whoever asked may no longer. `frames` is there for a WebSocket.
+/// Joins the user's connection with the app's channel until both directions have ended, one broke, `drained` is over (it
+/// says how long the last word may take), or whoever asked may no longer. `frames` is there for a WebSocket.
 pub(super) async fn carry(
     user: OnUpgrade,
     app: Box<Connection>,
     frames: Option<Frames>,
     idle: Duration,
     watch: &UnderWay,
-    drained: impl Future<Output = ()>,
+    drained: impl Future<Output = Duration>,
 ) {
     let ends = async { tokio::try_join!(user.map_err(anyhow::Error::from), app.into_stream().map_err(Into::into)) };
     let ends = tokio::select! {
@@ -74,9 +73,7 @@ pub(super) async fn carry(
         () = watch.wait() => {
             Farewell { code: code::ACCESS_ENDED, reason: watch.why().code(), timeout: CUT_TIMEOUT }
         }
-        () = drained => {
-            Farewell { code: code::DRAINING, reason: Failure::Draining.code(), timeout: DRAIN_MARGIN }
-        }
+        timeout = drained => Farewell { code: code::DRAINING, reason: Failure::Draining.code(), timeout },
     };
     // Here the channel is gone: whatever the user's end does, no byte passes any more.
     debug!(?farewell, "stream cut");

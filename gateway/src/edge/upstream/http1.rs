@@ -122,9 +122,15 @@ struct Hold {
 }
 
 impl Hold {
+    fn begin(&mut self) {
+        self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT)));
+    }
+
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT)));
-        late.as_mut().poll(context)
+        match &mut self.late {
+            Some(late) => late.as_mut().poll(context),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -204,9 +210,26 @@ impl Connection {
                         self.poll_move(context)?;
                     }
                 }
-                HeadFound::More => ready!(self.poll_receive(context))?,
+                HeadFound::More => {
+                    if let Poll::Ready(received) = self.poll_receive(context) {
+                        received?;
+                        continue;
+                    }
+                    // Only now: an app that has refused the body gets none of it, however late it is read.
+                    ready!(self.poll_let_go(context));
+                    self.poll_move(context)?;
+                }
             }
         }
+    }
+
+    /// Waits until a body was held back for long enough, and lets go of it.
+    fn poll_let_go(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Upload::Sending { hold, .. } = &mut self.upload else { return Poll::Pending };
+        let Some(waiting) = hold else { return Poll::Pending };
+        ready!(waiting.poll_late(context));
+        *hold = None;
+        Poll::Ready(())
     }
 
     /// Waits for the next part of the answer's body, and moves the request's. `None` at the end.
@@ -270,10 +293,8 @@ impl Connection {
     fn poll_body(&mut self, context: &mut Context<'_>) -> Result<Poll<()>, Error> {
         let Upload::Sending { body, framing, hold } = &mut self.upload else { return Ok(Poll::Ready(())) };
         if let Some(waiting) = hold {
-            if waiting.poll_late(context).is_pending() {
-                return Ok(Poll::Pending);
-            }
-            *hold = None;
+            waiting.begin();
+            return Ok(Poll::Pending);
         }
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) else { return Ok(Poll::Pending) };
         let write = |piece| self.unsent.push_back(piece);
@@ -359,3 +380,6 @@ impl Connection {
         Ok(channel)
     }
 }
+
+#[cfg(test)]
+mod tests;
