@@ -8,6 +8,7 @@
 )]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -43,11 +44,15 @@ impl Lab {
     }
 
     fn at(directory: PathBuf, script: &str) -> Self {
+        Self::with_grace(directory, script, Duration::from_secs(1))
+    }
+
+    fn with_grace(directory: PathBuf, script: &str, stop_grace: Duration) -> Self {
         let settings = CommandSettings {
             program: ["sh", "-c", script].map(str::to_owned).to_vec(),
             directory: directory.clone(),
             environment: Vec::new(),
-            stop_grace: Duration::from_secs(1),
+            stop_grace,
             supervisor: Some(env!("CARGO_BIN_EXE_gateway").into()),
         };
         let provider = Provider::Command(Command::new(settings).expect("settings"));
@@ -122,6 +127,20 @@ fn pid(text: &str) -> Pid {
 fn lives(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(pid).is_ok() && !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z")
+}
+
+/// Makes a program. A process of its own writes it: one that a test beside this one begins meanwhile would inherit the file
+/// from this process as it is being written, and what is being written cannot be run.
+fn write_program(path: &Path, text: &str) {
+    let write = "cat >\"$1\" && chmod 700 \"$1\"";
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", write, "-"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    assert!(child.wait().expect("it ends").success(), "{path:?}");
 }
 
 fn rights(path: &Path) -> u32 {
@@ -226,7 +245,9 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
 #[tokio::test]
 async fn process_that_is_asked_to_play_a_gateway_makes_a_run_and_waits() {
     let Some(directory) = std::env::var_os("CI_COMMAND_LAB") else { return };
-    let lab = Lab::at(directory.into(), "echo began; trap 'echo asked; exit 0' TERM; while :; do sleep 0.1; done");
+    // It ends by itself, and what it says then is not to be cut short.
+    let script = "trap 'echo asked; exit 0' TERM; echo began; while :; do sleep 0.1; done";
+    let lab = Lab::with_grace(directory.into(), script, Duration::from_secs(60));
     let (_, run) = lab.create().await;
     fs::write(lab.directory.join("made.new"), run.id).expect("written");
     fs::rename(lab.directory.join("made.new"), lab.directory.join("made")).expect("renamed");
@@ -421,8 +442,7 @@ async fn what_cannot_be_started_is_named() {
     assert!(create(another_program).await.contains("it ended before it had begun"));
     // It has no line that can be run, which only the kernel finds out.
     let script = directory.path().join("broken");
-    fs::write(&script, "#!/nonexistent/interpreter\n").expect("written");
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("executable");
+    write_program(&script, "#!/nonexistent/interpreter\n");
     let supervisor = Some(env!("CARGO_BIN_EXE_gateway").into());
     let broken = CommandSettings { program: vec![script.display().to_string()], supervisor, ..settings };
     let mut lab = Lab::at(broken.directory.clone(), "");
@@ -441,8 +461,7 @@ async fn supervisor_that_says_nothing_in_time_leaves_open_whether_its_run_begins
         go.display(),
         env!("CARGO_BIN_EXE_gateway")
     );
-    fs::write(&slow, script).expect("written");
-    fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("executable");
+    write_program(&slow, &script);
     let settings = CommandSettings {
         program: ["sh", "-c", "echo began; mkfifo wait; read line <wait"].map(str::to_owned).to_vec(),
         directory: kept.path().join("jobs"),
