@@ -246,7 +246,7 @@ async fn creating_again_gives_the_same_run_and_another_one_has_to_wait() {
 async fn process_that_is_asked_to_play_a_gateway_makes_a_run_and_waits() {
     let Some(directory) = std::env::var_os("CI_COMMAND_LAB") else { return };
     // It ends by itself, and what it says then is not to be cut short.
-    let script = "echo began; trap 'echo asked; exit 0' TERM; while :; do sleep 0.1; done";
+    let script = "trap 'echo asked; exit 0' TERM; echo began; while :; do sleep 0.1; done";
     let lab = Lab::with_grace(directory.into(), script, Duration::from_secs(60));
     let (_, run) = lab.create().await;
     fs::write(lab.directory.join("made.new"), run.id).expect("written");

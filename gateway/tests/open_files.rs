@@ -87,10 +87,13 @@ fn ask(address: &str) -> std::io::Result<String> {
 
 #[test]
 fn listener_survives_that_there_are_no_more_files() {
-    let (mut gateway, log) = start(64, 64);
+    // Each core has a runtime of its own, with files of its own.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let files = u32::try_from(64 + 4 * cores).expect("a number");
+    let (mut gateway, log) = start(files, files);
     let address = log.split("users=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address");
     assert_eq!(ask(address).expect("an answer"), "HTTP/1.1 401 Unauthorized");
-    let crowd: Vec<_> = (0..128).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
+    let crowd: Vec<_> = (0..files + 64).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
     // More than once: it goes on trying, with pauses, and not in a loop that burns a core.
     let errors = gateway.logged("accept failed") + &gateway.logged("accept failed");
     assert!(errors.lines().count() < 50, "{errors}");

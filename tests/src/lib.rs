@@ -20,6 +20,7 @@ pub mod raw;
 pub mod relay;
 pub mod reports;
 pub mod scripted;
+pub mod stopwatch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -20,7 +20,7 @@ use gateway::config::TlsFiles;
 use gateway::store::wall_clock;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 
@@ -121,9 +121,12 @@ async fn check_row(gateway: &TestGateway, authority: &str, row: &Row) {
     }
 }
 
-/// A port of this machine on which nothing listens.
-async fn closed_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port()
+/// A port of this machine on which nothing listens, for as long as the socket is kept: it is bound, so nobody else gets it.
+fn closed_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 /// An app that takes requests and answers none until its connection ends.
@@ -213,7 +216,8 @@ async fn port_that_the_agent_does_not_expose_is_not_allowed() {
     let app = RawApp::mirror().await;
     let exposed = Port { number: app.port, protocol: AppProtocol::Http1, host: HostMode::Original };
     let _agent = gateway.agent_with("one", vec![exposed]).await;
-    check_row(&gateway, &gateway.authority("one", closed_port().await), &row("port_not_allowed", 403)).await;
+    let (_bound, closed) = closed_port();
+    check_row(&gateway, &gateway.authority("one", closed), &row("port_not_allowed", 403)).await;
     let answer = ask(&gateway, Client::Program, &gateway.authority("one", app.port), Some(&gateway.user_token)).await;
     assert_eq!(answer.status(), 200);
 }
@@ -239,7 +243,8 @@ async fn workspace_that_is_stopped_is_named_so() {
 async fn port_is_closed_when_nothing_listens_and_when_the_app_hangs_up() {
     let gateway = TestGateway::start().await;
     let _agent = gateway.agent("one").await;
-    check_row(&gateway, &gateway.authority("one", closed_port().await), &row("port_closed", 502)).await;
+    let (_bound, closed) = closed_port();
+    check_row(&gateway, &gateway.authority("one", closed), &row("port_closed", 502)).await;
     let hanging_up = RawApp::start(|mut raw| async move {
         raw.head().await;
     })

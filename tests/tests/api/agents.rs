@@ -1,7 +1,8 @@
 //! Tokens of agents that end while their agents are connected.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use e2e::stopwatch::Stopwatch;
 use gateway::model::UnixSeconds;
 use gateway::store::{Terms, wall_clock};
 use workspace_agent::Ended;
@@ -18,7 +19,7 @@ async fn revoked_token_ends_the_live_session_and_its_agent_says_why() {
     let other = world.gateway.agent("two").await;
     let tokens = world.json("GET", "/tokens", &world.dev(), "", 200).await;
     let id = tokens["tokens"].as_array().unwrap().iter().find(|row| row["workspace"] == "one").unwrap()["id"].clone();
-    let since = Instant::now();
+    let since = Stopwatch::start();
     world.json("DELETE", &format!("/tokens/{}", id.as_str().unwrap()), &world.dev(), "", 204).await;
     let ended = agent.ended().await;
     assert!(since.elapsed() < CUT_WITHIN, "{:?}", since.elapsed());
@@ -41,7 +42,7 @@ async fn token_that_expires_ends_the_live_session() {
     let mut agent = world.gateway.start_agent(made.token.reveal(), Vec::new());
     world.gateway.until_connected("one").await;
     e2e::until_second(ends).await;
-    let since = Instant::now();
+    let since = Stopwatch::start();
     let ended = agent.ended().await;
     assert!(since.elapsed() < CUT_WITHIN, "{:?}", since.elapsed());
     assert!(ended.is_err(), "it cannot come back with the same token: {ended:?}");

@@ -14,7 +14,11 @@ use tokio::task::JoinSet;
 use tunnel_proto::reconcile::Blocker;
 
 use super::support::{As, Folder, World};
-use super::workspaces::world;
+use super::workspace_events::Listener;
+use super::workspaces::{make, world};
+
+/// As many as one user may listen with.
+const LISTENERS_MAX: usize = 16;
 
 /// Somebody with a token at a machine of their own.
 struct Desk {
@@ -165,13 +169,38 @@ fn told(out: &str) -> Vec<String> {
 #[tokio::test]
 async fn states_are_told_as_they_come_and_not_only_those_that_a_look_finds() {
     let world = world().await;
-    let (desk, _cluster) = (Desk::new(&world), obedient(&world));
-    let (exit, _, err) = desk.run("create app --agent one --wait", None).await;
-    assert_eq!(exit, Exit::Success, "{err}");
-    // Each state lasts a tenth of what is between two looks.
-    let (exit, out, err) = desk.run("stop app --output json", None).await;
-    assert_eq!(exit, Exit::Success, "{err}");
-    assert_eq!(told(&out), ["Running", "Stopping", "Stopped", "Stopped"], "{out}");
+    let desk = Desk::new(&world);
+    make(&world, "app").await;
+    world.gateway.observe("app", ActualState::Running, None, &[]).await;
+    let (out, err) = (Buffer::default(), Buffer::default());
+    let until_told = async |state: &str| {
+        let part = format!("\"actual\":\"{state}\"");
+        e2e::until("the state is told", || out.text().contains(&part)).await;
+    };
+    let cluster = async {
+        until_told("Running").await;
+        world.gateway.observe("app", ActualState::Stopping, None, &[]).await;
+        until_told("Stopping").await;
+        // Whoever listens does not look.
+        assert_eq!(listen_with_all(&world).await.len(), LISTENERS_MAX - 1, "the command listens");
+        world.gateway.observe("app", ActualState::Stopped, None, &[]).await;
+    };
+    let streams = (&out, &err);
+    let (exit, ()) = tokio::join!(desk.run_into("stop app --output json", None, streams), cluster);
+    assert_eq!(exit, Exit::Success, "{}", err.text());
+    assert_eq!(told(&out.text()), ["Running", "Stopping", "Stopped", "Stopped"], "{}", out.text());
+}
+
+/// Listens to `app` as often as its user still may.
+async fn listen_with_all(world: &World) -> Vec<Listener> {
+    let mut listeners = Vec::new();
+    loop {
+        let listener = Listener::start(world, "app", &world.dev(), "").await;
+        if listener.status() != 200 {
+            return listeners;
+        }
+        listeners.push(listener);
+    }
 }
 
 #[tokio::test]
@@ -180,15 +209,7 @@ async fn where_nothing_can_be_heard_it_is_looked() {
     let (desk, _cluster) = (Desk::new(&world), obedient(&world));
     let (exit, _, err) = desk.run("create app --agent one --wait", None).await;
     assert_eq!(exit, Exit::Success, "{err}");
-    // As many as one user may listen with.
-    let mut listeners = Vec::new();
-    loop {
-        let listener = super::workspace_events::Listener::start(&world, "app", &world.dev(), "").await;
-        if listener.status() != 200 {
-            break;
-        }
-        listeners.push(listener);
-    }
+    let _listeners = listen_with_all(&world).await;
     let (exit, out, err) = desk.run("stop app --output json", None).await;
     assert_eq!((exit, told(&out).last().map(String::as_str)), (Exit::Success, Some("Stopped")), "{out} {err}");
 }

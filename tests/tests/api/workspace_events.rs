@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use e2e::raw::{Message, Raw};
+use e2e::stopwatch::Stopwatch;
 use e2e::until;
 use gateway::model::ActualState;
 use gateway::store::wall_clock;
@@ -185,7 +186,7 @@ async fn stream_is_cut_within_five_seconds_of_a_revocation() {
     other.expect("state").await;
     // On the store, as another replica would: nothing is forgotten here at once.
     let id = made["id"].as_str().unwrap().parse().unwrap();
-    let revoked = Instant::now();
+    let revoked = Stopwatch::start();
     world.gateway.store.revoke_own_token(&"dev".parse().unwrap(), id, wall_clock()).await.unwrap();
     assert!(listener.next().await.is_none());
     assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
@@ -216,12 +217,14 @@ async fn one_user_can_have_so_many_streams_and_no_more() {
 async fn comment_comes_every_fifteen_seconds() {
     let world = world().await;
     make(&world, "app").await;
+    // The first comment is counted from the first event, which comes after this.
+    let (began, watch) = (Instant::now(), Stopwatch::start());
     let mut listener = Listener::start(&world, "app", &world.dev(), "").await;
-    let began = Instant::now();
     listener.expect("state").await;
     let block = listener.block().await.expect("something comes");
     assert!(block.starts_with(':'), "{block}");
-    assert!((14..=17).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(watch.elapsed() < Duration::from_secs(18), "{:?}", watch.elapsed());
 }
 
 #[tokio::test]
@@ -230,7 +233,7 @@ async fn drain_does_not_wait_for_those_who_listen() {
     make(&world, "app").await;
     let mut listener = Listener::start(&world, "app", &world.dev(), "").await;
     listener.expect("state").await;
-    let began = Instant::now();
+    let began = Stopwatch::start();
     world.gateway.begin_stop();
     assert!(listener.next().await.is_none(), "without a word, so that whoever listens comes again");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());

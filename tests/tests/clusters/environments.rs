@@ -135,7 +135,8 @@ async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_remove
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_that_is_away_is_named_within_the_jobs_time_and_one_that_comes_is_asked_at_once() {
-    let gateway = start(Duration::from_secs(3)).await;
+    // So long that it has looked for the agent by then, however slowly.
+    let gateway = start(Duration::from_secs(10)).await;
     let begun = Instant::now();
     let failure = outcome(gateway.environments.complete(request(1)).await.unwrap()).await.failure.unwrap();
     assert_eq!(failure.code, "agent_absent");

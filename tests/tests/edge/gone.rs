@@ -179,7 +179,7 @@ async fn app_hears_that_a_websocket_user_is_gone() {
 async fn user_hears_at_once_that_the_app_is_gone() {
     let world = World::start().await;
     let app = super::support::app_saying("").await;
-    let answer = within_a_second(world.ask(app.port, "GET /", "")).await;
+    let answer = soon(world.ask(app.port, "GET /", "")).await;
     assert_eq!(answer.status(), 502);
     world.gateway.assert_quiet().await;
 }

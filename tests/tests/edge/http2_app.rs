@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use tokio::task::JoinSet;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 
-use super::support::{World, some, soon, whole, within_a_second};
+use super::support::{World, some, soon, whole};
 
 /// An HTTP/2 app that echoes bodies frame by frame, tells what it saw in `x-…` fields, and ends with gRPC's trailers.
 struct GrpcApp {
@@ -86,7 +86,7 @@ async fn grpc_call_passes_with_trailers_both_ways() {
     request.headers_mut().append("cookie", "c=d".parse().unwrap());
     let (response, mut send) = http2.start(request);
     // Full duplex: the answer begins, and each message comes back, before the call ends.
-    let response = within_a_second(response).await.unwrap();
+    let response = soon(response).await.unwrap();
     let authority = world.authority(app.app.port);
     for (name, value) in [
         ("content-type", "application/grpc"),
@@ -104,7 +104,7 @@ async fn grpc_call_passes_with_trailers_both_ways() {
     for number in 0..5 {
         let text = format!("message {number}");
         send.send_data(text.clone().into(), false).unwrap();
-        assert_eq!(within_a_second(some(&mut body)).await.unwrap(), text);
+        assert_eq!(soon(some(&mut body)).await.unwrap(), text);
     }
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", "7".parse().unwrap());

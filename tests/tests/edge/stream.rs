@@ -8,7 +8,7 @@ use bytes::Bytes;
 use e2e::raw::{Raw, RawApp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::support::{World, app, ok, some, soon, whole, within_a_second};
+use super::support::{World, app, ok, some, soon, whole};
 
 const MIB: u64 = 1 << 20;
 const LARGE: u64 = 100 * MIB;
@@ -38,7 +38,7 @@ async fn chunks_go_back_and_forth_within_one_exchange_over_http1() {
     for number in 0..20 {
         let text = format!("ping {number:3}");
         client.send(format!("8\r\n{text}\r\n")).await;
-        assert_eq!(within_a_second(client.line()).await, "8");
+        assert_eq!(soon(client.line()).await, "8");
         assert_eq!(client.line().await, text);
     }
     client.send("0\r\n\r\n").await;
@@ -58,7 +58,7 @@ async fn chunks_go_back_and_forth_within_one_exchange_over_http2() {
     for number in 0..20 {
         let text = format!("ping {number}");
         upload.send_data(text.clone().into(), false).unwrap();
-        assert_eq!(within_a_second(some(&mut body)).await.unwrap(), text);
+        assert_eq!(soon(some(&mut body)).await.unwrap(), text);
     }
     upload.send_data(Bytes::new(), true).unwrap();
     assert_eq!(some(&mut body).await.unwrap_or_default(), "");
@@ -79,14 +79,14 @@ async fn server_sent_event_arrives_at_once() {
     .await;
     let mut client = world.client().await;
     client.send(world.head(app.port, "GET /", "accept: text/event-stream\r\n")).await;
-    let head = within_a_second(client.head()).await.unwrap();
+    let head = soon(client.head()).await.unwrap();
     assert_eq!(head.header("content-type"), Some("text/event-stream"));
-    assert_eq!(within_a_second(client.line()).await, "9");
+    assert_eq!(soon(client.line()).await, "9");
     assert_eq!(client.exactly(9).await, b"data: 1\n\n");
     let mut http2 = world.http2().await;
     let response = http2.start(world.http2_request(app.port, "GET", "/")).0;
-    let mut body = within_a_second(response).await.unwrap().into_body();
-    assert_eq!(within_a_second(some(&mut body)).await.unwrap(), "data: 1\n\n");
+    let mut body = soon(response).await.unwrap().into_body();
+    assert_eq!(soon(some(&mut body)).await.unwrap(), "data: 1\n\n");
 }
 
 // Trap 16: no bound on a stream's life by the time an answer may take, nor by the idle time of connections.
@@ -218,7 +218,7 @@ async fn reader_that_stops_stops_the_app() {
     assert!(last < LARGE / 2, "the app could send {last} bytes to nobody");
     // A neighbour does not notice.
     let other = super::support::app(|_, _, _| ok("quick")).await;
-    assert_eq!(within_a_second(world.ask(other.port, "GET /", "")).await.text(), "quick");
+    assert_eq!(soon(world.ask(other.port, "GET /", "")).await.text(), "quick");
     drop(client);
     world.gateway.assert_quiet().await;
 }
@@ -239,7 +239,7 @@ async fn stream_that_is_not_read_does_not_hold_up_its_neighbours() {
     let response = http2.start(world.http2_request(big.port, "GET", "/")).0;
     let unread = soon(response).await.unwrap();
     for _ in 0..10 {
-        let answer = within_a_second(http2.ask(world.http2_request(small.port, "GET", "/"))).await;
+        let answer = soon(http2.ask(world.http2_request(small.port, "GET", "/"))).await;
         assert_eq!(answer.text(), "quick");
     }
     drop(unread);

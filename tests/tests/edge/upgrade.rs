@@ -6,7 +6,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{accept_async, client_async};
 
-use super::support::{World, app, ok, soon, within_a_second};
+use super::support::{World, app, ok, soon};
 
 pub(crate) const HANDSHAKE: &str = "connection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\
                                     sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -101,7 +101,7 @@ async fn bytes_right_behind_the_switch_arrive() {
     let mut client = world.client().await;
     client.send(world.head(app.port, "GET /", HANDSHAKE) + "early").await;
     assert_eq!(client.head().await.unwrap().status(), 101);
-    assert_eq!(within_a_second(client.exactly(13)).await, b"greetingearly");
+    assert_eq!(soon(client.exactly(13)).await, b"greetingearly");
 }
 
 // Trap 28.

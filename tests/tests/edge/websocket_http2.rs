@@ -57,18 +57,18 @@ async fn websocket_over_http2_is_bridged_both_ways() {
     .await;
     let mut http2 = user(&world).await;
     let (response, mut send) = http2.start(connect(&world, app.port, "websocket"));
-    let response = within_a_second(response).await.unwrap();
+    let response = soon(response).await.unwrap();
     assert_eq!(response.status(), 200);
     for name in ["sec-websocket-accept", "sec-websocket-key", "upgrade", "connection", "content-length"] {
         assert!(!response.headers().contains_key(name), "{name}: {response:?}");
     }
     assert_eq!(response.headers()["sec-websocket-protocol"], "b");
     let mut body = response.into_body();
-    assert_eq!(within_a_second(some(&mut body)).await.unwrap(), "greeting");
+    assert_eq!(soon(some(&mut body)).await.unwrap(), "greeting");
     for number in 0..20 {
         let text = format!("ping {number}");
         send.send_data(text.clone().into(), false).unwrap();
-        assert_eq!(within_a_second(some(&mut body)).await.unwrap(), text);
+        assert_eq!(soon(some(&mut body)).await.unwrap(), text);
     }
     // The user's end is the app's end, and the other way round.
     send.send_data(Bytes::new(), true).unwrap();
@@ -187,7 +187,7 @@ async fn many_websockets_and_requests_share_one_connection() {
         let (response, send) = http2.start(connect(&world, app.port, "websocket"));
         open.push((soon(response).await.unwrap(), send));
     }
-    let answer = within_a_second(http2.ask(world.http2_request(pages.port, "GET", "/"))).await;
+    let answer = soon(http2.ask(world.http2_request(pages.port, "GET", "/"))).await;
     assert_eq!(answer.text(), "page");
     drop((http2, open));
     world.gateway.assert_quiet().await;

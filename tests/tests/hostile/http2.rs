@@ -23,7 +23,7 @@ struct Flooded {
 
 impl Flooded {
     async fn new() -> Self {
-        let stage = Stage::new(|_| {}).await;
+        let stage = Stage::alone(|_| {}).await;
         let (authority, bearer) = (stage.authority(), format!("Bearer {}", stage.gateway.user_token));
         stage.assert_serves().await;
         Self { stage, authority, bearer, before: resident_bytes() }

@@ -1,11 +1,17 @@
 //! An app that counts what reaches it, a user who only wants an answer, and frames of HTTP/2 as bytes.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use e2e::raw::{Message, Raw, RawApp};
 use e2e::{PATIENCE, TestAgent, TestGateway};
 use gateway::config::Config;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// More than there are tests.
+const PLACES: u32 = 1000;
+
+/// Where tests run beside each other in this process: who weighs it takes every place, anybody else one.
+static PROCESS: Semaphore = Semaphore::const_new(PLACES as usize);
 
 /// A gateway, an agent and an app that records each request line that reaches it.
 pub(crate) struct Stage {
@@ -13,10 +19,22 @@ pub(crate) struct Stage {
     pub(crate) app: RawApp,
     pub(crate) lines: Arc<Mutex<Vec<String>>>,
     pub(crate) agent: TestAgent,
+    _places: SemaphorePermit<'static>,
 }
 
 impl Stage {
+    /// Starts one, beside those of other tests. A test has one at a time: the next waits for whoever wants to be alone.
     pub(crate) async fn new(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start(change, 1).await
+    }
+
+    /// Starts one while there is no other: what the process then takes, and how fast it is, is the test's own doing.
+    pub(crate) async fn alone(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start(change, PLACES).await
+    }
+
+    async fn start(change: impl FnOnce(&mut Config), places: u32) -> Self {
+        let places = PROCESS.acquire_many(places).await.unwrap();
         let gateway = TestGateway::start_tidy(change).await;
         let agent = gateway.agent("one").await;
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -40,7 +58,7 @@ impl Stage {
             }
         })
         .await;
-        Self { gateway, app, lines, agent }
+        Self { gateway, app, lines, agent, _places: places }
     }
 
     pub(crate) fn authority(&self) -> String {
@@ -69,14 +87,14 @@ impl Stage {
         std::mem::take(&mut *self.lines.lock().unwrap())
     }
 
-    /// Another user, who only wants an answer, and soon.
+    /// Another user, who only wants an answer. What must not hold them up lasts longer than [`PATIENCE`], or is short on purpose.
     pub(crate) async fn assert_serves(&self) {
         let ask = async {
             let mut raw = self.connect().await;
             raw.send(self.get("/other")).await;
             raw.message().await.expect("an answer").status()
         };
-        let status = tokio::time::timeout(Duration::from_secs(5), ask).await.expect("another user waits");
+        let status = tokio::time::timeout(PATIENCE, ask).await.expect("another user waits");
         assert_eq!(status, 200);
     }
 

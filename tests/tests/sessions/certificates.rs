@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use e2e::scripted::hello;
+use e2e::stopwatch::Stopwatch;
 use e2e::{TestAgent, TestGateway};
 use gateway::config::{ClientCa, TlsFiles};
 use gateway::model::WorkspaceName;
@@ -279,12 +280,13 @@ async fn required_certificate_keeps_out_who_shows_none() {
 #[tokio::test]
 async fn session_ends_with_its_certificate_within_five_seconds() {
     let site = Site::new(false).await;
+    let since = Stopwatch::start();
     let end = wall_clock().get() + 8;
     let agent = site.start(site.write(&site.authority.sign("one", |params| ends(params, 8))));
     site.gateway.until_connected("one").await;
     e2e::until("the session has ended", || site.session("one").is_none()).await;
-    let late = wall_clock().get() - end;
-    assert!((0..=5).contains(&late), "{late} s after the certificate");
+    assert!(wall_clock().get() >= end, "before its certificate");
+    assert!(since.elapsed() < Duration::from_secs(8 + 5), "{:?}", since.elapsed());
     // It goes on trying, and is back when somebody has renewed the certificate.
     site.write(&site.authority.sign("one", |_| {}));
     let back = tokio::time::timeout(Duration::from_secs(60), async {

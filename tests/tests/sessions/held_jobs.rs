@@ -240,7 +240,7 @@ async fn token_that_ends_while_the_command_runs_is_shown_before() {
 #[tokio::test]
 async fn job_that_nobody_can_reach_any_more_ends() {
     let issuer = Issuer::start().await;
-    let short = section(&issuer).replacen("\n[[", "\nsession_max = '2s'\n[[", 1);
+    let short = section(&issuer).replacen("\n[[", "\nsession_max = '10s'\n[[", 1);
     let gateway = gateway_with(&short, |_| {}).await;
     let job = Job::new(&gateway, &token(&issuer, &json!({})), "exit 3", Length::seconds(60));
     assert_eq!(job.while_somebody(job.link()).await.0, End::Status(3));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use e2e::scripted::hello;
+use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestGateway};
 use gateway::store::wall_clock;
 use serde_json::{Value, json};
@@ -127,7 +128,7 @@ async fn deleted_pod_loses_its_session_within_seconds_and_nobody_else_does() {
     e2e::until("it was asked in vain", || cluster.issuer.reviews() > before + 2).await;
     assert!(gateway.registry.current(&"app".parse().unwrap()).is_some());
 
-    let deleted = tokio::time::Instant::now();
+    let deleted = Stopwatch::start();
     cluster.issuer.answer(|answers| answers.review = Some(json!({"status": {"authenticated": false}})));
     let end = tokio::time::timeout(PATIENCE, async {
         loop {

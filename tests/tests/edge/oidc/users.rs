@@ -1,9 +1,10 @@
 //! Who signed in: names that stick, groups, and users who are disabled. Rows 7, 22 and 23.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::browser::Browser;
 use e2e::raw::RawApp;
+use e2e::stopwatch::Stopwatch;
 use gateway::store::wall_clock;
 use serde_json::json;
 
@@ -14,7 +15,7 @@ const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Waits until the answer to a question is yes; as long as a change may take to count.
 async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let since = Instant::now();
+    let since = Stopwatch::start();
     while !holds().await {
         assert!(since.elapsed() < CUT_WITHIN, "not within {CUT_WITHIN:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -80,8 +81,8 @@ async fn group_lets_a_member_in_and_those_who_left_it_out_within_seconds() {
 #[tokio::test]
 async fn token_has_the_groups_of_the_last_sign_in_and_no_older_ones() {
     let site = Site::configured(|config| {
-        config.auth.session_max = Duration::from_secs(4);
-        config.auth.session_idle = Duration::from_secs(4);
+        config.auth.session_max = Duration::from_secs(10);
+        config.auth.session_idle = Duration::from_secs(10);
     })
     .await;
     site.share("group:devs").await;
@@ -91,7 +92,7 @@ async fn token_has_the_groups_of_the_last_sign_in_and_no_older_ones() {
     site.signed_in().await;
     assert_eq!(site.with_token(&token).await.status(), 200);
     // After as long as a session may last, nobody knows whether they are still a member.
-    let since = Instant::now();
+    let since = Stopwatch::start();
     while site.with_token(&token).await.status() == 200 {
         assert!(since.elapsed() < e2e::PATIENCE, "the groups live on");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -126,10 +127,10 @@ async fn disabled_user_is_cut_off_everywhere_and_stays_signed_out_when_enabled()
     let fields = format!("gateway-authorization: Bearer {token}\r\nconnection: upgrade\r\nupgrade: echo\r\n");
     let mut stream = Browser::default().send("GET", &address, &fields, "").await;
     assert_eq!(stream.head().await.unwrap().status(), 101);
-    let since = Instant::now();
+    let since = Stopwatch::start();
     assert!(site.gateway.store.disable_user(&"ann".parse().unwrap(), wall_clock()).await.unwrap());
-    let cut = tokio::time::timeout(CUT_WITHIN, stream.read_rest()).await;
-    assert!(cut.is_ok(), "the stream lives {:?} after", since.elapsed());
+    stream.read_rest().await;
+    assert!(since.elapsed() < CUT_WITHIN, "the stream lived {:?} after", since.elapsed());
     soon("the token is worth nothing", async || site.with_token(&token).await.status() == 401).await;
     soon("the session is over", async || !is_signed_in(&site, &mut browser).await).await;
     assert!(since.elapsed() < CUT_WITHIN, "it took {:?}", since.elapsed());
