@@ -170,48 +170,56 @@ def compare(peer, direct):
 
 
 def first_message_is_not_held_back(peer):
-    began = time.monotonic()
-    stream = peer.server_stream("CountUp", json.dumps({"count": 4, "pause": 0.4}).encode())
-    next(stream)
-    first = time.monotonic() - began
-    rest = len(list(stream))
-    check("streamed messages arrive one by one", first < 0.9 and rest == 3, f"first after {first:.2f} s, then {rest}")
+    """The server sends no second message before it hears that the first one was seen."""
+    stream = peer.server_stream("CountUp", json.dumps({"count": 4, "held": True}).encode(), timeout=60)
+    try:
+        next(stream)
+        peer.unary("FirstSeen")
+        got = 1 + len(list(stream))
+    except grpc.RpcError as error:
+        got = error.code().name
+    check("streamed messages arrive one by one", got == 4, got)
 
 
-def told(peer, name):
-    """How many seconds after its start the server learned that the call was over."""
-    for _ in range(50):
-        answer = json.loads(peer.unary("Cancelled", name.encode()))
-        if answer != "running":
+def becomes(peer, name, *passing):
+    """What became of a sleeping call, once it is none of what passes."""
+    for _ in range(300):
+        answer = json.loads(peer.unary("Slept", name.encode()))
+        if answer not in passing:
             return answer
         time.sleep(0.1)
-    return "running"
+    return f"for ever {answer}"
+
+
+# A call that nothing ends sleeps for 10 s.
+AWAKE = 8
 
 
 def deadline(peer):
     began = time.monotonic()
     try:
-        peer.unary("Sleep", b"deadline", timeout=0.7)
+        # Long enough to get there.
+        peer.unary("Sleep", b"deadline", timeout=3)
         code = "OK"
     except grpc.RpcError as error:
         code = error.code().name
     took = time.monotonic() - began
-    check("a deadline ends the call in time", code == "DEADLINE_EXCEEDED" and took < 1.5, f"{code} after {took:.2f} s")
-    after = told(peer, "deadline")
-    check("the server learns of the deadline within a second", isinstance(after, float) and after < 1.7, after)
+    check("a deadline ends the call in time", code == "DEADLINE_EXCEEDED" and took < AWAKE, f"{code} after {took:.2f} s")
+    after = becomes(peer, "deadline", "sleeps")
+    check("the server learns of the deadline", isinstance(after, float) and after < AWAKE, after)
 
 
 def cancel(peer):
     call = peer.future("Sleep", b"cancel")
-    time.sleep(0.5)
+    begun = becomes(peer, "cancel", "unknown")
     call.cancel()
-    after = told(peer, "cancel")
-    check("the server learns of a cancelled call within a second", isinstance(after, float) and after < 1.5, after)
+    after = becomes(peer, "cancel", "sleeps")
+    check("the server learns of a cancelled call", begun == "sleeps" and isinstance(after, float) and after < AWAKE, f"{begun}, then {after}")
 
 
 def arrives(peer, authority, token):
-    got = json.loads(peer.unary("Seen", timeout=5, metadata=(("app-key", "value"),)))
-    check("the deadline reaches the server", got["remaining"] is not None and 3 < got["remaining"] < 5.2, got["remaining"])
+    got = json.loads(peer.unary("Seen", timeout=60, metadata=(("app-key", "value"),)))
+    check("the deadline reaches the server", got["remaining"] is not None and 30 < got["remaining"] < 60.2, got["remaining"])
     check("the app's metadata reaches the server", got["metadata"].get("app-key") == "value", got)
     leaked = [key for key, value in got["metadata"].items() if key == "gateway-authorization" or (token and token in value)]
     check("the gateway's token does not reach the server", not leaked, leaked)

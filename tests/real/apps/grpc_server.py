@@ -11,9 +11,12 @@ from concurrent import futures
 
 import grpc
 
-# Calls whose client went away before the answer was ready, by the name that the client gave them.
-CANCELLED = {}
+# What became of calls of Sleep, by the name that the client gave them: "sleeps", or after how many seconds the server learned that the
+# client had gone, or nothing if it never did.
+SLEEPERS = {}
 LOCK = threading.Lock()
+# Set as soon as a client has seen the first message of a stream.
+FIRST_SEEN = threading.Event()
 
 
 def metadata(context):
@@ -32,12 +35,17 @@ def seen(_request, context):
 
 
 def count_up(request, context):
-    """Server streaming: as many messages as asked for, `size` bytes each, `pause` seconds apart."""
+    """Server streaming: as many messages as asked for, `size` bytes each; `held`: none behind the first before that was seen."""
     wish = json.loads(request)
     for number in range(wish["count"]):
-        if wish.get("pause"):
-            time.sleep(wish["pause"])
+        if number == 1 and wish.get("held") and not FIRST_SEEN.wait(30):
+            return
         yield number.to_bytes(4, "big") + b"x" * (wish.get("size", 4) - 4)
+
+
+def first_seen(_request, _context):
+    FIRST_SEEN.set()
+    return b""
 
 
 def add_up(requests, context):
@@ -71,27 +79,30 @@ def sleep(request, context):
     """Waits until the client has gone or ten seconds have passed; remembers how long after the start it was told."""
     name, started, gone = request.decode(), time.monotonic(), threading.Event()
     context.add_callback(gone.set)
+    with LOCK:
+        SLEEPERS[name] = "sleeps"
     gone.wait(10)
     with LOCK:
-        CANCELLED[name] = time.monotonic() - started if gone.is_set() else None
+        SLEEPERS[name] = time.monotonic() - started if gone.is_set() else None
     return b"slept"
 
 
-def cancelled(request, _context):
+def slept(request, _context):
     with LOCK:
-        return json.dumps(CANCELLED.get(request.decode(), "running")).encode()
+        return json.dumps(SLEEPERS.get(request.decode(), "unknown")).encode()
 
 
 METHODS = {
     "Unary": grpc.unary_unary_rpc_method_handler(unary),
     "Seen": grpc.unary_unary_rpc_method_handler(seen),
     "CountUp": grpc.unary_stream_rpc_method_handler(count_up),
+    "FirstSeen": grpc.unary_unary_rpc_method_handler(first_seen),
     "AddUp": grpc.stream_unary_rpc_method_handler(add_up),
     "Echo": grpc.stream_stream_rpc_method_handler(echo),
     "Refuse": grpc.unary_unary_rpc_method_handler(refuse),
     "RefuseMidway": grpc.unary_stream_rpc_method_handler(refuse_midway),
     "Sleep": grpc.unary_unary_rpc_method_handler(sleep),
-    "Cancelled": grpc.unary_unary_rpc_method_handler(cancelled),
+    "Slept": grpc.unary_unary_rpc_method_handler(slept),
 }
 
 

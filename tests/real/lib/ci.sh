@@ -70,6 +70,14 @@ job_processes() {
     case $(readlink "$place" 2>/dev/null) in "$JOBS"/*) place=${place#/proc/} && echo "${place%/cwd}" ;; esac
   done
 }
+# job_arguments : the arguments of these, and of whatever they have started elsewhere.
+job_arguments() {
+  local pids more pid
+  pids=$(job_processes)
+  more=$pids
+  while more=$(pgrep -P "$(paste -sd , <<<"$more")"); do pids+=$'\n'$more; done
+  for pid in $pids; do tr '\0' ' ' <"/proc/$pid/cmdline" && echo; done 2>/dev/null
+}
 no_job_processes() {
   local pid left
   left=$(job_processes)
@@ -88,9 +96,10 @@ nothing_private() { [ -z "$(ls -d "$JOBS"/*/run/private "$JOBS_TMP"/workspace.??
 # nothing_of_jobs : no folder of any workspace.
 nothing_of_jobs() { [ -z "$(ls -A "$JOBS")" ] || { ls -A "$JOBS"; return 1; }; }
 
-# end_jobs : whatever a suite that failed left. For `trap`; jobs outlive gateways.
+# end_jobs : whatever a suite that failed left. For `trap`, before `cleanup`, which gets to see the status from before; jobs outlive gateways.
 end_jobs() {
-  local pid
+  local status=$? pid
   for pid in $(job_processes); do kill -s KILL "$pid" 2>/dev/null; done
   rm -rf "$JOBS_TMP"
+  return "$status"
 }

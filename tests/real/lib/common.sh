@@ -76,6 +76,14 @@ same() {
   if [ "$2" = "$3" ]; then ok "$1"; else fail "$1: want ${2:0:200}, got ${3:0:200}"; fi
 }
 
+# has_text PATTERN COMMAND… : the command ends well, and what it prints has the pattern. All of it is read first: in a pipe, `grep -q` is
+# gone with the first match, and a command that still has something to write ends badly for that.
+has_text() {
+  local pattern=$1 said
+  shift
+  said=$("$@") && grep -qE -- "$pattern" <<<"$said"
+}
+
 # count_checks : reads the output of a helper. Its lines `ok TEXT` and `FAIL TEXT` are checks of this suite.
 count_checks() {
   local line
@@ -248,6 +256,20 @@ wait_port() {
 }
 
 now_ms() { date +%s%3N; }
+
+# slowest WHICH COUNT COMMAND… : runs it so many times, one after the other, and says how long the slowest took, the second slowest or a
+# later one, in milliseconds. The machine itself may stand still for a moment, which is no more than one or two of many. One that
+# fails takes for ever.
+slowest() {
+  local which=$1 count=$2 began took=()
+  shift 2
+  while [ "${#took[@]}" -lt "$count" ]; do
+    began=$(now_ms)
+    "$@" || { echo 999999; return; }
+    took+=($(($(now_ms) - began)))
+  done
+  printf '%s\n' "${took[@]}" | sort -rn | sed -n "${which}p"
+}
 
 # --- the programs under test ------------------------------------------------------------------------------------------
 

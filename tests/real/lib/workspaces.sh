@@ -10,8 +10,8 @@ LABEL=workspace-gateway.dev/workspace
 SHARED_NAMESPACE=workspaces
 # How long a standby waits for the lease of an agent that was killed.
 LEASE_SECONDS=20
-# What each workspace has as a variable.
-SECRET_VALUE=a-secret-that-no-log-has
+# What each workspace has as a variable. Each suite has its own, because another one beside it has it among the arguments of programs.
+SECRET_VALUE=a-secret-of-$SUITE-that-no-log-has
 
 # home MODE : the namespace of the cluster agent itself. Each mode has its own, so that both can be there at once.
 home() { echo "workspace-gateway-$1"; }
@@ -122,7 +122,7 @@ is() { [ "$(state "$1")" = "$2" ]; }
 state_within() { until_ok "$1" is "$2" "$3" || { ask GET "/workspaces/$2"; return 1; }; }
 
 # says_why NAME TEXT : the reason that people are told has it.
-says_why() { reason "$1" | grep -qiE -- "$2"; }
+says_why() { grep -qiE -- "$2" <<<"$(reason "$1")"; }
 why_within() { until_ok "$1" says_why "$2" "$3" || { ask GET "/workspaces/$2"; return 1; }; }
 
 # refused METHOD PATH [JSON] : the gateway does not do this, and says so itself.
@@ -133,7 +133,10 @@ refused() {
 }
 sh_not() { ! "$@"; }
 # shown NAME TEXT : what people are shown of the workspace has it.
-shown() { ask GET "/workspaces/$1" | grep -qF -- "$2"; }
+shown() {
+  local said
+  said=$(ask GET "/workspaces/$1") && grep -qF -- "$2" <<<"$said"
+}
 
 # --- what is in the cluster -------------------------------------------------------------------------------------------
 
@@ -200,10 +203,11 @@ leads() { [[ "$(leader "$1")" = *"$2"* ]] || { leader "$1"; return 1; }; }
 
 # no_secret_in NAME… : neither what a user gave a workspace nor a token is in these logs.
 no_secret_in() {
-  local name tokens
+  local name tokens found
   tokens=$(cat "$OUT"/*.token)
   for name in "$@"; do
-    if grep -nE "$SECRET_VALUE|gw[a-z]_[A-Za-z0-9]{20}|$(paste -sd '|' <<<"$tokens")" "$OUT/$name.log" | head -n 1 | cut -c 1-200 | grep .; then return 1; fi
+    found=$(grep -nE -m 1 "$SECRET_VALUE|gw[a-z]_[A-Za-z0-9]{20}|$(paste -sd '|' <<<"$tokens")" "$OUT/$name.log")
+    [ -z "$found" ] || { cut -c 1-200 <<<"$found"; return 1; }
   done
 }
 

@@ -56,7 +56,7 @@ TOML
 # served NAME : what a client that asks for the name is shown, verified against the authority's root.
 served() { openssl s_client -connect "127.0.0.1:$PUBLIC" -servername "$1" -CAfile "$OUT/root.pem" -verify_hostname "$1" </dev/null 2>/dev/null; }
 serial() { served "$1" | openssl x509 -noout -serial; }
-verified() { served "$1" | grep -q 'Verify return code: 0 (ok)'; }
+verified() { has_text 'Verify return code: 0 \(ok\)' served "$1"; }
 changed() { [ "$(serial gw.example)" != "$1" ]; }
 
 # tells PATTERN : it is in what the program said, which is shown where it is not.
@@ -84,7 +84,7 @@ check "a name outside has none" eval '! verified other.example'
 same "keys are for their owner only" "600 600 600" "$(stat -c %a "$OUT/acme/key.pem" "$OUT/acme/cert.pem" "$OUT/acme/account.json" | xargs)"
 same "every record that was set is removed" "$(grep -c ^present "$OUT/hook.log")" "$(grep -c ^cleanup "$OUT/hook.log")"
 check "the hook does not see the gateway's settings" eval '! grep -q ^GATEWAY_ "$OUT/hook.env"'
-check "the operator can watch when it ends" eval 'curl -s "http://127.0.0.1:$ADMIN/metrics" | grep -q "^gateway_certificate_not_after_seconds [1-9]"'
+check "the operator can watch when it ends" has_text '^gateway_certificate_not_after_seconds [1-9]' curl -s "http://127.0.0.1:$ADMIN/metrics"
 first=$(serial gw.example)
 check "it is renewed while the gateway runs" until_ok 60 changed "$first"
 check "and the new one is good" verified gw.example
@@ -103,7 +103,7 @@ pair one.example
 printf 'zone = "ws.example"\npublic_url = "https://gw.example:%s"\n[tls.public]\ncert = "%s"\nkey = "%s"\ncerts_dir = "%s"\n' \
   "$PUBLIC" "$OUT/acme/cert.pem" "$OUT/acme/key.pem" "$OUT/more" >"$OUT/gateway.toml"
 start_gateway
-shows() { served "$1" | openssl x509 -noout -subject | grep -q "$1"; }
+shows() { has_text "$1" openssl x509 -noout -subject <<<"$(served "$1")"; }
 check "a name with a certificate of its own gets that" shows one.example
 check "another name gets the first one" eval '! shows two.example'
 pair two.example

@@ -81,8 +81,11 @@ await step(named("a reload brings the workbench and the file back"), page, out, 
 });
 await shot("reloaded");
 
-const sockets = seen.sockets.filter((socket) => socket.url.startsWith(base.replace(/^http/, "ws")));
-check(named("its WebSockets carry messages both ways"), sockets.length >= 2 && sockets.every((s) => s.received > 0 && s.sent > 0 && !s.error), JSON.stringify(sockets));
+const sockets = () => seen.sockets.filter((socket) => socket.url.startsWith(base.replace(/^http/, "ws")));
+const carry = () => sockets().length >= 2 && sockets().every((s) => s.received > 0 && s.sent > 0 && !s.error);
+// The youngest may just have been opened.
+await until("messages both ways", 30, carry).catch(() => {});
+check(named("its WebSockets carry messages both ways"), carry(), JSON.stringify(sockets()));
 
 // Addresses and hashes differ from run to run; the rest of a message tells what it is.
 const shape = (message) => message.replaceAll(base, "BASE").replaceAll(base.replace(/^http/, "ws"), "BASE").replaceAll(folder, "FOLDER").replace(/[0-9a-f]{8,}/g, "HASH");

@@ -75,7 +75,9 @@ check "in the projects' folder" grep -qx /projects "$(find_seen)"
 check "what failed is in a log" grep -rqE 'failing ended with status 3' "$seen" --include '*.log'
 
 # The supervisor: what dies is there again.
-agent_pid() { pgrep -f "workspace-gateway/tools/bin/workspace-agent run" | head -n 1; }
+# In the pod's own processes: another suite may have such an agent too.
+first=$(pgrep -P "$(pgrep -P "${PIDS[pod]}" -x unshare)")
+agent_pid() { pgrep --ns "$first" --nslist pid -f "workspace-gateway/tools/bin/workspace-agent run" | head -n 1; }
 victim=$(agent_pid)
 kill -s KILL "$victim"
 again() { local now; now=$(agent_pid); [ -n "$now" ] && [ "$now" != "$victim" ]; }

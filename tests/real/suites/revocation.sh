@@ -43,7 +43,7 @@ for workspace in by-api by-cli open; do
 done
 until_ok 20 has_sessions >/dev/null || give_up "the agents do not attach: $(tail -n 1 "$OUT/agent-open.log")"
 
-helper streams ${LIMIT:-240} env "${GATEWAY_ENV[@]}" node "$REAL/suites/revocation.mjs" --gateway "$REAL_GATEWAY" --agent "$REAL_AGENT" --config "$CONFIG" \
+helper streams ${LIMIT:-450} env "${GATEWAY_ENV[@]}" node "$REAL/suites/revocation.mjs" --gateway "$REAL_GATEWAY" --agent "$REAL_AGENT" --config "$CONFIG" \
   --out "$OUT" --public "$PUBLIC" --agents "$AGENTS" --app "$APP" --tcp "$TCP" --grpc "$GRPC" --tries "${TRIES:-12}" --rounds "${ROUNDS:-3}"
 check "the audit log has the end of each access with its reason" grep -q '"event":"access_ended".*{"cut":{"code":"sign_in_required"}}' "$OUT/audit.log"
 check "the gateway did not panic" sh -c "! grep -n panicked '$OUT/gateway.log'"

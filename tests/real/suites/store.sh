@@ -53,9 +53,10 @@ TRUST="sslmode=verify-full&sslrootcert=$OUT/ca.pem"
 
 # --- the store's own tests --------------------------------------------------------------------------------------------
 log=$OUT/tests.log
-# The whole workspace, of which only these are run: a package alone has other features, and everything would be compiled again.
+# The whole workspace, of which only these are run: a package alone has other features, and everything would be compiled again. No more
+# at a time than the server has connections for, however many cores there are.
 (cd "$ROOT" && TEST_POSTGRES_URL="postgres://gateway:$PASSWORD@localhost:$PG_PORT/tests?$TRUST" \
-  cargo test --locked --workspace --lib store:: >"$log" 2>&1)
+  cargo test --locked --workspace --lib store:: -- --test-threads=16 >"$log" 2>&1)
 while read -r name; do fail "$name"; done < <(sed -n 's/^test \(store::.*\) \.\.\. FAILED$/\1/p' "$log")
 good=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$log" | sort -n | tail -n 1)
 check "the store's ${good:-0} tests pass" test "${good:-0}" -ge 60
@@ -99,9 +100,9 @@ answers() { visit -f --max-time 15 "http://$(host_of "$ECHO_PORT")/" -o /dev/nul
 check "an agent is let in and a request is answered" until_ok 15 answers
 same "the connections are encrypted" t "$(query "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'gateway' AND client_addr IS NOT NULL")"
 (umask 077 && printf '%s\n' "$USER_TOKEN" >"$OUT/user.token")
-lists() { gateway workspace list --gateway "http://localhost:$PUBLIC" --token-file "$OUT/user.token" | grep -q "$WORKSPACE"; }
+lists() { has_text "$WORKSPACE" gateway workspace list --gateway "http://localhost:$PUBLIC" --token-file "$OUT/user.token"; }
 check "the workspace is listed over the API" lists
-check "and on the database" sh -c "env $(printf '%q ' "${GATEWAY_ENV[@]}") '$REAL_GATEWAY' --config '$OUT/gateway.toml' workspace list | grep -q '$WORKSPACE'"
+check "and on the database" has_text "$WORKSPACE" gateway --config "$OUT/gateway.toml" workspace list
 gateway config show >"$OUT/shown.txt" 2>&1
 check "the URL is shown" grep -q "store.url.*postgres://gateway@localhost:$PG_PORT/gateway" "$OUT/shown.txt"
 env "${IN_URL[@]}" "$(plain "$PASSWORD" "$PG_PORT" gateway)" "$REAL_GATEWAY" config show >"$OUT/masked.txt" 2>&1
@@ -113,7 +114,7 @@ other=$(free_port)
 spawn other env "${GATEWAY_ENV[@]}" "GATEWAY_LISTEN__PUBLIC=127.0.0.1:$other" "GATEWAY_LISTEN__AGENTS=127.0.0.1:$(free_port)" \
   "GATEWAY_LISTEN__ADMIN=off" "$REAL_GATEWAY" serve
 wait_port other "$other"
-at_other() { curl -sf --max-time 10 -H "authorization: Bearer $USER_TOKEN" "http://localhost:$other/api/v1/workspaces" | grep -q "\"$WORKSPACE\""; }
+at_other() { has_text "\"$WORKSPACE\"" curl -sf --max-time 10 -H "authorization: Bearer $USER_TOKEN" "http://localhost:$other/api/v1/workspaces"; }
 check "a second gateway on the same database knows the same tokens and workspaces" at_other
 stop other
 

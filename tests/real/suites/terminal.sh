@@ -32,7 +32,7 @@ owned() { gateway --config "$OUT/gateway.toml" "$@" 2>>"$OUT/token.log"; }
 (umask 077 && owned token create --workspace one --owner ann >"$OUT/one.token") || give_up "no agent token: $(tail -n 1 "$OUT/token.log")"
 
 AGENT_URL=http://127.0.0.1:$LINKS
-has_session() { curl -sf "http://127.0.0.1:$ADMIN/debug/sessions" | grep -q '"workspace"'; }
+has_session() { has_text '"workspace"' curl -sf "http://127.0.0.1:$ADMIN/debug/sessions"; }
 start_terminals() {
   # A shell that looks the same on every machine.
   spawn "$1" env -C "$OUT" NO_COLOR=1 PS1='$ ' ENV= SHELL=/bin/sh "$REAL_AGENT" run --gateway "$AGENT_URL" --token-file "$OUT/one.token" --terminal
