@@ -202,8 +202,7 @@ impl App {
         let seen = workspaces_see(&config, &listeners)?;
         let ci = CiParts::new(&config, &seen, &store).await?;
         let lifecycles = ci.open_for(Workspaces::new(store.clone(), changes.clone(), seen));
-        let configs = ClusterConfigs::new(config.agents_dir.clone());
-        configs.begin(&store).await?;
+        let configs = ClusterConfigs::open(config.agents_dir.clone(), &store).await?;
         let environments = EnvironmentParts::open(&config, &store, &registry, (&metrics, &audit)).await?;
         let identities = ci.identities(&config, &store)?;
         let asked = environment_api::parts(&config, &environments.environments)?;

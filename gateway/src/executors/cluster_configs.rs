@@ -54,6 +54,16 @@ impl ClusterConfigs {
         Arc::new(Self { dir, changes: watch::Sender::new(0), refusals: RwLock::default() })
     }
 
+    /// Makes them and takes over what is there, before anybody is answered: what a file allows would seem to be forbidden until then.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open(dir: Option<PathBuf>, store: &Store) -> Result<Arc<Self>, StoreError> {
+        let configs = Self::new(dir);
+        configs.look(store, &mut Seen::default()).await?;
+        Ok(configs)
+    }
+
     /// Tells when another configuration is in force, of whichever cluster.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -81,14 +91,6 @@ impl ClusterConfigs {
         let (version, text) = store.ensure_cluster_config(cluster.id, &default, wall_clock()).await?;
         let unreadable = |_| StoreError::Corrupt { table: "cluster_configs", column: "config" };
         Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
-    }
-
-    /// Takes over what is there, before anybody is answered: what a file allows would seem to be forbidden until then.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn begin(&self, store: &Store) -> Result<(), StoreError> {
-        self.look(store, &mut Seen::default()).await
     }
 
     /// Looks at the folder now and then and takes over what changed, until `stop`.

@@ -243,21 +243,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let files = write(folder.path(), "one.test");
         let tls = Tls::load(files.clone(), ALPN_USERS).expect("good files");
+        let loaded = tls.current();
+        write(folder.path(), "meanwhile.test");
+        touch(&files.cert, 30);
         let stop = CancellationToken::new();
         let mut watch = tokio::task::JoinSet::new();
         watch.spawn(tls.clone().watch(stop.clone()));
-        tokio::task::yield_now().await;
-        let first = Arc::as_ptr(&tls.current());
+        tokio::time::sleep(2 * CHECK_INTERVAL).await;
+        let first = tls.current();
+        assert!(!Arc::ptr_eq(&first, &loaded), "what came between reading and watching was not taken over");
 
         std::fs::write(&files.cert, "not a certificate").expect("written");
         touch(&files.cert, 60);
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
-        assert_eq!(Arc::as_ptr(&tls.current()), first, "a broken file replaced a good one");
+        assert!(Arc::ptr_eq(&tls.current(), &first), "a broken file replaced a good one");
 
         write(folder.path(), "two.test");
         touch(&files.cert, 120);
         tokio::time::sleep(2 * CHECK_INTERVAL).await;
-        assert_ne!(Arc::as_ptr(&tls.current()), first, "a good file was not taken over");
+        assert!(!Arc::ptr_eq(&tls.current(), &first), "a good file was not taken over");
         stop.cancel();
         while watch.join_next().await.is_some() {}
     }
