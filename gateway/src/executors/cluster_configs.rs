@@ -60,7 +60,8 @@ impl ClusterConfigs {
     /// [`StoreError`].
     pub async fn open(dir: Option<PathBuf>, store: &Store) -> Result<Arc<Self>, StoreError> {
         let configs = Self::new(dir);
-        configs.look(store, &mut Seen::default()).await?;
+        // Large, and awaited by what starts a gateway, which is large as it is.
+        Box::pin(configs.look(store, &mut Seen::default())).await?;
         Ok(configs)
     }
 

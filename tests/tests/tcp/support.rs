@@ -1,7 +1,6 @@
 //! A gateway with one workspace behind a relay, and users who open raw streams into it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use e2e::raw::{Message, Raw};
