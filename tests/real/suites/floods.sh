@@ -40,11 +40,15 @@ ends_within 30 flood || stop flood
 grown=$((($(rss) - before) / 1024))
 # A hundred connections with a hundred requests each are ten thousand at a time; the allocator keeps most of what those took.
 check "the gateway's memory grows by less than 128 MiB ($grown MiB)" test "$grown" -lt 128
-before=$(rss)
-spawn flood h2load -D 8 -c 100 -m 100 "http://127.0.0.1:$PUBLIC/" -H ":authority: $(host_of "$ECHO_PORT")"
-ends_within 30 flood || stop flood
-grown=$((($(rss) - before) / 1024))
-check "a second flood takes what the first one took ($grown MiB more)" test "$grown" -lt 24
+# The first may not have reached what its connections can take at most; what each flood leaves behind adds up without end.
+for again in second third fourth; do
+  before=$(rss)
+  spawn flood h2load -D 8 -c 100 -m 100 "http://127.0.0.1:$PUBLIC/" -H ":authority: $(host_of "$ECHO_PORT")"
+  ends_within 30 flood || stop flood
+  grown=$((($(rss) - before) / 1024))
+  [ "$grown" -ge 24 ] || break
+done
+check "flood after flood, memory comes to rest (the $again takes $grown MiB more)" test "$grown" -lt 24
 reached() { has_text 'gateway_limits_reached_total\{limit="limits\.requests_per_second_per_address"\}' curl -sf "http://127.0.0.1:$ADMIN/metrics"; }
 check "the limit that the flood met is counted by name" reached
 lines=$(wc -l <"$OUT/gateway.log")
