@@ -54,7 +54,8 @@ versions_of() {
 
 # applied : how often objects of each kind were applied, for `applied_again`.
 applied() { kc get --raw /metrics | grep '^apiserver_request_total{.*dry_run="".*verb="APPLY"'; }
-# applied_again SET FILE : since FILE was written, as many of each kind were applied as the set has. Claims are applied only if they differ.
+# applied_again SET FILE : since FILE was written, as many of each kind were applied as the set has. Claims are applied only if they
+# differ; inventories are replaced, never applied.
 applied_again() {
   each_object "$1" >"$OUT/set.json"
   applied | python3 -c 'import collections, json, re, sys
@@ -65,7 +66,8 @@ def counted(lines):
         counts[found[1]] += int(found[2])
     return counts
 now, before = counted(sys.stdin), counted(open(sys.argv[2]))
-kinds = collections.Counter(json.loads(line)["kind"].lower() for line in open(sys.argv[1]))
+sent = [json.loads(line) for line in open(sys.argv[1])]
+kinds = collections.Counter(one["kind"].lower() for one in sent if not one["metadata"]["name"].endswith("-inventory"))
 del kinds["persistentvolumeclaim"]
 resources = {(kind[:-1] + "ies" if kind.endswith("y") else kind + "s"): count for kind, count in kinds.items()}
 late = [name for name, count in resources.items() if now[name] - before[name] < count]
