@@ -87,9 +87,9 @@ check "its editor answers after the restart" until_ok 90 editor_answers
 check "it has one program still" alone
 check "the file is as it was" grep -q 'typed in a CI job' "$(kept notes.txt)"
 
-# A job that is killed deletes nothing itself.
+# A job that is killed deletes nothing itself. While its agent is there, which goes on, its provider is asked once a minute.
 kill -s KILL "$(sed -n 's/.*"supervisor":{"pid":\([0-9]*\).*/\1/p' "$JOBS"/*/run/record.json)"
-check "a job whose supervisor is killed is seen to be over" until_ok 60 nothing_private
+check "a job whose supervisor is killed is seen to be over" until_ok 90 nothing_private
 same "what it made of its values is in no other place" "" "$(find "$JOBS_TMP" -name 'workspace.??????')"
 
 check "terminate is taken" desire "$NAME" Terminated
