@@ -338,7 +338,10 @@ async fn killed_supervisor_takes_its_whole_run_with_it() {
     assert!(!pids.into_iter().any(lives), "two of them had left the session or the mark behind");
     assert!(!lab.folder().join("run/secrets").exists() && !private.exists(), "nor had the job the time to delete it");
     assert_eq!(lab.create_with(&key, None, &[]).await, Ok(run), "it is not begun again");
-    assert_ne!(lab.create().await.0, key, "the next one can");
+    let (next_key, next) = lab.create().await;
+    assert_ne!(next_key, key, "the next one can");
+    lab.provider.cancel(&next).await.expect("cancelled");
+    assert_eq!(lab.end(&next).await, (RunState::Canceled, None), "or it would outlive this test");
 }
 
 #[tokio::test]
