@@ -61,6 +61,7 @@ pub fn agree(hello: &Hello, role: Role) -> Result<Agreement, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hello::HostMode;
     use crate::limit::OPEN_CREDIT_BYTES;
 
     fn hello(versions: VersionRange) -> Hello {
@@ -76,6 +77,8 @@ mod tests {
             default_port: None,
             join: None,
             lanes: 1,
+            apps: Vec::new(),
+            host: HostMode::Auto,
         }
     }
 

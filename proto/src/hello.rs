@@ -38,6 +38,10 @@ pub struct Hello {
     pub join: Option<Join>,
     /// Lanes that the agent wants for a new session; 0 or 1 for none but its first link.
     pub lanes: u32,
+    /// How to speak to ports, exposed by name or not.
+    pub apps: Vec<Port>,
+    /// Host that apps see on ports of which nothing else says it.
+    pub host: HostMode,
 }
 
 /// Names the session that an agent wants another lane of.
@@ -93,8 +97,10 @@ pub enum AppProtocol {
 /// Which host an app sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostMode {
-    /// The host that the user asked for.
+    /// Not said: the host that the user asked for, and `localhost:{port}` where the app refuses that.
     #[default]
+    Auto,
+    /// The host that the user asked for, whatever the app makes of it.
     Original,
     /// `localhost:{port}`, for dev servers that insist on it.
     Localhost,
@@ -165,6 +171,9 @@ impl Hello {
                 .as_ref()
                 .map(|join| wire::Join { session: join.session.get(), secret: join.secret.clone() }),
             lanes: self.lanes,
+            apps: self.apps.iter().map(|port| port.to_wire()).collect(),
+            // The one of the session has no flag for being said: `auto` is what it is by itself.
+            host: self.host.to_wire().into(),
         }
     }
 
@@ -174,6 +183,9 @@ impl Hello {
         }
         if hello.ports.len() > PORTS_MAX {
             return Err(FrameError::Field { field: "ports" });
+        }
+        if hello.apps.len() > PORTS_MAX {
+            return Err(FrameError::Field { field: "apps" });
         }
         if !(WINDOW_BYTES_MIN..=WINDOW_BYTES_MAX).contains(&hello.open_credit_bytes) {
             return Err(FrameError::Field { field: "open_credit_bytes" });
@@ -198,6 +210,8 @@ impl Hello {
             },
             join: hello.join.map(|join| Join { session: SessionId::new(join.session), secret: join.secret }),
             lanes: hello.lanes.min(LANES_MAX),
+            apps: hello.apps.iter().map(Port::from_wire).collect::<Result<_, _>>()?,
+            host: HostMode::from_wire(hello.host, false)?,
         })
     }
 }
@@ -225,11 +239,14 @@ impl Port {
             AppProtocol::Http1 => wire::AppProtocol::Http1,
             AppProtocol::Http2 => wire::AppProtocol::Http2,
         };
-        let host = match self.host {
-            HostMode::Original => wire::HostMode::Original,
-            HostMode::Localhost => wire::HostMode::Localhost,
-        };
-        wire::Port { number: u32::from(self.number), protocol: protocol.into(), host: host.into() }
+        // Only the host that is also the default has to say that it was chosen.
+        let host_is_said = self.host == HostMode::Original;
+        wire::Port {
+            number: u32::from(self.number),
+            protocol: protocol.into(),
+            host: self.host.to_wire().into(),
+            host_is_said,
+        }
     }
 
     /// A value that a newer agent may send and this version does not know is an error: guessing how to speak to an
@@ -240,12 +257,25 @@ impl Port {
             Ok(wire::AppProtocol::Http2) => AppProtocol::Http2,
             Err(_) => return Err(FrameError::Field { field: "protocol" }),
         };
-        let host = match wire::HostMode::try_from(message.host) {
-            Ok(wire::HostMode::Original) => HostMode::Original,
-            Ok(wire::HostMode::Localhost) => HostMode::Localhost,
-            Err(_) => return Err(FrameError::Field { field: "host" }),
-        };
+        let host = HostMode::from_wire(message.host, message.host_is_said)?;
         Ok(Self { number: port(message.number)?, protocol, host })
+    }
+}
+
+impl HostMode {
+    fn to_wire(self) -> wire::HostMode {
+        match self {
+            Self::Auto | Self::Original => wire::HostMode::Original,
+            Self::Localhost => wire::HostMode::Localhost,
+        }
+    }
+
+    fn from_wire(mode: i32, is_said: bool) -> Result<Self, FrameError> {
+        match wire::HostMode::try_from(mode) {
+            Ok(wire::HostMode::Original) => Ok(if is_said { Self::Original } else { Self::Auto }),
+            Ok(wire::HostMode::Localhost) => Ok(Self::Localhost),
+            Err(_) => Err(FrameError::Field { field: "host" }),
+        }
     }
 }
 

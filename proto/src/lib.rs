@@ -8,6 +8,7 @@
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
 //! * [`state`], [`reconcile`]: states of workspaces, and what is said of them with cluster agents
 //! * [`environments`]: what cluster agents are asked to do for environments of CI jobs
+//! * [`listening`]: the ports of a workspace on which something listens
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason
 
@@ -17,6 +18,7 @@ pub mod handshake;
 pub mod hello;
 pub mod id;
 pub mod limit;
+pub mod listening;
 pub mod mux;
 pub mod reason;
 pub mod reconcile;

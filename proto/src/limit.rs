@@ -22,6 +22,10 @@ pub const PAYLOAD_BYTES_MAX: usize = PAYLOAD_BYTES_ALONE;
 /// Largest encoded frame that is accepted from a peer. A larger one ends the session before it is stored.
 pub const FRAME_BYTES_MAX: usize = 128 * 1024;
 
+/// Payload of this length may stay a slice of the buffer that it was read into; a shorter one gets memory of its own. The
+/// buffers that are read into have at most twice this length, so that what is kept is at most twice what is counted.
+pub const SLICE_BYTES_MIN: usize = 32 * 1024;
+
 /// Smallest window that a channel can have; a session's budget is divided into at least these.
 pub const WINDOW_BYTES_MIN: u32 = 16 * 1024;
 
@@ -83,8 +87,13 @@ pub const REPLAY_STEP_BYTES: u64 = 256 * 1024;
 /// What a session may keep without asking the budget, so that one always gets on, however short memory is.
 pub const REPLAY_BYTES_FREE: usize = 2 * PAYLOAD_BYTES_ALONE;
 
-/// Default bound on what a session keeps for a resume: 1 Gbit/s over 80 ms, twice, and what an acknowledgement lags.
+/// Default bound on the payload that a session keeps for a resume, on all of its lanes together: 1 Gbit/s over 80 ms, twice,
+/// and what an acknowledgement lags.
 pub const REPLAY_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Beyond the bound on payload that is kept, a part of it is left for what opens and ends channels, so that uploads to a slow
+/// peer do not keep new requests out: this fraction of it.
+pub const REPLAY_CONTROL_DIVISOR: u64 = 4;
 
 /// Default time for which a session without a link is kept.
 pub const RESUME_GRACE: Duration = Duration::from_secs(30);

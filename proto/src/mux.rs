@@ -37,8 +37,8 @@ use crate::frame::{Body, Open};
 use crate::id::ChannelId;
 use crate::limit::{
     CHANNELS_MAX, INTERACTIVE_BYTES_MAX, OPEN_CREDIT_BYTES, OPENS_QUEUED_MAX, PAYLOAD_BYTES_ALONE, REPLAY_BYTES_MAX,
-    SEND_QUEUE_BYTES_FULL, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, SESSION_BUDGET_BYTES, WINDOW_BYTES_INITIAL,
-    WINDOW_BYTES_MAX,
+    SEND_QUEUE_BYTES_FULL, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, SESSION_BUDGET_BYTES, SLICE_BYTES_MIN,
+    WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX,
 };
 use crate::reason::Reason;
 
@@ -74,8 +74,16 @@ pub struct Settings {
     pub keepalive_timeout: Duration,
     /// How long the session lives on without a link; `None` when it ends with its link.
     pub resume_grace: Option<Duration>,
-    /// Bound on what is kept to be sent again, in bytes of memory.
+    /// Bound on the payload that is kept to be sent again, in bytes of memory.
     pub replay_max: u64,
+    /// The same bound for all lanes of the session together; see [`replay_budget`].
+    pub replay_budget: Option<Arc<ReplicaBudget>>,
+}
+
+/// Makes the bound on what all lanes of a session keep to be sent again, where payload has the bound `replay_max`, in bytes.
+#[must_use]
+pub fn replay_budget(replay_max: u64) -> Arc<ReplicaBudget> {
+    ReplicaBudget::new(replay::bound_of(replay_max))
 }
 
 impl Settings {
@@ -94,6 +102,7 @@ impl Settings {
             keepalive_timeout: Duration::from_secs(10),
             resume_grace: None,
             replay_max: REPLAY_BYTES_MAX,
+            replay_budget: None,
         }
     }
 }
@@ -141,7 +150,7 @@ pub struct Stats {
     pub window_bytes: u64,
     /// Bytes that wait to be sent.
     pub queued_bytes: usize,
-    /// Bytes kept to be sent again should the link break.
+    /// Bytes kept to be sent again should the link break, and those of opens that wait for a link.
     pub replay_bytes: u64,
     /// Bytes that the application has and did not give back; part of the windows.
     pub lent_bytes: u64,
@@ -230,7 +239,7 @@ impl Mux {
             keepalive: Keepalive::new(settings.keepalive_interval, settings.keepalive_timeout, now),
             schedule: Schedule::default(),
             frame_max: PAYLOAD_BYTES_ALONE,
-            replay: Replay::default(),
+            replay: Replay::new(settings.replay_max, settings.replay_budget.clone()),
             control: VecDeque::new(),
             grants_due: Vec::new(),
             events: VecDeque::new(),
@@ -279,8 +288,13 @@ impl Mux {
         let window = self.budget.reserve_window(self.settings.window_initial).ok_or(OpenError::BudgetExhausted)?;
         let mut live = Live::new(self.settings.open_credit, window, self.settings.window_max, now);
         let taken = live.send.credit.take(first.len().min(INTERACTIVE_BYTES_MAX));
-        let payload = first.split_to(taken);
-        self.note_sent(payload.len());
+        if !self.replay.admit(taken, &mut self.budget) {
+            self.budget.release(u64::from(window));
+            return Err(OpenError::ReplayExhausted);
+        }
+        // A slice would keep all of a large head for as long as the frame is kept.
+        let payload = cut(first, taken);
+        self.note_sent(taken);
         self.control.push_back(Body::Open(Open { channel, port, credit_bytes: window, payload }));
         self.channels.insert(channel, Channel::Live(Box::new(live)));
         self.last_opened = channel;
@@ -333,7 +347,7 @@ impl Mux {
         let (Room::Bytes(room), Some(Channel::Live(live))) = (room, self.channels.get_mut(&channel)) else {
             return room;
         };
-        let piece = bytes.split_to(room.min(bytes.len()));
+        let piece = cut(bytes, room.min(bytes.len()));
         let written = piece.len();
         self.queued_bytes += written;
         live.send.store(piece);
@@ -480,6 +494,18 @@ impl Mux {
             self.channels.remove(&channel);
         }
     }
+}
+
+/// Takes the first `taken` of `bytes`. Where that leaves a rest, the two may be kept for different times, so a small part
+/// gets memory of its own instead of keeping what both came in.
+fn cut(bytes: &mut Bytes, taken: usize) -> Bytes {
+    if taken == bytes.len() {
+        return std::mem::take(bytes);
+    }
+    let own = |part: Bytes| if part.len() < SLICE_BYTES_MIN { Bytes::copy_from_slice(&part) } else { part };
+    let first = own(bytes.split_to(taken));
+    *bytes = own(std::mem::take(bytes));
+    first
 }
 
 #[cfg(any(test, feature = "model"))]

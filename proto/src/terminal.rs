@@ -4,6 +4,9 @@
 /// process: a loopback socket would be open to every user of the machine.
 pub const TERMINAL_PORT: u16 = 60_002;
 
+/// The port under which workspaces that the gateway makes have their editor.
+pub const EDITOR_PORT: u16 = 60_001;
+
 /// Field of a request to [`TERMINAL_PORT`] that names whoever asks, as the gateway knows them.
 pub const USER_FIELD: &str = "gateway-user";
 

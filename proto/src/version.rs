@@ -17,8 +17,11 @@ pub const FEATURE_LANES: &str = "lanes";
 /// The channel to port 0 carries desired and observed state (`tunnel_proto::reconcile`); for cluster agents only.
 pub const FEATURE_RECONCILE: &str = "reconcile";
 
+/// The agent of a workspace says on which ports something listens, when it is asked (`tunnel_proto::listening`).
+pub const FEATURE_LISTENING: &str = "listening";
+
 /// Features that this program can use when the peer can too. Names are stable.
-pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES];
+pub const FEATURES: &[&str] = &[FEATURE_RESUME, FEATURE_LANES, FEATURE_LISTENING];
 
 /// The same for sessions of cluster agents, which have no lanes: they carry one conversation.
 pub const FEATURES_CLUSTER: &[&str] = &[FEATURE_RESUME, FEATURE_RECONCILE];

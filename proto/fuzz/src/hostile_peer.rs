@@ -85,6 +85,8 @@ struct World {
     detached: bool,
     /// What the session has to keep for the next link.
     kept: Kept,
+    /// What the opens cost that wait in the session.
+    waiting: u64,
     /// The session is over; `Some` while it still has to tell the peer why.
     over: bool,
     close_due: Option<Reason>,
@@ -131,6 +133,7 @@ impl World {
             drain: None,
             detached: false,
             kept: Kept::default(),
+            waiting: 0,
             over: false,
             close_due: None,
             flood_left: FLOOD_FRAMES_MAX,
@@ -239,6 +242,7 @@ impl World {
         self.refusals_due = 0;
         self.drains_due.clear();
         self.kept = Kept::default();
+        self.waiting = 0;
         self.detached = false;
         self.over = true;
         self.close_due = close;

@@ -11,8 +11,9 @@ pub struct Backoff {
     pub max: Duration,
     /// How long a link has to hold before failures are forgotten.
     pub healthy_after: Duration,
-    /// Ceiling of every wait while a session waits for a link: some attempts have to fit into its grace.
-    pub resume_max: Duration,
+    /// Ceiling of every wait while the gateway cannot be reached, so that agents are back seconds after it; and while a
+    /// session waits for a link, because some attempts have to fit into its grace.
+    pub absence_max: Duration,
 }
 
 impl Default for Backoff {
@@ -21,7 +22,7 @@ impl Default for Backoff {
             first: Duration::from_millis(500),
             max: Duration::from_secs(30),
             healthy_after: Duration::from_secs(30),
-            resume_max: Duration::from_secs(4),
+            absence_max: Duration::from_secs(4),
         }
     }
 }
@@ -36,11 +37,11 @@ impl Backoff {
         ceiling.mul_f64(roll.clamp(0.0, 1.0))
     }
 
-    /// Returns the bounds while a session waits for a link. Lower ceilings and not cut waits: those would be the same for
-    /// everybody, and a herd would come in step.
+    /// Returns the bounds during an absence. Lower ceilings and not cut waits: those would be the same for all agents,
+    /// and a herd would come in step.
     #[must_use]
-    pub fn resuming(&self) -> Self {
-        Self { max: self.max.min(self.resume_max), ..*self }
+    pub fn in_absence(&self) -> Self {
+        Self { max: self.max.min(self.absence_max), ..*self }
     }
 
     /// Returns the failures to count from after a link that held for `up`.
@@ -79,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn lower_ceiling_while_a_session_waits_spreads_a_herd_over_all_of_it() {
-        let backoff = Backoff::default().resuming();
-        assert_eq!(backoff.delay(20, 1.0), Backoff::default().resume_max);
-        assert_eq!(backoff.delay(20, 0.25), Backoff::default().resume_max / 4);
+    fn lower_ceiling_in_an_absence_spreads_a_herd_over_all_of_it() {
+        let backoff = Backoff::default().in_absence();
+        assert_eq!(backoff.delay(20, 1.0), Backoff::default().absence_max);
+        assert_eq!(backoff.delay(20, 0.25), Backoff::default().absence_max / 4);
         assert_eq!(backoff.delay(1, 1.0), Backoff::default().first, "it begins as low");
     }
 

@@ -3,6 +3,8 @@
 //! tonic is not in this path: it copies each payload once per direction and hides the knobs that bound what waits
 //! below the scheduler (decision record 2026-11-21, tunnel RPC on hyper).
 
+use tunnel_proto::limit::{FRAME_OVERHEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, SLICE_BYTES_MIN};
+
 mod client;
 mod decode;
 mod drive;
@@ -15,11 +17,10 @@ pub use self::decode::{FrameReader, ReadError};
 pub use self::drive::drive;
 pub use self::encode::{Chunk, Outgoing};
 pub use self::received::{ReceiveError, Received, Via};
-pub use self::server::{Code, Refused, accept_response, is_tunnel_request, refuse_response, server_builder};
+pub use self::server::{Code, Refused, accept_response, is_grpc, is_tunnel_request, refuse_response, server_builder};
 
 pub(crate) use self::client::{AGENT, bearer, refusal, request_body, welcomed};
 pub(crate) use self::encode::PREFIX_BYTES;
-pub(crate) use self::server::is_grpc;
 
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";
@@ -28,8 +29,12 @@ pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";
 /// bounds memory, and because small unread frames are charged against half of it (stack notes, 2.2).
 const H2_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 
-/// Largest HTTP/2 frame that is accepted: a whole bulk frame and small ones before it fit into one.
-const H2_FRAME_BYTES: u32 = 128 * 1024;
+/// Largest HTTP/2 frame that is accepted: a whole bulk frame. With small ones before it, it takes two, and is joined
+/// again: what is read into one buffer is kept together (see [`tunnel_proto::limit::SLICE_BYTES_MIN`]).
+const H2_FRAME_BYTES: u32 = 64 * 1024;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= H2_FRAME_BYTES as usize);
+const _: () = assert!(H2_FRAME_BYTES as usize <= 2 * SLICE_BYTES_MIN);
 
 /// What may wait in HTTP/2 below the scheduler. One bulk frame: with more, a keystroke would queue there.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;

@@ -9,12 +9,15 @@
 //! * [`raw`]: one TCP connection of a user inside a WebSocket
 //! * [`connect`], [`proxy`]: to a gateway's socket, also through a proxy
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
+//! * [`memory`]: what was freed goes back to the system
 
 pub mod backoff;
+pub mod causes;
 pub mod channel_io;
 pub mod connect;
 pub mod drain;
 pub mod grpc;
+pub mod memory;
 pub mod pace;
 pub mod proxy;
 pub mod raw;

@@ -295,10 +295,10 @@ impl Outward {
         self.read_bytes = next.clamp(READ_BYTES_MIN, PAYLOAD_BYTES_ALONE);
     }
 
-    /// Keeps what was read until it is written. A few bytes are copied out, so that they do not hold a whole buffer
-    /// for as long as they are queued.
+    /// Keeps what was read until it is written. What is less than half of its buffer is copied out, so that it does not
+    /// hold more than twice its length for as long as it is queued, or kept for a resume.
     fn keep(&mut self, read: usize) {
-        if read < self.buffer.capacity() / 4 {
+        if read < self.buffer.capacity() / 2 {
             self.pending = Bytes::copy_from_slice(&self.buffer);
             self.buffer.clear();
         } else {

@@ -28,6 +28,8 @@ fn hello() -> Hello {
         default_port: Some(5173),
         join: Some(Join { session: SessionId::new(3), secret: Bytes::from_static(b"join") }),
         lanes: 1,
+        apps: vec![Port { number: 3000, protocol: AppProtocol::Http1, host: HostMode::Original }],
+        host: HostMode::Localhost,
     }
 }
 

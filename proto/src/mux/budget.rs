@@ -112,8 +112,14 @@ impl Budget {
     /// Returns whether so many bytes could be reserved now.
     #[must_use]
     pub fn fits(&self, bytes: u64) -> bool {
-        let own = self.reserved_bytes.checked_add(bytes).is_some_and(|sum| sum <= self.limit_bytes);
-        own && self.replica.as_ref().is_none_or(|replica| replica.free() >= bytes)
+        bytes <= self.free()
+    }
+
+    /// Returns how much could be reserved now, in bytes.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        let own = self.limit_bytes.saturating_sub(self.reserved_bytes);
+        self.replica.as_ref().map_or(own, |replica| own.min(replica.free()))
     }
 
     /// Reserves the window of a new channel: `wanted` while there is plenty, a quarter of it past half of the budget,

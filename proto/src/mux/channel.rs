@@ -162,7 +162,12 @@ impl SendHalf {
 fn append(queue: &mut VecDeque<Bytes>, piece: Bytes) {
     match queue.back_mut() {
         Some(last) if piece.len() <= PIECE_BYTES_SMALL && last.len() + piece.len() <= PIECE_BYTES_JOINED => {
-            let mut joined = std::mem::take(last).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            let mut joined = match std::mem::take(last).try_into_mut() {
+                Ok(own) if own.capacity() <= 2 * PIECE_BYTES_JOINED => own,
+                // It is what is left of something large, or somebody else has it too.
+                Ok(own) => BytesMut::from(&own[..]),
+                Err(shared) => BytesMut::from(&shared[..]),
+            };
             joined.extend_from_slice(&piece);
             *last = joined.freeze();
         }

@@ -96,6 +96,9 @@ pub enum OpenError {
     /// The memory budget of the session or the replica is spent.
     #[error("the memory budget is spent")]
     BudgetExhausted,
+    /// The peer has not acknowledged as much as may be kept for a resume.
+    #[error("the peer acknowledges too little of what was sent")]
+    ReplayExhausted,
     /// The session has ended or is draining.
     #[error("the session has ended")]
     Ended,

@@ -10,7 +10,8 @@ impl Mux {
     ///
     /// # Invariants
     /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows, of what channels that
-    /// are gone have lent, and of what is kept to be sent again, and within its bound; exactly the unacknowledged frames are kept; queues and their byte counts
+    /// are gone have lent, and of what is kept to be sent again, and within its bound; exactly the unacknowledged frames are kept, and together with the opens that wait for the
+    /// link they are charged; queues and their byte counts
     /// agree; received bytes lie in few pieces; what can be sent waits for its turn, and nothing else does.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
@@ -49,8 +50,9 @@ impl Mux {
         if self.budget.reserved() > self.settings.session_budget {
             return Some("the promises exceed the budget");
         }
-        if !self.replay.is_counted() {
-            return Some("what is kept to be sent again is counted wrong");
+        let broken = self.replay.broken_invariant(self.control.iter());
+        if broken.is_some() {
+            return broken;
         }
         let (sent, acknowledged) = self.numbering.sent();
         let kept = if self.settings.resume_grace.is_some() { sent - acknowledged } else { 0 };

@@ -6,7 +6,7 @@ use super::channel::{Channel, Live};
 use super::{Event, Mux, SessionError, Side, State};
 use crate::frame::{Body, Frame, Grant, Open};
 use crate::id::ChannelId;
-use crate::limit::{CONTROL_QUEUED_MAX, REPLAY_FRAME_BYTES};
+use crate::limit::CONTROL_QUEUED_MAX;
 use crate::reason::Reason;
 
 impl Mux {
@@ -29,8 +29,8 @@ impl Mux {
         if frame.acknowledged > 0 {
             self.forget_acknowledged();
         }
-        // Answers that the peer does not collect must not pile up here by its word.
-        if self.control.len() >= CONTROL_QUEUED_MAX || self.replay.bytes() > self.replay_bound() {
+        // Answers that the peer does not collect, or does not acknowledge, must not pile up here by its word.
+        if self.control.len() >= CONTROL_QUEUED_MAX {
             return Err(SessionError::Exhausted);
         }
         match frame.body {
@@ -95,11 +95,6 @@ impl Mux {
             },
             Body::Close { reason, detail } => Err(SessionError::Closed { reason, detail }),
         }
-    }
-
-    /// What may be kept altogether: payload stops at `replay_max`, and as much again is for what is no payload.
-    fn replay_bound(&self) -> u64 {
-        2 * self.settings.replay_max.max((CONTROL_QUEUED_MAX * REPLAY_FRAME_BYTES) as u64)
     }
 
     fn handle_open(&mut self, now: Instant, open: Open) -> Result<(), SessionError> {

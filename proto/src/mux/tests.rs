@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::model::World;
 use super::*;
 use crate::frame::{Frame, FrameError, Grant};
-use crate::hello::Hello;
+use crate::hello::{Hello, HostMode};
 
 fn instant() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "tests need some origin; only differences matter")]
@@ -285,6 +285,27 @@ fn channel_beyond_the_bounds_is_refused_by_name() {
     assert_eq!(mux.open(now, 1, &mut Bytes::new()), Err(OpenError::Ended));
 }
 
+#[test]
+fn parts_of_a_large_head_keep_no_more_than_themselves() {
+    let now = instant();
+    let mut mux = Mux::new(Settings::new(Side::Gateway), now);
+    let mut head = Bytes::from(vec![7; 60_000]);
+    let channel = mux.open(now, 1, &mut head).expect("room");
+    // The rest has credit for a part of it only.
+    assert!(matches!(mux.write(channel, &mut head), Room::Bytes(_)));
+    assert!(head.len() > 40_000);
+    drop(head);
+    let mut parts = 0;
+    while let Some(frame) = mux.poll_transmit(now) {
+        let (Body::Open(Open { payload, .. }) | Body::Data { payload, .. }) = frame.body else { continue };
+        let length = payload.len();
+        let kept = payload.try_into_mut().expect("nobody else has it").capacity();
+        assert!(kept <= 2 * length, "{length} bytes keep {kept}");
+        parts += 1;
+    }
+    assert_eq!(parts, 2);
+}
+
 #[track_caller]
 fn check_fatal(side: Side, frame: Frame, expected: &SessionError) {
     let now = instant();
@@ -325,6 +346,8 @@ fn broken_session_rules_end_the_session_by_name() {
         default_port: None,
         join: None,
         lanes: 1,
+        apps: Vec::new(),
+        host: HostMode::Auto,
     };
     let again = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
     check_fatal(Side::Gateway, again, &SessionError::Unexpected { frame: "hello" });

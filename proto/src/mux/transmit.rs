@@ -3,10 +3,16 @@
 use std::time::Instant;
 
 use super::channel::{Channel, SendState};
+use super::replay::Kind;
 use super::{Event, Mux, State};
 use crate::frame::{Body, Frame, Grant};
 use crate::id::ChannelId;
 use crate::limit::{GRANTS_PER_FRAME_MAX, INTERACTIVE_BYTES_MAX};
+
+/// Returns whether a control frame needs no room: an open has its place already, and others are not kept.
+fn is_paid(body: &Body) -> bool {
+    matches!(body, Body::Open(_)) || !body.is_numbered()
+}
 
 impl Mux {
     /// Returns whether [`Mux::poll_transmit`] may have something to say. Cheap; asked after every command, so that the
@@ -17,10 +23,9 @@ impl Mux {
             State::Ended | State::Detached { .. } => false,
             State::Closing { .. } => true,
             State::Up => {
-                !self.control.is_empty()
-                    || !self.grants_due.is_empty()
+                ((!self.control.is_empty() || !self.grants_due.is_empty()) && self.could_send_control())
                     || self.replay.is_behind()
-                    || (!self.schedule.is_empty() && self.could_send_data())
+                    || (!self.schedule.is_empty() && self.could_send(Kind::Data))
                     || self.keepalive.wants_transmit()
                     || self.numbering.is_overdue()
             }
@@ -36,6 +41,7 @@ impl Mux {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Frame> {
         let body = match &mut self.state {
             State::Ended | State::Detached { .. } => return None,
+            // Only what is not numbered is left in the queue.
             State::Closing { reason, detail } => match self.control.pop_front() {
                 Some(asked) => asked,
                 None => {
@@ -54,7 +60,7 @@ impl Mux {
         let sequence = if body.is_numbered() { self.numbering.number() } else { 0 };
         if sequence > 0 && self.settings.resume_grace.is_some() {
             self.replay.keep(body.clone());
-            if !self.could_send_data() {
+            if !self.could_send(Kind::Data) {
                 self.keepalive.probe(now);
             }
         }
@@ -69,9 +75,19 @@ impl Mux {
         self.replay.next_again(self.numbering.sent().0)
     }
 
-    /// Returns whether payload may be sent: what is sent is kept, and that has a bound.
-    fn could_send_data(&self) -> bool {
-        self.settings.resume_grace.is_none() || self.replay.could_have_room(self.settings.replay_max, &self.budget)
+    /// Returns whether a numbered frame may be sent: what is sent is kept, and that has a bound.
+    fn could_send(&self, kind: Kind) -> bool {
+        self.settings.resume_grace.is_none() || self.replay.could_have_room(kind, &self.budget)
+    }
+
+    /// Returns whether what is first in the queue of control frames, or a grant, may be sent.
+    fn could_send_control(&self) -> bool {
+        self.control.front().is_some_and(is_paid) || self.could_send(Kind::Control)
+    }
+
+    /// The same for one frame, and reserves what it may cost.
+    fn has_room(&mut self, kind: Kind) -> bool {
+        self.settings.resume_grace.is_none() || self.replay.has_room(kind, &mut self.budget)
     }
 
     fn next_body(&mut self, now: Instant) -> Option<Body> {
@@ -81,7 +97,7 @@ impl Mux {
         if let Some(token) = self.keepalive.poll_ping(now) {
             return Some(Body::Ping { token });
         }
-        if let Some(body) = self.control.pop_front() {
+        if let Some(body) = self.next_control() {
             return Some(body);
         }
         if let Some(body) = self.next_credit(now) {
@@ -93,7 +109,24 @@ impl Mux {
         self.numbering.is_overdue().then_some(Body::Acknowledge)
     }
 
+    fn next_control(&mut self) -> Option<Body> {
+        if !is_paid(self.control.front()?) && !self.has_room(Kind::Control) {
+            return None;
+        }
+        let body = self.control.pop_front()?;
+        if matches!(body, Body::Open(_)) {
+            self.replay.depart(&body);
+            if self.settings.resume_grace.is_none() {
+                self.replay.settle(&mut self.budget);
+            }
+        }
+        Some(body)
+    }
+
     fn next_credit(&mut self, now: Instant) -> Option<Body> {
+        if self.grants_due.is_empty() || !self.has_room(Kind::Control) {
+            return None;
+        }
         let round_trip = self.keepalive.round_trip();
         let mut grants = Vec::new();
         while grants.len() < GRANTS_PER_FRAME_MAX {
@@ -111,8 +144,7 @@ impl Mux {
         if self.schedule.is_empty() {
             return None;
         }
-        let keeps = self.settings.resume_grace.is_some();
-        if keeps && !self.replay.has_room(self.settings.replay_max, &mut self.budget) {
+        if !self.has_room(Kind::Data) {
             return None;
         }
         while let Some(turn) = self.schedule.next() {

@@ -29,7 +29,7 @@ pub struct Begin {
 /// What the agent sees of one workspace, whole: it replaces what it said before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Counted from 1 in each conversation.
+    /// Counted from 1 in each conversation, whatever terms come in it.
     pub number: u64,
     /// The workspace's name.
     pub workspace: String,
@@ -58,7 +58,7 @@ pub struct Deployment {
     pub observed_generation: i64,
     /// `spec.replicas`.
     pub replicas_wanted: u32,
-    /// `status.replicas`.
+    /// Pods that there are: `status.replicas`, and those on their way out too, which it leaves out.
     pub replicas: u32,
     /// `status.updatedReplicas`.
     pub updated: u32,

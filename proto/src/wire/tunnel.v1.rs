@@ -78,6 +78,12 @@ pub struct Hello {
     /// Lanes that the agent wants for a new session, its first link included. 0 or 1: only that.
     #[prost(uint32, tag = "12")]
     pub lanes: u32,
+    /// How the gateway speaks to ports, whether or not `ports` names them. Exposes and closes nothing.
+    #[prost(message, repeated, tag = "13")]
+    pub apps: ::prost::alloc::vec::Vec<Port>,
+    /// The host that apps see on ports of which neither `ports` nor `apps` says it.
+    #[prost(enumeration = "HostMode", tag = "14")]
+    pub host: i32,
 }
 /// A lane is a link with frame numbers and a resume of its own; new channels are spread over a session's lanes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -106,6 +112,9 @@ pub struct Port {
     pub protocol: i32,
     #[prost(enumeration = "HostMode", tag = "3")]
     pub host: i32,
+    /// `host` was said by a person. Not set beside HOST_MODE_ORIGINAL: it was not said, and the gateway may find out.
+    #[prost(bool, tag = "4")]
+    pub host_is_said: bool,
 }
 /// Gateway to agent, the answer to Hello. A refusal is the gRPC status of the stream.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -169,7 +178,8 @@ pub struct Open {
     /// Ids grow and are never used again.
     #[prost(uint64, tag = "1")]
     pub channel: u64,
-    /// 0: a cluster agent's reconcile channel (see reconcile.proto), which no user can ask for.
+    /// 0: what no user can ask for. At a cluster agent the reconcile channel (see reconcile.proto); at the agent of a workspace
+    /// with the feature `listening` one Listening, after which the agent ends the channel.
     #[prost(uint32, tag = "2")]
     pub port: u32,
     /// Payload bytes that the agent may send before any grant.
@@ -178,6 +188,17 @@ pub struct Open {
     /// The first bytes for the app; they count against `Hello.open_credit_bytes`.
     #[prost(bytes = "bytes", tag = "4")]
     pub payload: ::prost::bytes::Bytes,
+}
+/// The ports of the workspace on which something listens that a channel could reach, in the order of their numbers.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Listening {
+    #[prost(message, repeated, tag = "1")]
+    pub ports: ::prost::alloc::vec::Vec<ListeningPort>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListeningPort {
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
 }
 /// Agent to gateway: the port answered. `credit_bytes` comes on top of `Hello.open_credit_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -488,7 +509,7 @@ pub struct FullRequest {
 /// What the agent sees of one workspace, whole: it replaces what it said before.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
-    /// Counted from 1 in each conversation.
+    /// Counted from 1 in each conversation, whatever terms come in it.
     #[prost(uint64, tag = "1")]
     pub number: u64,
     #[prost(string, tag = "2")]
@@ -523,6 +544,7 @@ pub struct Deployment {
     /// `spec.replicas`; the rest is of `status`.
     #[prost(uint32, tag = "4")]
     pub replicas_wanted: u32,
+    /// Those too that are on their way out, which the status leaves out.
     #[prost(uint32, tag = "5")]
     pub replicas: u32,
     #[prost(uint32, tag = "6")]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tunnel_proto::id::ChannelId;
 use tunnel_proto::limit::{
-    INTERACTIVE_BYTES_MAX, OPENS_QUEUED_MAX, SEND_QUEUE_BYTES_FULL, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN,
-    WINDOW_BYTES_MIN,
+    INTERACTIVE_BYTES_MAX, OPENS_QUEUED_MAX, REPLAY_BYTES_FREE, REPLAY_FRAME_BYTES, SEND_QUEUE_BYTES_FULL,
+    SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN,
 };
 use tunnel_proto::mux::{OpenError, Read, Room};
 use tunnel_proto::reason::Reason;
@@ -49,6 +49,11 @@ impl World {
                     OpenError::BudgetExhausted => {
                         assert!(self.budget_lacks(u64::from(WINDOW_BYTES_MIN)), "refused for nothing");
                     }
+                    OpenError::ReplayExhausted => {
+                        let charged = self.kept.bytes() + self.waiting;
+                        let open = (INTERACTIVE_BYTES_MAX + REPLAY_FRAME_BYTES) as u64;
+                        assert!(charged + open > REPLAY_BYTES_FREE as u64, "refused for nothing");
+                    }
                 };
             }
         };
@@ -58,6 +63,7 @@ impl World {
         self.backlog += 1;
         let taken = wanted - first.len();
         assert!(taken <= INTERACTIVE_BYTES_MAX, "an open frame carried bulk");
+        self.waiting += (taken + REPLAY_FRAME_BYTES) as u64;
         let (_, outstanding) = self.mux.credit_books(channel).expect("a new channel");
         self.books.insert(
             channel,

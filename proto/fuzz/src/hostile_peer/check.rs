@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tunnel_proto::limit::{ACKNOWLEDGE_DELAY, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN};
+use tunnel_proto::limit::{
+    ACKNOWLEDGE_DELAY, PAYLOAD_BYTES_MAX, REPLAY_BYTES_FREE, REPLAY_FRAME_BYTES, SEND_QUEUE_BYTES_MAX,
+    SEND_QUEUE_BYTES_MIN, WINDOW_BYTES_MIN,
+};
 use tunnel_proto::mux::Room;
 
 use super::World;
@@ -30,9 +33,15 @@ impl World {
         assert!(promised <= stats.window_bytes, "promised more than was reserved");
         assert!(stats.window_bytes <= self.settings.session_budget, "reserved more than the session's budget");
         let replica = self.settings.replica_budget.as_ref().expect("set above");
-        assert_eq!(stats.replay_bytes, self.kept.bytes(), "bytes kept for the next link");
-        // Room to keep frames is taken in steps; how much of it is the session's own affair.
-        let is_exact = !self.resumes() || stats.replay_bytes == 0;
+        assert_eq!(
+            stats.replay_bytes,
+            self.kept.bytes() + self.waiting,
+            "bytes kept for the next link, or that wait for one"
+        );
+        // Room to keep frames is taken in steps; how much of it is the session's own affair, but it is never too little.
+        let is_exact = stats.replay_bytes == 0;
+        let free = (REPLAY_BYTES_FREE + PAYLOAD_BYTES_MAX + REPLAY_FRAME_BYTES) as u64;
+        assert!(stats.replay_bytes <= replica.reserved() - stats.window_bytes + free, "more is kept than is charged");
         let held = replica.reserved().checked_sub(stats.window_bytes).expect("the replica's budget has other books");
         assert!(held == 0 || !is_exact, "the replica's budget has other books");
         assert!(replica.reserved() <= self.settings.session_budget, "reserved more than the session's budget");

@@ -2,7 +2,7 @@
 
 use tunnel_proto::frame::{Body, Frame, Grant};
 use tunnel_proto::id::ChannelId;
-use tunnel_proto::limit::{FRAME_BYTES_MAX, PAYLOAD_BYTES_ALONE};
+use tunnel_proto::limit::{FRAME_BYTES_MAX, PAYLOAD_BYTES_ALONE, REPLAY_FRAME_BYTES};
 use tunnel_proto::mux::Event;
 use tunnel_proto::reason::Reason;
 
@@ -69,6 +69,7 @@ impl World {
                 assert!(!self.is_agent(), "agents do not open");
                 let first = self.control(open.channel).first;
                 assert_eq!(open.payload, pattern(FROM_SESSION, 0, first), "other first bytes");
+                self.waiting -= (open.payload.len() + REPLAY_FRAME_BYTES) as u64;
                 let book = self.book(open.channel);
                 let outstanding = u64::from(open.credit_bytes);
                 assert!(!book.live || book.outstanding + book.sent <= outstanding, "announced less than it takes");

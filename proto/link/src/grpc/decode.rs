@@ -1,15 +1,22 @@
-//! HTTP/2 data to gRPC messages to frames. A whole message in one piece is sliced, not copied.
+//! HTTP/2 data to gRPC messages to frames. The payload of a whole bulk frame in one piece is sliced, not copied.
+//!
+//! Credit counts payload, so a payload that waits for its reader must not keep much more memory than its own length. A
+//! slice keeps all of the buffer that HTTP/2 read into, whatever else came in it: padding, frames for channels that are
+//! gone, pings. So a payload stays a slice only if it is at least half of what that buffer can be.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::Body;
-use http_body_util::BodyExt;
 use thiserror::Error;
 use tunnel_proto::frame::{Body as FrameBody, Frame, FrameError, Open};
-use tunnel_proto::limit::FRAME_BYTES_MAX;
+use tunnel_proto::limit::{FRAME_BYTES_MAX, SLICE_BYTES_MIN};
 use tunnel_proto::mux::SessionError;
 
-use super::encode::{COPY_BYTES_MAX, PREFIX_BYTES};
+use super::encode::PREFIX_BYTES;
 
 /// Reads frames from the body of one direction of the RPC.
 #[derive(Debug)]
@@ -17,10 +24,19 @@ pub struct FrameReader<B> {
     body: B,
     /// What HTTP/2 handed over last.
     piece: Bytes,
+    /// The last large piece, while more come: HTTP/2 then reads the next one into a buffer of its own instead of enlarging
+    /// the one that this piece lies in.
+    held: Bytes,
     /// The beginning of a message that did not end within its piece.
     partial: BytesMut,
+    /// Nothing is known of the buffers that pieces lie in: no payload stays a slice of one.
+    copies: bool,
     trailers: Option<HeaderMap>,
 }
+
+/// A piece up to this length is not held: buffers for such pieces are half of what a slice may keep, and so are what they
+/// become when they are enlarged once.
+const HELD_BYTES_MIN: usize = SLICE_BYTES_MIN / 2;
 
 /// Why no frame could be read.
 #[derive(Debug, Error)]
@@ -41,7 +57,14 @@ where
     /// Wraps a body.
     #[must_use]
     pub fn new(body: B) -> Self {
-        Self { body, piece: Bytes::new(), partial: BytesMut::new(), trailers: None }
+        let (piece, held, partial) = (Bytes::new(), Bytes::new(), BytesMut::new());
+        Self { body, piece, held, partial, copies: false, trailers: None }
+    }
+
+    /// Wraps a body whose pieces may lie in buffers of any size.
+    #[must_use]
+    pub(crate) fn copying(body: B) -> Self {
+        Self { copies: true, ..Self::new(body) }
     }
 
     /// Returns what is read from.
@@ -56,15 +79,29 @@ where
     ///
     /// Cancel safety: safe; bytes are taken only by the call that returns.
     pub async fn fill(&mut self) -> Result<bool, ReadError> {
+        poll_fn(|context| self.poll_fill(context)).await
+    }
+
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ReadError>> {
         loop {
-            let Some(frame) = self.body.frame().await else { return Ok(false) };
-            let frame = frame.map_err(|error| ReadError::Body(error.into()))?;
+            let frame = match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(frame)) => frame.map_err(|error| ReadError::Body(error.into()))?,
+                Poll::Ready(None) => return Poll::Ready(Ok(false)),
+                Poll::Pending => {
+                    // An idle link keeps no buffer.
+                    self.held = Bytes::new();
+                    return Poll::Pending;
+                }
+            };
             match frame.into_data() {
                 Ok(piece) if piece.is_empty() => {}
                 Ok(piece) => {
                     debug_assert!(self.piece.is_empty(), "filled before the last piece was used up");
+                    if piece.len() > HELD_BYTES_MIN {
+                        self.held = piece.clone();
+                    }
                     self.piece = piece;
-                    return Ok(true);
+                    return Poll::Ready(Ok(true));
                 }
                 Err(other) => self.trailers = other.into_trailers().ok(),
             }
@@ -75,7 +112,7 @@ where
     pub fn next_buffered(&mut self) -> Option<Result<Frame, SessionError>> {
         match self.next_message() {
             Ok(None) => None,
-            Ok(Some(message)) => Some(Frame::decode(message).map(detach).map_err(SessionError::from)),
+            Ok(Some(message)) => Some(message.decode().map_err(SessionError::from)),
             Err(error) => Some(Err(error.into())),
         }
     }
@@ -89,7 +126,7 @@ where
     pub async fn next(&mut self) -> Result<Option<Frame>, ReadError> {
         loop {
             if let Some(message) = self.next_message()? {
-                return Ok(Some(detach(Frame::decode(message)?)));
+                return Ok(Some(message.decode()?));
             }
             if !self.fill().await? {
                 return Ok(None);
@@ -103,14 +140,15 @@ where
         self.trailers.as_ref()
     }
 
-    fn next_message(&mut self) -> Result<Option<Bytes>, FrameError> {
+    fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         if self.partial.is_empty() {
             let Some(length) = message_length(&self.piece)? else { return Ok(self.keep_rest()) };
             if self.piece.len() < PREFIX_BYTES + length {
                 return Ok(self.keep_rest());
             }
             self.piece.advance(PREFIX_BYTES);
-            return Ok(Some(self.piece.split_to(length)));
+            let slice_min = if self.copies { usize::MAX } else { SLICE_BYTES_MIN };
+            return Ok(Some(Message { bytes: self.piece.split_to(length), slice_min }));
         }
         // Complete the prefix first: only then is it known how much belongs to this message.
         self.move_to_partial(PREFIX_BYTES);
@@ -120,10 +158,11 @@ where
             return Ok(None);
         }
         self.partial.advance(PREFIX_BYTES);
-        Ok(Some(std::mem::take(&mut self.partial).freeze()))
+        let bytes = std::mem::take(&mut self.partial);
+        Ok(Some(Message { slice_min: bytes.capacity().div_ceil(2), bytes: bytes.freeze() }))
     }
 
-    fn keep_rest(&mut self) -> Option<Bytes> {
+    fn keep_rest(&mut self) -> Option<Message> {
         if !self.piece.is_empty() {
             self.partial.extend_from_slice(&self.piece);
             self.piece = Bytes::new();
@@ -138,15 +177,25 @@ where
     }
 }
 
-/// Copies a small payload out of the piece that it came in. A slice would keep the link's whole read buffer for as
-/// long as nobody reads the channel, and credit counts only its few bytes.
-fn detach(mut frame: Frame) -> Frame {
-    if let FrameBody::Data { payload, .. } | FrameBody::Open(Open { payload, .. }) = &mut frame.body
-        && payload.len() <= COPY_BYTES_MAX
-    {
-        *payload = Bytes::copy_from_slice(payload);
+/// A whole message.
+struct Message {
+    bytes: Bytes,
+    /// A payload of fewer bytes is not worth what the message keeps.
+    slice_min: usize,
+}
+
+impl Message {
+    /// Reads the frame. A payload that is small for the memory that its message keeps is copied out of it: a slice would
+    /// keep all of that for as long as nobody reads the channel, and credit counts only its few bytes.
+    fn decode(self) -> Result<Frame, FrameError> {
+        let mut frame = Frame::decode(self.bytes)?;
+        if let FrameBody::Data { payload, .. } | FrameBody::Open(Open { payload, .. }) = &mut frame.body
+            && payload.len() < self.slice_min
+        {
+            *payload = Bytes::copy_from_slice(payload);
+        }
+        Ok(frame)
     }
-    frame
 }
 
 /// Reads the prefix of a message: its length, or `None` if the prefix is not complete.
@@ -222,19 +271,82 @@ mod tests {
         assert_eq!(reader.partial.capacity(), 0);
     }
 
+    /// Reads the one Data frame of a piece; returns its payload, and whether that lies in the piece.
+    async fn read_one(bytes: Vec<u8>) -> (Bytes, bool) {
+        let piece = Bytes::from(bytes);
+        let within = piece.as_ptr_range();
+        let mut reader = FrameReader::new(Full::new(piece));
+        assert!(reader.fill().await.expect("readable"));
+        let frame = reader.next_buffered().expect("a frame").expect("it decodes");
+        let FrameBody::Data { payload, .. } = frame.body else { panic!("{frame:?}") };
+        let is_slice = within.contains(&payload.as_ptr());
+        (payload, is_slice)
+    }
+
     #[tokio::test]
-    async fn small_payload_lets_go_of_its_piece_and_a_large_one_is_a_slice_of_it() {
-        for (length, copied) in [(1, true), (COPY_BYTES_MAX, true), (COPY_BYTES_MAX + 1, false)] {
+    async fn small_payload_lets_go_of_its_piece_and_a_bulk_one_is_a_slice_of_it() {
+        use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
+        for (length, is_kept) in [
+            (1, false),
+            (2_049, false),
+            (SLICE_BYTES_MIN - 1, false),
+            (SLICE_BYTES_MIN, true),
+            (PAYLOAD_BYTES_ALONE, true),
+        ] {
             let (_, bytes) = messages(&[vec![7; length]]);
-            let piece = Bytes::from(bytes);
-            let within = piece.as_ptr_range();
-            let mut reader = FrameReader::new(Full::new(piece));
-            assert!(reader.fill().await.expect("readable"));
-            let frame = reader.next_buffered().expect("a frame").expect("own frames decode");
-            let FrameBody::Data { payload, .. } = frame.body else { panic!("{frame:?}") };
-            assert_eq!(payload.len(), length);
-            assert_eq!(within.contains(&payload.as_ptr()), !copied, "{length} bytes");
+            let (payload, is_slice) = read_one(bytes).await;
+            assert_eq!((payload.len(), is_slice), (length, is_kept));
         }
+    }
+
+    /// A Data frame with an unknown field of so many bytes behind its payload.
+    fn padded(payload: usize, padding: usize) -> Vec<u8> {
+        let (_, mut bytes) = messages(&[vec![7; payload]]);
+        // Field 100 with a length, both as protobuf has them.
+        let digit = |shift: u32| u8::try_from(padding >> shift & 0x7f).expect("seven bits");
+        bytes.extend([0xa2, 0x06, digit(0) | 0x80, digit(7) | 0x80, digit(14)]);
+        bytes.resize(bytes.len() + padding, 0);
+        let length = u32::try_from(bytes.len() - PREFIX_BYTES).expect("short");
+        bytes[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    #[tokio::test]
+    async fn padding_is_not_kept_with_the_payload_that_it_came_with() {
+        let (payload, is_slice) = read_one(padded(2_049, 100_000)).await;
+        assert_eq!((payload.len(), is_slice), (2_049, false));
+    }
+
+    #[tokio::test]
+    async fn payload_of_a_message_that_was_cut_keeps_at_most_twice_its_length() {
+        for (length, padding) in [(3_000, 100_000), (40_000, 80_000), (65_000, 0), (65_000, 60_000)] {
+            let bytes = Bytes::from(padded(length, padding));
+            for cut in [3, 2_000, bytes.len() / 2, bytes.len() - 1] {
+                let pieces = [bytes.slice(..cut), bytes.slice(cut..)]
+                    .map(|piece| Ok::<_, std::io::Error>(http_body::Frame::data(piece)));
+                let mut reader = FrameReader::new(StreamBody::new(futures_util::stream::iter(pieces)));
+                let frame = reader.next().await.expect("readable").expect("a frame");
+                let FrameBody::Data { payload, .. } = frame.body else { panic!("{frame:?}") };
+                assert_eq!(payload.len(), length);
+                // The one owner of its memory, so all of that can be seen.
+                let kept = payload.try_into_mut().expect("nobody else has it").capacity();
+                assert!(kept <= 2 * length, "{length} bytes keep {kept}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_reader_holds_no_piece() {
+        let (_, bytes) = messages(&[vec![7; SLICE_BYTES_MIN]]);
+        let piece = Bytes::from(bytes);
+        let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(http_body::Frame::data(piece.clone()))]);
+        let stream = futures_util::StreamExt::chain(pieces, futures_util::stream::pending());
+        let mut reader = FrameReader::new(StreamBody::new(stream));
+        drop(reader.next().await.expect("readable").expect("a frame"));
+        assert!(!piece.is_unique(), "the next piece gets a buffer of its own");
+        let mut next = std::pin::pin!(reader.next());
+        assert!(futures_util::poll!(next.as_mut()).is_pending());
+        assert!(piece.is_unique());
     }
 
     #[tokio::test]

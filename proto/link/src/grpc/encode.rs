@@ -20,9 +20,8 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 /// Small frames are gathered up to this size before they are handed to HTTP/2 as one piece.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Payloads up to this size are copied: into the batch on the way out, and out of the link's read buffer on the way
-/// in, so that a few bytes that nobody reads do not keep all of it. Larger ones ride along as they are.
-pub(super) const COPY_BYTES_MAX: usize = 2 * 1024;
+/// Payloads up to this size are copied into the batch. Larger ones ride along as they are.
+const COPY_BYTES_MAX: usize = 2 * 1024;
 
 /// The buffer for heads grows by this much at once.
 const HEADS_BYTES: usize = 4 * 1024;

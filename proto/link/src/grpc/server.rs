@@ -142,7 +142,8 @@ pub fn is_tunnel_request<B>(request: &Request<B>) -> bool {
 }
 
 /// Returns whether a message says of itself that it is gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 

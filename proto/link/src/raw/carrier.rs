@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
+use tunnel_proto::limit::SLICE_BYTES_MIN;
 
 use super::local::Local;
 use super::pulse::{Beat, Pulse};
@@ -226,7 +227,7 @@ where
             Some(Ok(Message::Binary(_) | Message::Text(_))) if is_over => Err(Broken::Rule("bytes after the finish")),
             Some(Ok(Message::Binary(bytes))) => {
                 if !bytes.is_empty() {
-                    let is_small = bytes.len() <= PIECE_BYTES_SMALL;
+                    let is_small = bytes.len() < SLICE_BYTES_MIN;
                     self.inward = Inward::Giving(if is_small { Bytes::copy_from_slice(&bytes) } else { bytes });
                 }
                 Ok(())

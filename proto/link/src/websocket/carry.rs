@@ -87,7 +87,7 @@ where
         }
         result
     };
-    (carrying, FrameReader::new(Received::WebSocket(Messages { pieces, _here: here })))
+    (carrying, FrameReader::copying(Received::WebSocket(Messages { pieces, _here: here })))
 }
 
 struct Carrier<S, B> {

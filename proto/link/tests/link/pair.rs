@@ -19,7 +19,7 @@ use tunnel_link::pace::{Pace, Paced};
 use tunnel_link::session::{Incoming, Session};
 use tunnel_link::splice::splice;
 use tunnel_proto::frame::Body;
-use tunnel_proto::hello::{Hello, Role, Welcome};
+use tunnel_proto::hello::{Hello, HostMode, Role, Welcome};
 use tunnel_proto::id::{Generation, SessionId};
 use tunnel_proto::limit::{CHANNELS_MAX, OPEN_CREDIT_BYTES, PAYLOAD_BYTES_MAX};
 use tunnel_proto::mux::{SessionError, Settings, Side};
@@ -285,6 +285,8 @@ pub(crate) fn hello() -> Hello {
         default_port: None,
         join: None,
         lanes: 1,
+        apps: Vec::new(),
+        host: HostMode::Auto,
     }
 }
 
