@@ -15,7 +15,7 @@ mod signals;
 mod tree;
 pub mod witness;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -68,10 +68,9 @@ pub struct CiOptions {
     pub witness: Option<PathBuf>,
 }
 
-/// Writes a line into the job's log, for people.
+/// Writes a line into the job's log, for people. A log that takes none is waited for half a second, once.
 pub fn say(text: &str) {
-    // Nothing can be done about a closed standard error.
-    drop(writeln!(io::stderr().lock(), "workspace-agent: {text}"));
+    program_log::stderr().say(format_args!("workspace-agent: {text}"));
 }
 
 /// Runs a command, and holds the job when that is due; returns how the job ends.

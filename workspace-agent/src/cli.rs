@@ -18,12 +18,12 @@ pub use self::cluster::ClusterArguments;
 pub use self::size::Size;
 
 use crate::dial::{ClientFiles, Gateway, Transport};
-use crate::ports::{PortArgument, Ports};
+use crate::ports::{HostArgument, PortArgument, Ports};
 use crate::{MEMORY_BUDGET_BYTES, Options, TerminalOptions, Terminals, TokenSource};
 
 /// The agent inside a workspace: makes its ports reachable through a gateway.
 #[derive(Debug, Parser)]
-#[command(name = "workspace-agent", version, propagate_version = true)]
+#[command(name = "workspace-agent", version = env!("BUILT_VERSION"), propagate_version = true)]
 pub struct Cli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
@@ -63,7 +63,11 @@ Examples:
   Expose every loopback port:
     workspace-agent run --gateway https://gateway.example.com --token-file /run/secrets/agent-token
 
-  Expose two ports, one of a dev server that insists on being localhost, one of a gRPC server:
+  Expose every loopback port, and let one app, or all of them, see localhost as their host:
+    workspace-agent run --gateway http://localhost:8081 --token-file token --app 8888:host=localhost
+    workspace-agent run --gateway http://localhost:8081 --token-file token --host localhost
+
+  Expose two ports and no other, one of a dev server that insists on being localhost, one of a gRPC server:
     workspace-agent run --gateway http://localhost:8081 --token-file token \\
       --port 5173:host=localhost --port 50051:protocol=h2
 
@@ -79,10 +83,10 @@ Examples:
     HTTPS_PROXY=http://user:password@proxy.example.com:3128 \\
       workspace-agent run --gateway https://gateway.example.com --token-file token
 
-Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once.
+Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once. \
 The log says which way it got out: via=http2 or via=websocket, and the proxy.
 
-Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration.
+Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration. \
 The log level comes from WORKSPACE_AGENT_LOG (error, warn, info, debug).")]
 pub struct RunArguments {
     /// URL of the gateway's listener for agents.
@@ -111,10 +115,19 @@ pub struct RunArguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, env = "WORKSPACE_AGENT_TRANSPORT")]
     pub transport: Transport,
 
-    /// Port to expose, with options: PORT[:host=localhost][:protocol=h2]. Repeatable; none exposes every loopback
-    /// port.
+    /// Port to expose, with options: PORT[:host=localhost|original][:protocol=h2]. Repeatable; none exposes every loopback
+    /// port, and one closes all others: --app has the same options and closes none.
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<PortArgument>,
+
+    /// How to speak to a port, without exposing or closing any: PORT[:host=localhost|original][:protocol=h2]. Repeatable.
+    #[arg(long = "app", value_name = "PORT")]
+    pub apps: Vec<PortArgument>,
+
+    /// Host that apps see, on ports of which nothing else says it: auto is the one that the user asked for, and localhost for
+    /// a dev server that refuses that one.
+    #[arg(long, value_name = "HOST", value_enum, default_value_t, env = "WORKSPACE_AGENT_HOST")]
+    pub host: HostArgument,
 
     /// Port of the address without a port; the first --port if not given.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -167,7 +180,12 @@ impl RunArguments {
             );
         }
         let default = self.default_port.or_else(|| exposed.first().map(|port| port.number));
-        let ports = Ports { exposed, denied: self.denied_ports.into_iter().collect(), default };
+        let apps: Vec<_> = self.apps.into_iter().map(|PortArgument(port)| port).collect();
+        if let Some(twice) = apps.iter().find(|app| exposed.iter().any(|port| port.number == app.number)) {
+            anyhow::bail!("port {0} is named by --port and by --app: say how to speak to it with --port", twice.number);
+        }
+        let denied = self.denied_ports.into_iter().collect();
+        let ports = Ports { exposed, denied, default, apps, host: self.host.mode() };
         Ok(Options {
             gateway,
             transport: self.transport,
@@ -199,6 +217,7 @@ fn check_file(name: &str, file: Option<&Path>) -> anyhow::Result<()> {
 mod tests {
     #[cfg(feature = "cluster")]
     use clap::CommandFactory;
+    use tunnel_proto::hello::HostMode;
 
     use super::*;
 
@@ -276,6 +295,18 @@ mod tests {
             let error = run(&[&["--terminal"][..], &more].concat()).expect("arguments").options().expect_err("taken");
             assert!(error.to_string().contains("60002"), "{error}");
         }
+    }
+
+    #[test]
+    fn how_to_speak_to_one_port_closes_no_other() {
+        let told = |more: &[&str]| run(more).expect("arguments").options().map(|options| options.agent().ports);
+        let ports = told(&["--app", "8888:host=localhost"]).expect("options");
+        assert!(ports.allow(8888) && ports.allow(3000));
+        assert_eq!(ports.apps.first().map(|app| (app.number, app.host)), Some((8888, HostMode::Localhost)));
+        assert_eq!((ports.host, ports.default), (HostMode::Auto, None));
+        assert_eq!(told(&["--host", "localhost"]).expect("options").host, HostMode::Localhost);
+        let error = told(&["--port", "8888", "--app", "8888:host=localhost"]).expect_err("twice").to_string();
+        assert!(error.contains("8888") && error.contains("--app"), "{error}");
     }
 
     #[test]

@@ -25,8 +25,8 @@ use tunnel_link::backoff::Backoff;
 use tunnel_link::grpc::{ConnectError, Dialed, drive};
 use tunnel_link::session::{Link, LinkEnd, Session};
 use tunnel_proto::hello::{Hello, Join, Role, Welcome};
-use tunnel_proto::limit::{OPEN_CREDIT_BYTES, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
-use tunnel_proto::mux::{ReplicaBudget, SessionError};
+use tunnel_proto::limit::{OPEN_CREDIT_BYTES, REPLAY_BYTES_MAX, RESUME_ANSWER_TIMEOUT, SESSION_BUDGET_BYTES};
+use tunnel_proto::mux::{ReplicaBudget, SessionError, replay_budget};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version;
 
@@ -35,6 +35,7 @@ pub use tunnel_link::proxy::{BadProxy, Proxy};
 
 pub use self::connect::{BadGateway, Connected, Gateway, GatewayError, Offer, TlsError};
 pub use self::credential::{BadClientFiles, ClientFiles, ClientKey};
+use self::decide::Streak;
 pub(crate) use self::decide::with_sources;
 pub use self::decide::{DialFailure, Next, decide};
 pub use self::network::{Machine, Network};
@@ -146,6 +147,8 @@ pub struct Agent<N> {
     pub join: Option<Join>,
     /// What its sessions may hold in memory, together.
     pub budget: Arc<ReplicaBudget>,
+    /// The part of it that they may keep for a resume, together.
+    pub replay: Arc<ReplicaBudget>,
     /// Whom it tells of its life.
     pub observer: Observer,
 }
@@ -173,6 +176,7 @@ impl<N: Network> Agent<N> {
             lanes: 1,
             join: None,
             budget: ReplicaBudget::new(SESSION_BUDGET_BYTES),
+            replay: replay_budget(REPLAY_BYTES_MAX),
             observer: Box::new(|_event| {}),
         }
     }
@@ -198,21 +202,17 @@ impl<N: Network> Agent<N> {
     }
 
     async fn keep_up(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) -> Result<(), Ended> {
-        let mut failures = 0;
+        let mut streak = Streak::default();
         loop {
             let started = Instant::now();
             (self.observer)(AgentEvent::Dialing);
             // Hears of `stop` itself: a session that is up still has to say goodbye.
             let Some((failure, up)) = self.one_link(carried, stop, stop).await? else { return Ok(()) };
             self.forget_ended(carried).await;
-            failures = self.backoff.failures_after(failures, up).saturating_add(1);
-            if failure.is_of_link_that_held(up) || matches!(failure, DialFailure::Drained { .. }) {
-                // It was no failure to get there; what follows is counted anew.
-                failures = 0;
-            }
-            // While somebody's connections wait, patience has another price.
-            let backoff = if carried.is_some() { self.backoff.resuming() } else { self.backoff };
-            match decide(failure, up, failures, (self.roll)(), &backoff) {
+            streak.count(&failure, up, &self.backoff);
+            let failures = streak.failures();
+            let bounds = streak.bounds(&self.backoff, carried.is_some());
+            match decide(failure, up, failures, (self.roll)(), &bounds) {
                 Next::Stop(ended) => return Err(ended),
                 Next::Redial { after, cause } => {
                     let lasted = started.elapsed();
@@ -307,6 +307,8 @@ impl<N: Network> Agent<N> {
             // Also beside a resume: a lane that cannot go on must not become a session of its own.
             join: self.join.clone(),
             lanes: self.lanes,
+            apps: self.ports.apps.clone(),
+            host: self.ports.host,
         }
     }
 
@@ -342,7 +344,7 @@ impl<N: Network> Agent<N> {
             None => {}
         }
         let goes_on = resumed.is_some();
-        let carried = carried.get_or_insert_with(|| Carried::new(welcome, self.budget.clone()));
+        let carried = carried.get_or_insert_with(|| Carried::new(welcome, self.budget.clone(), self.replay.clone()));
         let link = resumed.unwrap_or_else(|| carried.session.link());
         dialed.attach(link.clone());
         (self.observer)(AgentEvent::Connected { welcome, session: &carried.session });

@@ -3,11 +3,13 @@
 //!
 //! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
 
+pub mod announce;
 pub mod ci;
 pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod dial;
+pub mod listening;
 pub mod ports;
 pub mod program;
 pub mod terminal;
@@ -97,8 +99,17 @@ impl std::fmt::Debug for TokenSource {
 /// # Errors
 /// [`Ended`] says what a person has to do. Everything that time can heal is retried here and is no error.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), Ended> {
+    run_observed(options, Box::new(|_event| {}), stop).await
+}
+
+/// Runs an agent that tells `observer` of its life, until `stop` or until nothing but a person can help.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_observed(options: Options, observer: dial::Observer, stop: CancellationToken) -> Result<(), Ended> {
     let terminals = options.terminal.clone();
-    let ended = options.agent().run(stop).await;
+    let agent = Agent { observer, ..options.agent() };
+    let ended = agent.run(stop).await;
     if let Some(terminals) = terminals {
         terminals.close().await;
     }

@@ -1,19 +1,27 @@
 //! Channel to local port: which ports, and how they are reached.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tunnel_link::socket;
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
+use tunnel_proto::listening::LISTENING_MAX;
 use tunnel_proto::reason::Reason;
+use tunnel_proto::terminal::TERMINAL_PORT;
+
+use crate::listening::listeners;
 
 /// How long a loopback connection may take. A listener whose backlog is full makes the kernel retry for minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Most that is read of one table of sockets, in bytes: about seven thousand of them.
+const TABLE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What an agent exposes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +32,10 @@ pub struct Ports {
     pub denied: BTreeSet<u16>,
     /// Port of `{name}.{zone}`.
     pub default: Option<u16>,
+    /// How the gateway speaks to ports, whether or not they were named. Exposes and closes nothing.
+    pub apps: Vec<Port>,
+    /// The host that apps see where nothing else says it.
+    pub host: HostMode,
 }
 
 impl Ports {
@@ -33,6 +45,36 @@ impl Ports {
         let named = self.exposed.is_empty() || self.exposed.iter().any(|exposed| exposed.number == port);
         port > 0 && named && !self.denied.contains(&port)
     }
+}
+
+/// Returns the ports, in their order, on which something listens that a channel could reach: at most [`LISTENING_MAX`], and
+/// where `terminal`, the one of this process's terminals among them.
+///
+/// Reads the kernel's tables of this process's own network: blocks for as long as that takes.
+///
+/// # Errors
+/// The system's, where it has no such tables.
+pub fn listening(ports: &Ports, terminal: bool) -> io::Result<Vec<u16>> {
+    let mut found = BTreeSet::new();
+    found.extend(listeners(&table("/proc/net/tcp")?));
+    match table("/proc/net/tcp6") {
+        Ok(table) => found.extend(listeners(&table)),
+        // A machine without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    found.retain(|port| ports.allow(*port));
+    if terminal && !ports.denied.contains(&TERMINAL_PORT) {
+        found.insert(TERMINAL_PORT);
+    }
+    Ok(found.into_iter().take(LISTENING_MAX).collect())
+}
+
+/// Reads one of the kernel's tables, its beginning if it is very large. Listeners come first there.
+fn table(path: &str) -> io::Result<String> {
+    let mut table = Vec::new();
+    std::fs::File::open(path)?.take(TABLE_BYTES_MAX).read_to_end(&mut table)?;
+    Ok(String::from_utf8_lossy(&table).into_owned())
 }
 
 /// Connects to an allowed port on this machine: `127.0.0.1`, then `::1`, for dev servers that listen on either.
@@ -87,6 +129,27 @@ pub enum BadPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortArgument(pub Port);
 
+/// The host that apps see, as the command line names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HostArgument {
+    /// The one that the user asked for, and localhost for a dev server that refuses that one.
+    #[default]
+    Auto,
+    /// `localhost:PORT`
+    Localhost,
+}
+
+impl HostArgument {
+    /// Returns the mode to announce to the gateway.
+    #[must_use]
+    pub fn mode(self) -> HostMode {
+        match self {
+            Self::Auto => HostMode::Auto,
+            Self::Localhost => HostMode::Localhost,
+        }
+    }
+}
+
 impl FromStr for PortArgument {
     type Err = BadPort;
 
@@ -118,7 +181,7 @@ mod tests {
     use super::*;
 
     fn port(number: u16) -> Port {
-        Port { number, protocol: AppProtocol::Http1, host: HostMode::Original }
+        Port { number, protocol: AppProtocol::Http1, host: HostMode::Auto }
     }
 
     #[test]
@@ -126,7 +189,7 @@ mod tests {
         let open = Ports::default();
         assert!(open.allow(8080));
         assert!(!open.allow(0));
-        let named = Ports { exposed: vec![port(8080)], denied: BTreeSet::from([9090]), default: None };
+        let named = Ports { exposed: vec![port(8080)], denied: BTreeSet::from([9090]), ..Ports::default() };
         assert!(named.allow(8080));
         assert!(!named.allow(8081));
         let denied = Ports { denied: BTreeSet::from([8080]), ..named };
@@ -162,6 +225,23 @@ mod tests {
             assert!(connect(&Ports::default(), number).await.is_ok());
         }
     }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn what_listens_is_found_unless_it_is_not_exposed() {
+        let app = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let number = app.local_addr().expect("bound").port();
+        let found = |ports: &Ports, terminal| listening(ports, terminal).expect("tables").contains(&number);
+        assert!(found(&Ports::default(), false));
+        let denied = Ports { denied: BTreeSet::from([number]), ..Ports::default() };
+        assert!(!found(&denied, false));
+        let other = Ports { exposed: vec![port(1)], ..Ports::default() };
+        assert!(!found(&other, false));
+        assert_eq!(listening(&other, true).expect("tables"), [TERMINAL_PORT], "terminals are this process's own");
+        drop(app);
+        assert!(!found(&Ports::default(), false));
+    }
+
     #[tokio::test]
     async fn port_that_is_connected_to_itself_is_nobodys_app() {
         let socket = TcpSocket::new_v4().expect("a socket");

@@ -1,10 +1,10 @@
 //! What this package's two programs share. One is everything; the other leaves `cluster` out, and with it a Kubernetes client
 //! that makes up more than half of a program which every workspace has to hold.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use program_log::{stderr, wants_colours, watch_panics};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tunnel_link::causes;
+use tunnel_link::memory::giving_back;
 
 use crate::Ended;
 use crate::ci;
@@ -26,14 +28,16 @@ const WORKSPACE_STOPPED: u8 = 3;
 /// Runs `workspace-agent-slim`: parses, runs, maps the result to an exit status.
 #[must_use]
 pub fn slim() -> ExitCode {
-    workspace(Cli::parse().command)
+    let exit = workspace(Cli::parse().command);
+    program_log::finish();
+    exit
 }
 
 /// Runs `workspace-agent`: parses, runs, maps the result to an exit status.
 #[cfg(feature = "cluster")]
 #[must_use]
 pub fn whole() -> ExitCode {
-    match Cli::parse().command {
+    let exit = match Cli::parse().command {
         crate::cli::Command::Workspace(command) => workspace(command),
         crate::cli::Command::Cluster(arguments) => {
             log(LevelFilter::INFO);
@@ -47,7 +51,9 @@ pub fn whole() -> ExitCode {
                 Err(error) => fail(&error, BAD_CONFIGURATION),
             }
         }
-    }
+    };
+    program_log::finish();
+    exit
 }
 
 /// Begins the log, at this level if nobody says otherwise. Levels and targets only: filters by field would bring an engine for
@@ -55,8 +61,14 @@ pub fn whole() -> ExitCode {
 fn log(level: LevelFilter) {
     let said = std::env::var("WORKSPACE_AGENT_LOG").unwrap_or_default();
     let filter = filter(&said, level);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(stderr().writer())
+        .with_ansi(wants_colours())
+        // It would write them to standard error itself, and panic where that cannot be done.
+        .log_internal_errors(false)
+        .with_target(false);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    watch_panics();
 }
 
 /// Reads what is to be in the log: one level, or levels of targets, which count as they are. `level` is for a text that is neither.
@@ -88,7 +100,10 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
             log(LevelFilter::INFO);
             match arguments.options() {
                 // One thread: an agent moves bytes for one workspace and has to stay small.
-                Ok(options) => finish(Builder::new_current_thread(), |stop| crate::run(options, stop)),
+                Ok(options) => {
+                    let observer = crate::announce::observer(&options);
+                    finish(Builder::new_current_thread(), |stop| crate::run_observed(options, observer, stop))
+                }
                 Err(error) => fail(&error, BAD_CONFIGURATION),
             }
         }
@@ -120,13 +135,15 @@ fn wrap(arguments: CiArguments) -> ExitCode {
         Ok(Some(options)) => match Builder::new_current_thread().enable_all().build() {
             Err(error) => alone(Some(error.to_string())),
             Ok(runtime) => {
-                let ended = runtime.block_on(ci::run(options, ci::say));
+                let ended = runtime.block_on(giving_back(Box::pin(ci::run(options, ci::say))));
                 // Whatever still waits, for a name to be resolved for example, is not waited for.
                 runtime.shutdown_background();
                 ended.unwrap_or_else(|error| alone(Some(error.to_string())))
             }
         },
     };
+    // A command that a signal ended ends this process right here.
+    program_log::finish();
     end.finish()
 }
 
@@ -140,7 +157,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into(), 1),
     };
-    match runtime.block_on(until_signal(agent)) {
+    match runtime.block_on(giving_back(Box::pin(until_signal(agent)))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, status_of(&error)),
     }
@@ -173,8 +190,7 @@ where
 }
 
 fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
-    // Nothing can be done about a closed standard error.
-    drop(writeln!(std::io::stderr().lock(), "workspace-agent: {error:#}"));
+    stderr().say(format_args!("workspace-agent: {}", causes::one_line(error.as_ref())));
     ExitCode::from(status)
 }
 

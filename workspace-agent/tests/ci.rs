@@ -26,10 +26,16 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 /// what a busy machine needs.
 const KEPT_MAX: Duration = Duration::from_secs(10);
 
+/// Starts a program as somebody at a terminal does: below `nohup`, or in the background of a shell without job control, tests are
+/// started with signals ignored, and what they start would inherit that.
+const ATTENDED: [&str; 2] = ["env", "--default-signal=HUP,INT,QUIT"];
+
 /// The wrapper around a command, without what the machine of the test says about gateways, or about a job that the test itself
 /// is part of.
 fn wrap(gateway: &str, more: &[&str], command: &[&str]) -> Command {
-    let mut wrapped = Command::new(PROGRAM);
+    let [program, signals] = ATTENDED;
+    let mut wrapped = Command::new(program);
+    wrapped.args([signals, PROGRAM]);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_lowercase();
         if ["workspace_", "ci_job_"].iter().any(|begin| text.starts_with(begin)) || text.ends_with("_proxy") {
@@ -39,6 +45,11 @@ fn wrap(gateway: &str, more: &[&str], command: &[&str]) -> Command {
     wrapped.args(["ci", "--gateway", gateway, "--patience", "1s"]).args(more).arg("--").args(command);
     wrapped.env("WORKSPACE_GATEWAY_TOKEN", "gwa_not-a-token");
     wrapped
+}
+
+/// Returns the wrapper and its arguments without what gives it a terminal's signals: another one decides about those.
+fn without_env(wrapped: &Command) -> impl Iterator<Item = &std::ffi::OsStr> {
+    wrapped.get_args().skip(ATTENDED.len() - 1)
 }
 
 fn run(gateway: &str, more: &[&str], command: &[&str]) -> Output {
@@ -160,8 +171,7 @@ fn command_sees_what_it_would_see_without_us() {
     let look = "cut -d' ' -f5-8 /proc/self/stat; grep -E '^Sig(Ign|Blk)' /proc/self/status; umask; ulimit -a";
     let script = format!("trap '' INT USR1; umask 027; {look}; exec \"$@\"");
     let mut wrapped = Command::new("sh");
-    let inner = wrap(NOWHERE, &[], &["sh", "-c", look]);
-    wrapped.args(["-c", &script, "-"]).arg(inner.get_program()).args(inner.get_args());
+    wrapped.args(["-c", &script, "-"]).args(without_env(&wrap(NOWHERE, &[], &["sh", "-c", look])));
     let output = wrapped.env("WORKSPACE_GATEWAY_TOKEN", "x").stdin(Stdio::null()).output().expect("it runs");
     let said = text(&output.stdout);
     let (before, within) = said.split_at(said.len() / 2);
@@ -173,7 +183,7 @@ fn command_sees_what_it_would_see_without_us() {
 fn status_is_found_out_even_where_nobody_wants_to_know_of_children() {
     let mut wrapped = Command::new("sh");
     let inner = wrap(NOWHERE, &["--on", "always"], &["sh", "-c", "exit 3"]);
-    wrapped.args(["-c", "trap '' CHLD; exec \"$@\"", "-"]).arg(inner.get_program()).args(inner.get_args());
+    wrapped.args(["-c", "trap '' CHLD; exec \"$@\"", "-"]).args(without_env(&inner));
     let output = wrapped.env("WORKSPACE_GATEWAY_TOKEN", "x").stdin(Stdio::null()).output().expect("it runs");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
@@ -212,6 +222,28 @@ fn signal_to_the_wrapper_alone_reaches_the_command_once() {
         (Some(7), ""),
         "whoever ends it wants no hold"
     );
+}
+
+/// As below `nohup`: whoever started the job decided which signals end it, for everything in it.
+#[test]
+fn signal_that_is_ignored_at_the_start_stays_so_for_the_job_and_others_end_it() {
+    let script =
+        "trap 'echo ends; exit 7' TERM; grep SigIgn /proc/self/status >&2; echo ready; while :; do sleep 0.02; done";
+    let inner = wrap(NOWHERE, &[], &["sh", "-c", script]);
+    let mut wrapped = Command::new("sh");
+    wrapped.args(["-c", "trap '' HUP INT; exec \"$@\"", "-"]).args(without_env(&inner));
+    wrapped.env("WORKSPACE_GATEWAY_TOKEN", "gwa_not-a-token");
+    let (mut child, mut output) = start_ready(&mut wrapped);
+    for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
+        kill_process(id(&child), signal).expect("it runs");
+    }
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("the rest");
+    assert_eq!((rest.as_str(), child.wait().expect("it ends").code()), ("ends\n", Some(7)));
+    let mut ignored = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut ignored).expect("text");
+    let mask = ignored.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
+    assert_eq!(u64::from_str_radix(mask, 16).map(|mask| mask & 0b11), Ok(0b11), "{ignored}");
 }
 
 #[test]

@@ -134,13 +134,24 @@ impl Api {
 
     /// Reads the metadata of all objects with some labels.
     pub(crate) async fn list_metadata(&self, path: &str, labels: &str) -> Result<Vec<Live>, ApiError> {
+        Ok(self.pages(path, labels, METADATA_LIST_ONLY).await?.iter().map(Live::read).collect())
+    }
+
+    /// Reads all objects with some labels, which are few.
+    pub(crate) async fn list(&self, path: &str, labels: &str) -> Result<Vec<Value>, ApiError> {
+        self.pages(path, labels, "application/json").await
+    }
+
+    async fn pages(&self, path: &str, labels: &str, accept: &'static str) -> Result<Vec<Value>, ApiError> {
         let mut listed = Vec::new();
         let mut from = String::new();
         for _ in 0..PAGES_MAX {
             let path = format!("{path}?labelSelector={}&limit={PAGE}{from}", escape(labels));
-            let call = Call { accept: METADATA_LIST_ONLY, ..Call::new(Method::GET, path) };
-            let page = self.call(&call).await?;
-            listed.extend(page.get("items").and_then(Value::as_array).into_iter().flatten().map(Live::read));
+            let call = Call { accept, ..Call::new(Method::GET, path) };
+            let mut page = self.call(&call).await?;
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                listed.extend(items);
+            }
             match page.pointer("/metadata/continue").and_then(Value::as_str) {
                 Some(token) if !token.is_empty() => from = format!("&continue={}", escape(token)),
                 Some(_) | None => return Ok(listed),

@@ -1,7 +1,8 @@
 //! One inventory made to be what was sent: the algorithm of kubernetes-sigs/cli-utils, whose state is in the cluster.
 //!
 //! 1. The inventory tracks what it tracked and what is to come, before anything is applied.
-//! 2. Objects are applied in order. If one fails, nothing is pruned in this pass.
+//! 2. Objects are applied in order, workloads last. If one fails, nothing is pruned in this pass; if one is somebody else's, no workload
+//!    is applied, which would use it under its name.
 //! 3. What it tracked and nobody wants is deleted in reverse order, each as it was judged.
 //! 4. The inventory forgets what is gone.
 //!
@@ -14,7 +15,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::warn;
-use tunnel_proto::reconcile::{Blocker, FailureKind};
+use tunnel_proto::reconcile::{Blocker, Detail, FailureKind};
 
 use crate::api::{Api, Over};
 use crate::config::{Group, Scope};
@@ -26,6 +27,7 @@ use crate::order::sort_to_delete;
 use crate::prune::{self, Context};
 use crate::resources::Resources;
 use crate::retry::ApiError;
+use crate::workload;
 
 /// How long a pass waits for what it deleted to be gone; what takes longer is looked at by the next one.
 const GONE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -63,6 +65,10 @@ pub(crate) struct Outcome {
     pub(crate) left: Vec<Blocker>,
     /// The Deployments that were applied, as the API server has them.
     pub(crate) deployments: Vec<Deployment>,
+    /// What has to be gone before the workload is applied.
+    pub(crate) waits: Vec<Detail>,
+    /// An object is not the workspace's, or it is not known whose it is: nothing may run that uses it.
+    pub(crate) is_withheld: bool,
 }
 
 /// What passes work with.
@@ -116,26 +122,35 @@ impl From<BadInventory> for Stopped {
 }
 
 impl Pass<'_> {
-    /// Makes the cluster be what a group says: all of its objects, and nothing else that its inventory tracks.
+    /// Makes the cluster be what a group says: all of its objects, and nothing else that its inventory tracks. With `is_withheld`, but for
+    /// what would run.
     ///
     /// # Errors
     /// [`Stopped`] if the API server does not answer or the inventory is not ours to write; other problems are in the outcome.
-    pub(crate) async fn apply(&self, group: &Group) -> Result<Outcome, Stopped> {
-        let mut outcome = Outcome::default();
+    pub(crate) async fn apply(&self, group: &Group, is_withheld: bool) -> Result<Outcome, Stopped> {
+        let mut outcome = Outcome { is_withheld, ..Outcome::default() };
         let wanted = group.keys();
         let inventory = &group.inventory;
         let tracked = ledger::write(self.api, inventory, |tracked| tracked.union(&wanted).cloned().collect()).await?;
         let mut uids = BTreeSet::new();
         let mut forgotten = BTreeSet::new();
-        for object in &group.objects {
-            match self.apply_object(object, group.name()).await {
+        let (workloads, others): (Vec<_>, Vec<_>) = group.objects.iter().partition(|object| workload::runs(object));
+        for object in others.into_iter().chain(workloads) {
+            if workload::runs(object) && self.is_held(object, &mut outcome).await? {
+                continue;
+            }
+            let mut is_ours = false;
+            match self.apply_object(object, group.name(), &mut is_ours).await {
                 Ok(applied) => {
                     uids.insert(Live::read(&applied).uid);
                     if object.key.kind == "Deployment" {
                         outcome.deployments.extend(serde_json::from_value(applied).ok());
                     }
                 }
-                Err(Stopped::Problem(problem)) if !problem.is_temporary => outcome.problems.push(problem),
+                Err(Stopped::Problem(problem)) if !problem.is_temporary => {
+                    outcome.is_withheld |= !is_ours;
+                    outcome.problems.push(problem);
+                }
                 // The others would fail in the same way, and take as long.
                 Err(stopped) => return Err(stopped),
             }
@@ -150,6 +165,23 @@ impl Pass<'_> {
         Ok(outcome)
     }
 
+    /// Decides whether a workload has to wait.
+    async fn is_held(&self, object: &Object, outcome: &mut Outcome) -> Result<bool, Stopped> {
+        if outcome.is_withheld {
+            return Ok(true);
+        }
+        let path = self.find(object).await?.path(&object.key.namespace, &object.key.name);
+        match workload::obstacle(self.api, self.scope, object, &path).await {
+            Ok(None) => return Ok(false),
+            Ok(Some(obstacle)) => outcome.waits.push(obstacle),
+            Err(error) => match Stopped::by(&object.key, &error) {
+                Stopped::Problem(problem) if !problem.is_temporary => outcome.problems.push(problem),
+                stopped @ (Stopped::Superseded | Stopped::Problem(_)) => return Err(stopped),
+            },
+        }
+        Ok(true)
+    }
+
     async fn find(&self, object: &Object) -> Result<Resource, Stopped> {
         let key = &object.key;
         let found = self.resources.find(self.api, &key.group, Some(&object.version), &key.kind).await;
@@ -162,13 +194,14 @@ impl Pass<'_> {
     }
 
     /// Applies one object; returns what the API server made of it. One that appears while it is being applied is not taken, but
-    /// looked at again.
-    async fn apply_object(&self, object: &Object, inventory: &str) -> Result<Value, Stopped> {
+    /// looked at again. `is_ours` tells afterwards whether it is known that there is no object of somebody else in its place.
+    async fn apply_object(&self, object: &Object, inventory: &str, is_ours: &mut bool) -> Result<Value, Stopped> {
         let key = &object.key;
         let mut resource = self.find(object).await?;
         let mut judgements = 0;
         loop {
             judgements += 1;
+            *is_ours = false;
             let path = resource.path(&key.namespace, &key.name);
             let (live, whole) = match self.live(key, &path).await {
                 Err(unserved @ ApiError::NotServed(_)) if judgements < JUDGEMENTS_MAX => {
@@ -179,6 +212,7 @@ impl Pass<'_> {
                 }
                 looked => looked.map_err(|error| Stopped::by(key, &error))?,
             };
+            *is_ours = live.as_ref().is_none_or(|live| self.is_ours(live, inventory));
             self.check(key, live.as_ref(), inventory)?;
             if let Some(whole) = whole.filter(|whole| object.is_said_by(whole)) {
                 return Ok(whole);
@@ -186,7 +220,10 @@ impl Pass<'_> {
             let over = if live.is_some() { Over::Anything } else { Over::Nothing };
             match self.api.apply(&path, &object.value, over).await {
                 Err(ApiError::Conflict(_)) if over == Over::Nothing && judgements < JUDGEMENTS_MAX => {}
-                applied => return applied.map_err(|error| Stopped::by(key, &error)),
+                applied => {
+                    *is_ours &= !matches!(applied, Err(ApiError::Conflict(_)));
+                    return applied.map_err(|error| Stopped::by(key, &error));
+                }
             }
         }
     }
@@ -195,7 +232,10 @@ impl Pass<'_> {
     fn check(&self, key: &ObjectKey, live: Option<&Live>, inventory: &str) -> Result<(), Stopped> {
         let Some(live) = live else { return Ok(()) };
         if !self.is_ours(live, inventory) {
-            let message = format!("{key} is there already and is not of this workspace: it is left as it is");
+            let message = format!(
+                "{key} is there already and is not of this workspace: it is left as it is, and nothing of the workspace is started \
+                 beside it"
+            );
             return Err(Stopped::Problem(Problem::config(message)));
         }
         if live.deleting_since.is_some() {

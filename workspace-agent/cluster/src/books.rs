@@ -28,6 +28,7 @@ struct Known {
     is_tried: bool,
     termination: Option<Termination>,
     secrets: Vec<Detail>,
+    waits: Vec<Detail>,
     /// The last full round that named it.
     round: u64,
 }
@@ -41,9 +42,21 @@ pub(crate) struct Attempted {
     pub(crate) is_complete: bool,
     pub(crate) termination: Option<Termination>,
     pub(crate) secrets: Vec<Detail>,
+    /// What has to be gone before the rest is applied.
+    pub(crate) waits: Vec<Detail>,
 }
 
 impl Books {
+    /// Makes those of a conversation that goes on in the channel of another one.
+    pub(crate) fn after(last_number: u64) -> Self {
+        Self { tracker: Tracker::after(last_number), ..Self::default() }
+    }
+
+    /// Returns the number of the last report.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.tracker.last_number()
+    }
+
     /// The gateway spoke of a workspace. Returns whether that counts.
     ///
     /// # Errors
@@ -66,7 +79,7 @@ impl Books {
     /// An attempt ended.
     pub(crate) fn attempted(&mut self, name: &str, attempted: Attempted) {
         let Some(known) = self.known.get_mut(name) else { return };
-        let Attempted { generation, failure, is_complete, termination, secrets } = attempted;
+        let Attempted { generation, failure, is_complete, termination, secrets, waits } = attempted;
         if let Some((kind, message)) = failure {
             if !known.attempts.failed(generation, kind, message) {
                 // Nobody waits for what became of an earlier intent.
@@ -74,9 +87,12 @@ impl Books {
             }
         } else if is_complete {
             known.attempts.succeeded(generation);
+        } else if !waits.is_empty() {
+            known.attempts.held(generation);
         }
         known.is_tried = true;
         known.secrets = secrets;
+        known.waits = waits;
         if termination.is_some() {
             known.termination = termination;
         }
@@ -93,14 +109,15 @@ impl Books {
     /// Looks whether there is something to say of a workspace.
     pub(crate) fn refresh(&mut self, name: &str) {
         let Some(known) = self.known.get(name) else { return };
-        let deployment = self.view.deployment_of(name).cloned();
+        let deployment = self.view.deployment_of(name);
         let failure = known.attempts.failure().cloned();
         // Before the cluster was looked at, there is nothing that could be told apart from not being there.
         let is_seen = self.view.is_listed() && (known.is_tried || deployment.is_some());
         if !is_seen && failure.is_none() {
             return;
         }
-        let mut details = known.secrets.clone();
+        let mut details = known.waits.clone();
+        details.extend(known.secrets.iter().cloned());
         details.extend(self.view.details_of(name));
         let report = Report {
             number: 0,
@@ -169,9 +186,14 @@ mod tests {
 
     fn books() -> Books {
         let mut books = Books::default();
-        books.view.listed();
+        listed(&mut books);
         assert_eq!(books.intend("w", "ns", 1, 1), Ok(true));
         books
+    }
+
+    fn listed(books: &mut Books) {
+        books.view.deployments_listed();
+        books.view.pods_listed();
     }
 
     fn deployment() -> Deployment {
@@ -198,7 +220,10 @@ mod tests {
         books.view.deployment(&deployment());
         books.refresh_all();
         assert_eq!(said(&mut books), None, "a Deployment that is not listed yet would look like one that is gone");
-        books.view.listed();
+        books.view.deployments_listed();
+        books.refresh_all();
+        assert_eq!(said(&mut books), None, "and one whose pods are not, like one that has none");
+        books.view.pods_listed();
         books.refresh_all();
         assert!(said(&mut books).is_some_and(|report| report.deployment.is_some() && report.applied == 0));
     }
@@ -220,6 +245,18 @@ mod tests {
         books.attempted("w", attempt(2, None));
         assert!(said(&mut books).is_some_and(|report| report.applied == 2 && report.failure.is_none()));
         assert_eq!(books.intend("w", "ns", 1, 0), Ok(false));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_told_first_and_is_not_applied() {
+        let mut books = books();
+        books.view.deployment(&deployment());
+        let waits =
+            vec![Detail { object: "Deployment w".into(), reason: "Waiting".into(), message: "for a pod".into() }];
+        books.attempted("w", Attempted { is_complete: false, waits: waits.clone(), ..attempt(1, None) });
+        assert!(said(&mut books).is_some_and(|report| (report.applied, report.details) == (0, waits)));
+        books.attempted("w", attempt(1, None));
+        assert!(said(&mut books).is_some_and(|report| (report.applied, report.details.len()) == (1, 0)));
     }
 
     #[test]

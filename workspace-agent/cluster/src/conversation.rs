@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Buf as _, Bytes};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,12 +48,31 @@ const CHANGES_MAX: usize = 64;
 pub(crate) struct Shared {
     books: Mutex<Books>,
     news: Notify,
+    /// Deployments and pods changed.
+    movements: watch::Sender<()>,
     started: Instant,
 }
 
 impl Shared {
-    fn new() -> Self {
-        Self { books: Mutex::new(Books::default()), news: Notify::new(), started: Instant::now() }
+    /// Makes those of a conversation whose channel carried reports up to a number.
+    fn after(last_number: u64) -> Self {
+        let books = Mutex::new(Books::after(last_number));
+        Self { books, news: Notify::new(), movements: watch::Sender::default(), started: Instant::now() }
+    }
+
+    /// Looks into the books.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Books) -> R) -> R {
+        read(&self.books.lock())
+    }
+
+    /// Deployments or pods are not as they were.
+    pub(crate) fn moved(&self) {
+        self.movements.send_replace(());
+    }
+
+    /// Returns what tells that Deployments or pods are not as they were.
+    pub(crate) fn movements(&self) -> watch::Receiver<()> {
+        self.movements.subscribe()
     }
 
     /// Changes the books; whoever writes to the gateway looks at them.
@@ -96,12 +116,45 @@ impl<C: AsyncRead> Incoming<C> {
     }
 }
 
+/// What is sent.
+struct Sending<C> {
+    half: WriteHalf<C>,
+    /// Of a message that was begun: what a conversation leaves of it, the next one in the channel sends first.
+    unsent: Bytes,
+}
+
+impl<C: AsyncWrite> Sending<C> {
+    /// Sends a message behind what was begun before.
+    ///
+    /// Cancel safety: what is not sent of it is kept, and goes first the next time.
+    async fn send(&mut self, message: Bytes) -> std::io::Result<()> {
+        self.finish().await?;
+        self.unsent = message;
+        self.finish().await
+    }
+
+    /// Sends what was begun.
+    ///
+    /// Cancel safety: safe.
+    async fn finish(&mut self) -> std::io::Result<()> {
+        while !self.unsent.is_empty() {
+            let sent = self.half.write(&self.unsent).await?;
+            if sent == 0 {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            self.unsent.advance(sent);
+        }
+        Ok(())
+    }
+}
+
 /// Speaks over a channel until it ends.
 pub(crate) async fn run<C>(options: Options, channel: C, stop: CancellationToken) -> End
 where
     C: AsyncRead + AsyncWrite + Send,
 {
-    let (read, mut write) = tokio::io::split(channel);
+    let (read, write) = tokio::io::split(channel);
+    let mut outgoing = Sending { half: write, unsent: Bytes::new() };
     let mut incoming = Incoming { half: read, decoder: Decoder::default(), buffer: vec![0; READ_BYTES] };
     let first = tokio::select! {
         () = stop.cancelled() => return End::Stopped,
@@ -119,13 +172,16 @@ where
     let begin = Begin { agent_version: env!("CARGO_PKG_VERSION").to_owned(), kubernetes_version: version(&api).await };
     info!(cluster = terms.cluster, kubernetes = begin.kubernetes_version, ?terms.namespaces, "reconciling workspaces");
     let begin = FromCluster::Begin(begin).encode();
-    if let Err(error) = write.write_all(&begin).await {
+    if let Err(error) = outgoing.send(begin).await {
         return End::Broken(error);
     }
     let mut is_again = false;
+    // Numbers are the channel's: the gateway takes one that is not higher than those before for a repetition.
+    let mut last_number = 0;
     loop {
-        let mut conversation = Conversation::new(api.clone(), terms, is_again);
-        let next = conversation.go(&mut incoming, &mut write, &stop).await;
+        let mut conversation = Conversation::new(api.clone(), terms, is_again, last_number);
+        let next = conversation.go(&mut incoming, &mut outgoing, &stop).await;
+        last_number = conversation.shared.read(Books::last_number);
         conversation.end(matches!(next, Next::End(End::Stopped))).await;
         match next {
             // What was done under other terms is found in the cluster; all that counts is said again.
@@ -176,8 +232,8 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(api: Api, terms: Terms, is_again: bool) -> Self {
-        let shared = Arc::new(Shared::new());
+    fn new(api: Api, terms: Terms, is_again: bool, last_number: u64) -> Self {
+        let shared = Arc::new(Shared::after(last_number));
         if is_again {
             shared.change(Books::want_full);
         }
@@ -205,11 +261,11 @@ impl Conversation {
     async fn go<C: AsyncRead + AsyncWrite>(
         &mut self,
         incoming: &mut Incoming<C>,
-        write: &mut WriteHalf<C>,
+        outgoing: &mut Sending<C>,
         stop: &CancellationToken,
     ) -> Next {
         let shared = self.shared.clone();
-        let mut writing = std::pin::pin!(speak(&shared, write));
+        let mut writing = std::pin::pin!(speak(&shared, outgoing));
         loop {
             tokio::select! {
                 biased;
@@ -371,17 +427,20 @@ impl Conversation {
 }
 
 /// Writes what there is to say. Ends when it cannot.
-async fn speak<C: AsyncRead + AsyncWrite>(shared: &Shared, write: &mut WriteHalf<C>) -> std::io::Error {
+async fn speak<C: AsyncRead + AsyncWrite>(shared: &Shared, outgoing: &mut Sending<C>) -> std::io::Error {
+    if let Err(error) = outgoing.finish().await {
+        return error;
+    }
     loop {
         let mut said = 0;
         while let Some(message) = shared.next() {
             said += 1;
-            if let Err(error) = write.write_all(&message.encode()).await {
+            if let Err(error) = outgoing.send(message.encode()).await {
                 return error;
             }
         }
         if said > 0
-            && let Err(error) = write.flush().await
+            && let Err(error) = outgoing.half.flush().await
         {
             return error;
         }

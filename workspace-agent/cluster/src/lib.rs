@@ -36,6 +36,7 @@ mod tracker;
 mod view;
 mod watch;
 mod worker;
+mod workload;
 
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};

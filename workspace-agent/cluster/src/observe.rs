@@ -36,7 +36,7 @@ pub(crate) async fn deployments(client: Client, terms: Terms, shared: Arc<Shared
                 }
                 Event::InitDone => {
                     books.view.only_deployments(&there);
-                    books.view.listed();
+                    books.view.deployments_listed();
                     books.refresh_all();
                     None
                 }
@@ -45,6 +45,7 @@ pub(crate) async fn deployments(client: Client, terms: Terms, shared: Arc<Shared
             };
             changed.into_iter().for_each(|name| books.refresh(&name));
         });
+        shared.moved();
     })
     .await;
 }
@@ -63,12 +64,18 @@ pub(crate) async fn pods(client: Client, terms: Terms, shared: Arc<Shared>) {
                     there.insert(place(&pod.metadata));
                     books.view.pod(&pod).into_iter().collect()
                 }
-                Event::InitDone => books.view.only_pods(&there),
+                Event::InitDone => {
+                    books.view.only_pods(&there);
+                    books.view.pods_listed();
+                    books.refresh_all();
+                    Vec::new()
+                }
                 Event::Apply(pod) => books.view.pod(&pod).into_iter().collect(),
                 Event::Delete(pod) => books.view.pod_gone(&place(&pod.metadata)).into_iter().collect(),
             };
             changed.iter().for_each(|name| books.refresh(name));
         });
+        shared.moved();
     })
     .await;
 }

@@ -22,7 +22,7 @@ pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) 
         }
     }
     // No watch has shown them, where the gateway has no workspace: then there is none.
-    if !shared.change(|books| books.view.is_listed()) {
+    if !shared.change(|books| books.view.has_deployments()) {
         for live in list(api, terms, "apps", "Deployment", &ours).await {
             // Another one with its label is somebody's experiment.
             if live.labels.get(WORKSPACE_LABEL) == Some(&live.name) {

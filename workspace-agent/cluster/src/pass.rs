@@ -18,6 +18,7 @@ use crate::object::Live;
 use crate::resources::Resources;
 use crate::secrets::Sources;
 use crate::terminate::{Found, Inventory, Namespace, Step, decide};
+use crate::workload;
 
 /// Steps of a termination in one pass. Each but the last deletes something, and there are few things to delete.
 const STEPS_MAX: usize = 8;
@@ -41,6 +42,8 @@ pub(crate) struct Done {
     pub(crate) termination: Option<Termination>,
     pub(crate) secrets: Vec<Detail>,
     pub(crate) deployments: Vec<Deployment>,
+    /// What has to be gone before the workload is applied.
+    pub(crate) waits: Vec<Detail>,
     /// Something that was deleted is still there: look again.
     pub(crate) is_waiting: bool,
 }
@@ -54,7 +57,7 @@ pub(crate) struct Shell {
 }
 
 impl Job {
-    /// Reads what was sent; the newest of each inventory.
+    /// Reads what was sent; the newest of each inventory, and those with a workload last: whether it may run, the others tell.
     fn groups(&self) -> Result<Vec<Group>, config::ConfigError> {
         let is_terminated = self.desired == DesiredState::Terminated;
         let mut groups = BTreeMap::new();
@@ -63,7 +66,9 @@ impl Job {
                 groups.insert(group.name().to_owned(), group);
             }
         }
-        Ok(groups.into_values().collect())
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        groups.sort_by_key(|group| group.objects.iter().any(workload::runs));
+        Ok(groups)
     }
 }
 
@@ -107,10 +112,13 @@ impl Shell {
         }
         done.secrets = self.sources.copy(api, &job.scope, &job.pull_secrets).await?;
         let pass = self.pass(job, api);
+        let mut is_withheld = false;
         for group in groups {
-            let outcome = pass.apply(group).await?;
+            let outcome = pass.apply(group, is_withheld).await?;
+            is_withheld = outcome.is_withheld;
             done.deployments.extend(outcome.deployments);
-            done.is_waiting |= !outcome.left.is_empty();
+            done.is_waiting |= !(outcome.left.is_empty() && outcome.waits.is_empty());
+            done.waits.extend(outcome.waits);
             join(&mut done.failure, outcome.problems);
         }
         Ok(())
@@ -190,7 +198,7 @@ impl Shell {
         let pass = self.pass(job, api);
         let mut blockers = Vec::new();
         for group in groups.iter().filter(|group| names.iter().any(|name| name == group.name())) {
-            let outcome = pass.apply(group).await?;
+            let outcome = pass.apply(group, false).await?;
             blockers.extend(outcome.left);
             join(failure, outcome.problems);
         }

@@ -44,6 +44,8 @@ pub(crate) struct PodFacts {
     pub(crate) is_started: bool,
     /// It is on its way out: what it says is of the past.
     pub(crate) is_leaving: bool,
+    /// It has come to its end, with all of its containers (Kubernetes, "Pod Lifecycle", phases): nothing of it writes any more.
+    pub(crate) is_over: bool,
     pub(crate) details: Vec<Detail>,
 }
 
@@ -82,6 +84,9 @@ impl PodFacts {
         let has_run = |state: &Option<ContainerState>| {
             state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
         };
+        let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let is_running =
+            |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
         let mut all = containers(&status);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -89,6 +94,7 @@ impl PodFacts {
             is_scheduled,
             is_started: all.any(|container| has_run(&container.state) || has_run(&container.last_state)),
             is_leaving: pod.metadata.deletion_timestamp.is_some(),
+            is_over: has_ended && !containers(&status).any(is_running),
             details,
         }
     }
@@ -222,6 +228,11 @@ fn of_warning(warning: &Warning) -> Detail {
         other => other,
     };
     detail(&object, reason, &warning.message)
+}
+
+/// Tells of a pod that is on its way out and not gone.
+pub(crate) fn ending(pod: &str) -> Detail {
+    detail(&format!("Pod {pod}"), "Ending", "its processes have not ended yet")
 }
 
 fn detail(object: &str, reason: &str, message: &str) -> Detail {

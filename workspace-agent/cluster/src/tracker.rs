@@ -55,6 +55,17 @@ impl Tracker {
         true
     }
 
+    /// Makes one that goes on counting: the gateway takes a report for an old one unless its number is higher than all before it in the
+    /// channel.
+    pub(crate) fn after(last_number: u64) -> Self {
+        Self { last_number, ..Self::default() }
+    }
+
+    /// Returns the number of the last report that was sent.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
     /// Takes the next report that has to be sent, with its number.
     pub(crate) fn next_due(&mut self, now: Duration) -> Option<Report> {
         while let Some(name) = self.due.pop_front() {
@@ -125,6 +136,11 @@ impl Attempts {
     /// All of an intent was applied.
     pub(crate) fn succeeded(&mut self, generation: u64) {
         self.applied = self.applied.max(generation);
+        self.held(generation);
+    }
+
+    /// Nothing of an intent went wrong; not all of it is applied.
+    pub(crate) fn held(&mut self, generation: u64) {
         if self.failure.as_ref().is_some_and(|failure| failure.generation <= generation) {
             self.failure = None;
         }

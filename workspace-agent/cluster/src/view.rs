@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tunnel_proto::reconcile::{Condition, Deployment, Detail};
 
 use crate::object::WORKSPACE_LABEL;
-use crate::reasons::{PodFacts, Warning, details};
+use crate::reasons::{DETAILS_MAX, PodFacts, Warning, details, ending};
 
 /// Warnings that are kept of one workspace: the newest.
 const WARNINGS_MAX: usize = 24;
@@ -25,7 +25,8 @@ pub(crate) struct View {
     pods: BTreeMap<Place, String>,
     /// Of warnings, by the event's own place.
     events: BTreeMap<Place, String>,
-    is_listed: bool,
+    are_deployments_listed: bool,
+    are_pods_listed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -56,13 +57,23 @@ impl View {
     }
 
     /// All Deployments that there are have been seen: one that was not is not there.
-    pub(crate) fn listed(&mut self) {
-        self.is_listed = true;
+    pub(crate) fn deployments_listed(&mut self) {
+        self.are_deployments_listed = true;
+    }
+
+    /// All pods that there are have been seen.
+    pub(crate) fn pods_listed(&mut self) {
+        self.are_pods_listed = true;
     }
 
     /// Returns whether it is known which Deployments there are.
+    pub(crate) fn has_deployments(&self) -> bool {
+        self.are_deployments_listed
+    }
+
+    /// Returns whether it is known which Deployments and which pods there are.
     pub(crate) fn is_listed(&self) -> bool {
-        self.is_listed
+        self.are_deployments_listed && self.are_pods_listed
     }
 
     /// Takes a Deployment as it is now. Returns whose it is, if that changes what is seen.
@@ -191,21 +202,43 @@ impl View {
         self.named.get(namespace)?.iter().filter(is_of).max_by_key(|workspace| workspace.len()).cloned()
     }
 
-    /// Returns a workspace's Deployment.
-    pub(crate) fn deployment_of(&self, workspace: &str) -> Option<&Deployment> {
-        self.seen.get(workspace)?.deployment.as_ref()
+    /// Returns a workspace's Deployment. Its number of pods has those too that are on their way out, which the cluster's own
+    /// number leaves out: they run and write until they are gone (Kubernetes, "Pod Lifecycle", termination of pods).
+    pub(crate) fn deployment_of(&self, workspace: &str) -> Option<Deployment> {
+        let seen = self.seen.get(workspace)?;
+        let deployment = seen.deployment.clone()?;
+        let pods = u32::try_from(seen.living().count()).unwrap_or(u32::MAX);
+        Some(Deployment { replicas: deployment.replicas.max(pods), ..deployment })
+    }
+
+    /// Returns whether nothing of a workspace runs and nothing is about to, as far as is seen.
+    pub(crate) fn is_at_rest(&self, workspace: &str) -> bool {
+        let Some(seen) = self.seen.get(workspace) else { return true };
+        seen.living().next().is_none() && seen.deployment.as_ref().is_none_or(is_at_rest)
     }
 
     /// Returns what pods and warnings say of a workspace.
     pub(crate) fn details_of(&self, workspace: &str) -> Vec<Detail> {
         let Some(seen) = self.seen.get(workspace) else { return Vec::new() };
-        details(seen.pods.values(), seen.warnings.values())
+        let mut details = details(seen.pods.values(), seen.warnings.values());
+        if seen.deployment.as_ref().is_some_and(|deployment| deployment.replicas_wanted == 0) {
+            let leaving = seen.pods.iter().filter(|(_, pod)| pod.is_leaving && !pod.is_over);
+            details.extend(leaving.map(|((_, name), _)| ending(name)).take(DETAILS_MAX - details.len()));
+        }
+        details
     }
 
     /// Returns the workspaces that have a Deployment, with its namespace.
     pub(crate) fn deployed(&self) -> impl Iterator<Item = (&str, &str)> {
         let deployed = self.seen.iter().filter(|(_, seen)| seen.deployment.is_some());
         deployed.map(|(name, seen)| (name.as_str(), seen.namespace.as_str()))
+    }
+}
+
+impl Seen {
+    /// Returns the pods that may still run.
+    fn living(&self) -> impl Iterator<Item = &PodFacts> {
+        self.pods.values().filter(|pod| !pod.is_over)
     }
 }
 
@@ -218,8 +251,15 @@ fn workspace(metadata: &ObjectMeta) -> Option<String> {
     metadata.labels.as_ref()?.get(WORKSPACE_LABEL).cloned()
 }
 
+/// Returns whether a Deployment that wants no pods has none, and nobody makes one for it: what it wanted before is over.
+pub(crate) fn is_at_rest(deployment: &Deployment) -> bool {
+    deployment.replicas_wanted == 0
+        && deployment.observed_generation >= deployment.generation
+        && deployment.replicas == 0
+}
+
 /// Reads of a Deployment what tells a workspace's state. What it means is the gateway's to decide.
-fn state_of(deployment: &apps::Deployment) -> Deployment {
+pub(crate) fn state_of(deployment: &apps::Deployment) -> Deployment {
     let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
     let metadata = &deployment.metadata;
     let status = deployment.status.clone().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -129,6 +129,10 @@ impl Slot {
         self.closing.cancel();
     }
 
+    fn workspace(&self) -> String {
+        self.inner.lock().job.scope.workspace.clone()
+    }
+
     fn take(&self) -> Taken {
         let inner = self.inner.lock();
         let configs = inner.sent.iter().map(|sent| sent.bytes.clone()).collect();
@@ -155,12 +159,15 @@ impl Slot {
 pub(crate) async fn work(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>, permits: Arc<Semaphore>) {
     let (mut failures, mut looks) = (0, 0);
     let mut again: Option<Instant> = None;
+    let mut movements = shared.movements();
+    let mut is_held = false;
     loop {
         tokio::select! {
             biased;
             () = slot.closing.cancelled() => return,
             () = slot.news.notified() => {}
             () = sleep_until(again) => {}
+            () = at_rest(&shared, &mut movements, &slot), if is_held => {}
         }
         let permit = tokio::select! {
             biased;
@@ -169,11 +176,14 @@ pub(crate) async fn work(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>
         };
         // The newest, which may have come while others worked.
         let taken = slot.take();
+        // What moves from here on may be what this pass waits for.
+        movements.mark_unchanged();
         let api = shell.api.until(taken.superseded.clone());
         let done = shell.run(&taken.job, &api).await;
         drop(permit);
         again = None;
         let Some(done) = done else { continue };
+        is_held = !done.waits.is_empty();
         let wait = wait(&done, &mut failures, &mut looks, rand::random());
         again = wait.map(|wait| Instant::now() + wait);
         record(&slot, &shared, &taken, done);
@@ -190,7 +200,7 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
         debug!(workspace = scope.workspace, generation, is_waiting = done.is_waiting, "a pass went well");
     }
     // What is still being deleted is in the inventory until a pass with the same objects has seen it gone.
-    let is_all = match (is_well, is_terminated || done.is_waiting) {
+    let is_all = match (is_well && done.waits.is_empty(), is_terminated || done.is_waiting) {
         (true, false) => slot.settle(&taken.ids),
         (true, true) => slot.is_all(&taken.ids),
         (false, _) => false,
@@ -204,6 +214,7 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
         is_complete: is_all,
         termination: done.termination,
         secrets: done.secrets,
+        waits: done.waits,
     };
     shared.change(|books| {
         for deployment in &done.deployments {
@@ -229,6 +240,21 @@ fn wait(done: &Done, failures: &mut u32, looks: &mut u32, roll: f64) -> Option<D
     *looks = looks.saturating_add(1);
     let (first, max) = LOOK;
     Some(jitter(first, max, *looks, 0.5 + roll / 2.0))
+}
+
+/// Waits until nothing of the workspace runs any more, as far as is seen.
+///
+/// Cancel safety: safe.
+async fn at_rest(shared: &Shared, movements: &mut watch::Receiver<()>, slot: &Slot) {
+    let workspace = slot.workspace();
+    loop {
+        if movements.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if shared.read(|books| books.view.is_at_rest(&workspace)) {
+            return;
+        }
+    }
 }
 
 async fn sleep_until(time: Option<Instant>) {

@@ -30,16 +30,16 @@ Examples:
   For two hours, whatever comes out, with a token from a file:
     workspace-agent ci --gateway https://agents.example.com --token-file token --on always --hold 2h -- ./build.sh
 
-COMMAND runs as if this program were not there: with its files, its terminal and its process group; signals reach it, and
-how it ends is how this program ends. When the job is held, one link is printed on standard error. It leads the job's owner,
-and those they share it with, to a terminal in the job, and to its ports. There, Continue ends the job as passed, and
-Fail now as COMMAND did, or with status 1 if it passed. When nobody chooses, or the gateway stays away for five minutes,
+COMMAND runs as if this program were not there: with its files, its terminal and its process group; signals reach it, and \
+how it ends is how this program ends. When the job is held, one link is printed on standard error. It leads the job's owner, \
+and those they share it with, to a terminal in the job, and to its ports. There, Continue ends the job as passed, and \
+Fail now as COMMAND did, or with status 1 if it passed. When nobody chooses, or the gateway stays away for five minutes, \
 the job ends as COMMAND did.
 
-Whatever is wrong with the gateway, the token or the way between, changes nothing: a line says so, and the job ends as
+Whatever is wrong with the gateway, the token or the way between, changes nothing: a line says so, and the job ends as \
 COMMAND did, at most --patience later if it failed. Without a token, COMMAND is run and nothing else.
 
-Exit status: COMMAND's own (126 cannot be run, 127 not found), 0 after Continue, 2 wrong usage. A COMMAND that a signal ended
+Exit status: COMMAND's own (126 cannot be run, 127 not found), 0 after Continue, 2 wrong usage. A COMMAND that a signal ended \
 ends this program with that signal. Its line is shown to everybody who sees the job's page. WORKSPACE_AGENT_LOG (error, warn, info, debug) makes it log; else it does not.")]
 pub struct CiArguments {
     /// URL of the gateway's listener for agents.

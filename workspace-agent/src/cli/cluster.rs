@@ -20,10 +20,10 @@ Examples:
     workspace-agent cluster --gateway https://gateway.example.com --token-file token \\
       --kubeconfig ~/.kube/config --namespace workspace-gateway
 
-The token is one of the gateway's, for this cluster: gateway token create --cluster NAME.
+The token is one of the gateway's, for this cluster: gateway token create --cluster NAME. \
 Proxies to the gateway come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY (or in lower case), read once.
 
-Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration.
+Exit status: 0 stopped by a signal, 1 refused or displaced, 2 wrong usage, 64 bad configuration. \
 The log level comes from WORKSPACE_AGENT_LOG (error, warn, info, debug).")]
 pub struct ClusterArguments {
     /// URL of the gateway's listener for agents.

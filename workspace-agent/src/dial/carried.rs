@@ -26,7 +26,7 @@ pub(super) struct Carried {
 
 impl Carried {
     /// Starts the session that a gateway's welcome announces.
-    pub(super) fn new(welcome: &Welcome, budget: Arc<ReplicaBudget>) -> Self {
+    pub(super) fn new(welcome: &Welcome, budget: Arc<ReplicaBudget>, replay: Arc<ReplicaBudget>) -> Self {
         let resumes = !welcome.resume_secret.is_empty() && !welcome.resume_grace.is_zero();
         let session = Session::new(Settings {
             channels_max: welcome.channels_max,
@@ -36,6 +36,7 @@ impl Carried {
             // One session may have all of it: what there is, is its.
             session_budget: budget.limit(),
             replica_budget: Some(budget),
+            replay_budget: Some(replay),
             ..Settings::new(Side::Agent)
         });
         Self { session, id: welcome.session, secret: welcome.resume_secret.clone(), tasks: JoinSet::new() }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tunnel_link::backoff::Backoff;
+use tunnel_link::causes;
 use tunnel_link::grpc::{Code, ConnectError};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
@@ -67,6 +68,17 @@ impl DialFailure {
     pub(super) fn is_of_link_that_held(&self, up: Duration) -> bool {
         matches!(self, Self::LinkLost) && up >= LINK_HELD
     }
+
+    /// Returns whether nothing of the gateway's own was heard: it is away, or something before it is.
+    fn is_absence(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::ConnectTimedOut | Self::Tls(_) | Self::Proxy { .. } | Self::Neither { .. } => true,
+            // A balancer without a gateway behind it answers in its own words, or closes.
+            Self::Rpc(error) => !matches!(error, ConnectError::Refused(_)),
+            Self::LinkLost => true,
+            Self::Certificate(_) | Self::WelcomeTimedOut | Self::Drained { .. } | Self::Session(_) => false,
+        }
+    }
 }
 
 /// A link that broke sooner counts as one that did not come up.
@@ -88,6 +100,38 @@ pub enum Next {
     },
     /// Only a person can.
     Stop(Ended),
+}
+
+/// Failures in a row, of one kind: an absence that is over does not make the gateway's first refusal a long wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Streak {
+    failures: u32,
+    absent: bool,
+}
+
+impl Streak {
+    /// Counts a failure after a link that was up for so long.
+    pub(super) fn count(&mut self, failure: &DialFailure, up: Duration, backoff: &Backoff) {
+        let absent = failure.is_absence();
+        if failure.is_of_link_that_held(up) || matches!(failure, DialFailure::Drained { .. }) {
+            // It was no failure to get there; what follows is counted anew.
+            *self = Self::default();
+            return;
+        }
+        let before = if absent == self.absent { backoff.failures_after(self.failures, up) } else { 0 };
+        *self = Self { failures: before.saturating_add(1), absent };
+    }
+
+    /// Returns how many there were.
+    pub(super) fn failures(self) -> u32 {
+        self.failures
+    }
+
+    /// Returns the bounds of the next wait; `waits`: a session waits for the link.
+    pub(super) fn bounds(self, backoff: &Backoff, waits: bool) -> Backoff {
+        // While connections of users wait, patience has another price; and a gateway that comes back is to be found at once.
+        if waits || self.absent { backoff.in_absence() } else { *backoff }
+    }
 }
 
 /// Decides, after a link that was up for so long. `roll` is uniform in `0.0..1.0`.
@@ -139,16 +183,9 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
     }
 }
 
-/// Joins an error with its sources: the innermost one is usually what a person needs.
-pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
+/// Joins an error with its causes and what to do about it: the innermost one is usually what a person needs.
+pub(crate) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    causes::with_remedy(error, "--ca-file")
 }
 
 #[cfg(test)]
@@ -197,6 +234,34 @@ mod tests {
         check_redials(DialFailure::ConnectTimedOut);
         check_redials(DialFailure::WelcomeTimedOut);
         check_redials(DialFailure::Session(SessionError::KeepaliveTimedOut));
+    }
+
+    fn absent() -> DialFailure {
+        DialFailure::Connect(std::io::ErrorKind::ConnectionRefused.into())
+    }
+
+    #[test]
+    fn gateway_that_was_away_for_minutes_is_found_again_within_seconds() {
+        let (backoff, mut streak, mut away) = (Backoff::default(), Streak::default(), Duration::ZERO);
+        while away < Duration::from_secs(120) {
+            streak.count(&absent(), Duration::ZERO, &backoff);
+            let bounds = streak.bounds(&backoff, false);
+            let Next::Redial { after, .. } = decide(absent(), Duration::ZERO, streak.failures(), 1.0, &bounds) else {
+                panic!("an absence stops nothing");
+            };
+            assert!(after <= Duration::from_secs(4), "{after:?} after {away:?}");
+            away += after;
+        }
+        // The gateway that is back asks for patience: its first refusal is counted as the first.
+        let refusal = refused(Code::Unavailable, None);
+        streak.count(&refusal, Duration::ZERO, &backoff);
+        assert_eq!(streak.failures(), 1);
+        // A gateway that refuses again and again is asked less and less often.
+        for _ in 0..10 {
+            streak.count(&refusal, Duration::ZERO, &backoff);
+        }
+        assert_eq!(streak.bounds(&backoff, false), backoff);
+        assert_eq!(streak.failures(), 11);
     }
 
     #[test]

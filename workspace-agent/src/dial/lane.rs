@@ -47,6 +47,7 @@ impl<N: Network> Agent<N> {
             lanes: 1,
             join: Some(join),
             budget: Arc::clone(&self.budget),
+            replay: Arc::clone(&self.replay),
             observer: Box::new(move |event| match event {
                 AgentEvent::Connected { .. } => info!(lane = number, "lane connected"),
                 AgentEvent::SessionEnded { error } => debug!(lane = number, %error, "lane ended"),

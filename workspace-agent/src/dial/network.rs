@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use http::uri::{Authority, Scheme};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
+use tracing::debug;
+use tunnel_proto::listening::{self, LISTENING_BYTES_MAX, LISTENING_PORT};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::terminal::TERMINAL_PORT;
 
@@ -56,6 +58,22 @@ pub struct Machine {
     pub terminals: Option<Terminals>,
 }
 
+impl Machine {
+    /// Answers the gateway's question on which ports something listens.
+    async fn listening(&self) -> Result<DuplexStream, Reason> {
+        let (ports, terminal) = (self.ports.clone(), self.terminals.is_some());
+        let read = tokio::task::spawn_blocking(move || ports::listening(&ports, terminal));
+        let found = read.await.map_err(|_broken| Reason::Cancelled)?.map_err(|error| {
+            debug!(%error, "the ports that listen cannot be read");
+            Reason::Cancelled
+        })?;
+        let (near, mut far) = duplex(LISTENING_BYTES_MAX);
+        // There is room for all of it, and dropping this end ends the message.
+        far.write_all(&listening::encode(found)).await.map_err(|_closed| Reason::Cancelled)?;
+        Ok(near)
+    }
+}
+
 impl Network for Machine {
     type Socket = Socket;
 
@@ -72,10 +90,13 @@ impl Network for Machine {
     }
 
     async fn port(&self, port: u16) -> Result<Socket, Reason> {
+        if port == LISTENING_PORT {
+            return self.listening().await.map(Socket::Own);
+        }
         match &self.terminals {
             // Whatever ports are named: it is none of the machine's.
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
-                terminals.open().map(Socket::Terminal)
+                terminals.open().map(Socket::Own)
             }
             Some(_) | None => ports::connect(&self.ports, port).await.map(Socket::Tcp),
         }
@@ -85,7 +106,7 @@ impl Network for Machine {
         match socket {
             // A socket that is gone needs no reset.
             Socket::Tcp(socket) => socket.set_zero_linger().unwrap_or_default(),
-            Socket::Terminal(io) => drop(io),
+            Socket::Own(io) => drop(io),
         }
     }
 }

@@ -12,15 +12,15 @@ use tokio::net::TcpStream;
 pub enum Socket {
     /// An app's port.
     Tcp(TcpStream),
-    /// The terminals of this process.
-    Terminal(DuplexStream),
+    /// Something of this process: its terminals, or what it says of its ports.
+    Own(DuplexStream),
 }
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
-            Self::Terminal(io) => Pin::new(io).poll_read(context, buffer),
+            Self::Own(io) => Pin::new(io).poll_read(context, buffer),
         }
     }
 }
@@ -29,7 +29,7 @@ impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),
-            Self::Terminal(io) => Pin::new(io).poll_write(context, bytes),
+            Self::Own(io) => Pin::new(io).poll_write(context, bytes),
         }
     }
 
@@ -40,28 +40,28 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(context, buffers),
-            Self::Terminal(io) => Pin::new(io).poll_write_vectored(context, buffers),
+            Self::Own(io) => Pin::new(io).poll_write_vectored(context, buffers),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Tcp(socket) => socket.is_write_vectored(),
-            Self::Terminal(io) => io.is_write_vectored(),
+            Self::Own(io) => io.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_flush(context),
-            Self::Terminal(io) => Pin::new(io).poll_flush(context),
+            Self::Own(io) => Pin::new(io).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket).poll_shutdown(context),
-            Self::Terminal(io) => Pin::new(io).poll_shutdown(context),
+            Self::Own(io) => Pin::new(io).poll_shutdown(context),
         }
     }
 }

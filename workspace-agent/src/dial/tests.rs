@@ -179,7 +179,7 @@ async fn channel_that_was_opened_just_before_the_link_broke_is_served_without_wa
         let (asked, mut ports) = mpsc::channel(1);
         let network = OneLink { link: Mutex::new(Some(here)), asked };
         let agent = Agent {
-            backoff: Backoff { first: day, max: day, resume_max: day, ..Backoff::default() },
+            backoff: Backoff { first: day, max: day, absence_max: day, ..Backoff::default() },
             roll: Box::new(move || roll),
             ..Agent::new(network, TokenSource::Value("a-token".into()), Ports::default().into())
         };

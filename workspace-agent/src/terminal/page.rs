@@ -108,6 +108,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn page_has_one_heading() {
+        let page = std::str::from_utf8(INDEX).expect("text");
+        assert_eq!(page.matches("<h1").count(), 1);
+    }
+
+    #[test]
     fn page_names_only_files_that_are_there() {
         let texts = ["index.html", "terminal.js", "connection.js", "emulator.js"];
         let texts = texts.map(|name| {

@@ -79,6 +79,31 @@ fn workspace_that_changes_all_the_time_starves_no_other() {
     assert_eq!(unsettled, BTreeSet::from(["a"]));
 }
 
+#[test]
+fn numbers_go_on_where_the_conversation_before_left_off() {
+    let mut before = Tracker::default();
+    before.update_or_set("a", progress(1));
+    assert_eq!(before.next_due(Duration::ZERO).map(|report| report.number), Some(1));
+    let mut tracker = Tracker::after(before.last_number());
+    tracker.update_or_set("a", progress(1));
+    assert_eq!(tracker.next_due(Duration::ZERO).map(|report| report.number), Some(2));
+    tracker.noted(1);
+    assert_eq!(tracker.unsettled(), 1, "a late note is of the one before");
+    tracker.noted(2);
+    assert_eq!((tracker.unsettled(), tracker.last_number()), (0, 2));
+}
+
+#[test]
+fn attempt_that_is_held_takes_its_failure_back_and_applies_nothing() {
+    let mut attempts = Attempts::default();
+    attempts.intend(2);
+    attempts.failed(2, FailureKind::Kubernetes, "down".into());
+    attempts.held(1);
+    assert!(attempts.failure().is_some(), "it is of a later intent");
+    attempts.held(2);
+    assert_eq!((attempts.failure(), attempts.applied()), (None, 0));
+}
+
 trait Names<'a> {
     fn collect_names(self) -> BTreeSet<&'a str>;
 }

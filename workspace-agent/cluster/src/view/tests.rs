@@ -89,6 +89,32 @@ fn what_went_while_nobody_looked_is_gone_after_the_next_list() {
 }
 
 #[test]
+fn pods_that_are_on_their_way_out_are_counted_until_they_are_gone() {
+    let mut view = View::default();
+    let stopped = |status: Value| {
+        let value = json!({"metadata": {"name": "w", "namespace": "ns", "labels": {WORKSPACE_LABEL: "w"}, "generation": 3},
+            "spec": {"replicas": 0, "selector": {}, "template": {}}, "status": status});
+        serde_json::from_value::<apps::Deployment>(value).expect("a deployment")
+    };
+    let count = |view: &View| view.deployment_of("w").map(|seen| seen.replicas);
+    view.deployment(&stopped(json!({"observedGeneration": 2, "replicas": 1})));
+    assert_eq!((count(&view), view.is_at_rest("w")), (Some(1), false));
+    view.deployment(&stopped(json!({"observedGeneration": 3})));
+    assert_eq!((count(&view), view.is_at_rest("w"), view.details_of("w").len()), (Some(0), true, 0));
+    let mut leaving = pod("w-1", "w", &json!({"phase": "Running"}));
+    view.pod(&leaving);
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-21T10:00:00Z")).expect("a time");
+    assert!(view.pod(&leaving).is_some(), "it is news");
+    assert_eq!((count(&view), view.is_at_rest("w")), (Some(1), false));
+    let details = view.details_of("w");
+    assert_eq!((details[0].object.as_str(), details[0].reason.as_str(), details.len()), ("Pod w-1", "Ending", 1));
+    view.pod(&pod("w-2", "w", &json!({"phase": "Succeeded"})));
+    assert_eq!(count(&view), Some(1), "what has ended does not run");
+    view.pod_gone(&("ns".to_owned(), "w-1".to_owned()));
+    assert_eq!((count(&view), view.is_at_rest("w"), view.details_of("w").len()), (Some(0), true, 0));
+}
+
+#[test]
 fn events_are_of_the_workspace_whose_object_they_are_about() {
     let mut view = View::default();
     for name in ["a", "a-b"] {

@@ -4,14 +4,16 @@ use serde_json::json;
 use tunnel_proto::reconcile::{FailureKind, NamespaceMode};
 use tunnel_proto::state::DesiredState;
 
-use crate::world::{Subject, World};
+use crate::world::{MODES, Subject, World};
 
 crate::scenarios! {
     workspace_is_made_stopped_and_started_and_an_intent_again_changes_nothing
     objects_that_are_not_wanted_any_more_are_deleted_and_nobody_elses
     object_of_somebody_else_with_a_workspaces_name_is_left_alone
+    workload_is_held_back_while_an_object_that_it_uses_is_somebody_elses
     secrets_inventory_without_secrets_deletes_none
     intent_for_another_place_is_refused_and_its_neighbours_are_not
+    ; in unique namespaces alone:
     namespace_of_somebody_else_is_not_made_into_a_workspaces
 }
 
@@ -99,6 +101,91 @@ async fn object_of_somebody_else_with_a_workspaces_name_is_left_alone(world: &Wo
     assert!(world.get(&subject.path("configmaps", "w-scripts")).await.is_some(), "it was never ours to delete");
 }
 
+/// What a workload uses under names of its workspace.
+const USED: [(&str, &str, &str); 4] = [
+    ("secrets", "Secret", "w-env"),
+    ("configmaps", "ConfigMap", "w-scripts"),
+    ("persistentvolumeclaims", "PersistentVolumeClaim", "w-data"),
+    ("services", "Service", "w"),
+];
+
+fn somebody_elses(kind: &str, name: &str) -> serde_json::Value {
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    match kind {
+        "PersistentVolumeClaim" => {
+            object["spec"] = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        }
+        "Service" => object["spec"] = json!({"ports": [{"port": 80}]}),
+        _ => object["data"] = json!({"theirs": "eA=="}),
+    }
+    object
+}
+
+async fn workload_is_held_back_while_an_object_that_it_uses_is_somebody_elses(world: &World) {
+    for (number, (plural, kind, name)) in USED.into_iter().enumerate() {
+        // Each in a namespace of its own, or without what the one before left.
+        let subject = world.workspace("w");
+        let mut peer = world.agent().await;
+        if world.mode == NamespaceMode::Unique && number == 0 {
+            world.make_namespace(&subject.namespace, &subject.labels()).await;
+        }
+        let theirs = somebody_elses(kind, name);
+        world.make(subject.path(plural, "").trim_end_matches('/'), &theirs).await;
+        peer.intend(subject.running(1)).await;
+        let failure = peer.failed("w").await.failure.expect("a failure");
+        assert!(failure.message.contains(&format!("{kind} {name} is there already")), "{}", failure.message);
+        assert_eq!(failure.kind, FailureKind::Config);
+        assert_eq!(world.get(&subject.path("deployments", "w")).await, None, "{kind}: nothing runs that uses it");
+        if world.fake.is_some() {
+            peer.listen(std::time::Duration::from_secs(60)).await;
+            assert_eq!(world.get(&subject.path("deployments", "w")).await, None, "{kind}: however often it is tried");
+        }
+        world.delete(&subject.path(plural, name)).await;
+        world.until(&subject.path(plural, name), "gone", |live| live.is_none()).await;
+        peer.intend(subject.running(2)).await;
+        peer.applied("w", 2).await;
+        assert!(world.get(&subject.path("deployments", "w")).await.is_some());
+        peer.intend(subject.end(3)).await;
+        peer.terminated("w").await;
+        world.check_gone(&subject).await;
+        peer.kill().await;
+        if world.mode == NamespaceMode::Unique {
+            world.make_namespace(&subject.namespace, &subject.labels()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_that_lost_an_object_to_somebody_else_can_be_stopped_and_is_not_started() {
+    for mode in MODES {
+        lose_an_object(&World::fake(mode).await).await;
+    }
+}
+
+async fn lose_an_object(world: &World) {
+    let subject = world.workspace("w");
+    let mut peer = world.agent().await;
+    peer.intend(subject.running(1)).await;
+    peer.applied("w", 1).await;
+    mark(world, &subject, "w-scripts", "config.k8s.io/owning-inventory", "another").await;
+    let replicas = async || {
+        let deployment = world.get(&subject.path("deployments", "w")).await.expect("the Deployment");
+        deployment["spec"]["replicas"].clone()
+    };
+    peer.intend(subject.stopped(2)).await;
+    peer.until("failure of the stop", |report| report.failure.as_ref().is_some_and(|failure| failure.generation == 2))
+        .await;
+    assert_eq!(replicas().await, 0, "what is not the workspace's keeps nothing running");
+    peer.intend(subject.running(3)).await;
+    peer.until("failure of the start", |report| report.failure.as_ref().is_some_and(|failure| failure.generation == 3))
+        .await;
+    assert_eq!(replicas().await, 0);
+    mark(world, &subject, "w-scripts", "config.k8s.io/owning-inventory", &subject.core()).await;
+    peer.intend(subject.running(4)).await;
+    peer.applied("w", 4).await;
+    assert_eq!(replicas().await, 1);
+}
+
 async fn secrets_inventory_without_secrets_deletes_none(world: &World) {
     let subject = world.workspace("w");
     let mut peer = world.agent().await;
@@ -137,9 +224,6 @@ async fn intent_for_another_place_is_refused_and_its_neighbours_are_not(world: &
 }
 
 async fn namespace_of_somebody_else_is_not_made_into_a_workspaces(world: &World) {
-    if world.mode != NamespaceMode::Unique {
-        return;
-    }
     let subject = world.workspace("w");
     world.make_namespace(&subject.namespace, &json!({"theirs": "x"})).await;
     let mut peer = world.agent().await;

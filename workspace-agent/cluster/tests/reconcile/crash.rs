@@ -51,7 +51,9 @@ async fn agent_that_is_killed_at_any_write_of_a_life_is_followed_by_one_that_fin
     peer.kill().await;
     let before = world.objects(&bystander).await;
     let mut kills = 0;
-    for write in 0.. {
+    // On a real server, where a life takes seconds, not each of them.
+    let step = if world.fake.is_some() { 1 } else { 6 };
+    for write in (0..).step_by(step) {
         let mut is_killed = false;
         for is_after in [false, true] {
             is_killed |= live(world, &world.workspace("w"), write, is_after).await;
@@ -61,7 +63,7 @@ async fn agent_that_is_killed_at_any_write_of_a_life_is_followed_by_one_that_fin
             break;
         }
     }
-    assert!(kills > 20, "a life has more writes than {kills}");
+    assert!(kills > 20 / step, "a life has more writes than {kills}");
     assert_eq!(world.objects(&bystander).await, before, "nothing of others was touched");
 }
 

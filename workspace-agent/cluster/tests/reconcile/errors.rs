@@ -182,3 +182,28 @@ async fn other_terms_begin_anew_and_ask_for_everything() {
     let failure = peer.failed("w").await.failure.expect("a failure");
     assert!(failure.message.contains("is not other"), "{}", failure.message);
 }
+
+#[tokio::test(start_paused = true)]
+async fn workspace_of_another_namespace_mode_is_reported_in_the_same_conversation() {
+    for (from, to) in [(Mode::Unique, Mode::Shared), (Mode::Shared, Mode::Unique)] {
+        let world = World::fake(from).await;
+        let (before, other) = (world.workspace("before"), World { mode: World::fake(to).await.mode, ..world.again() });
+        if to == Mode::Shared {
+            world.make_namespace(&other.workspace("after").namespace, &serde_json::json!({})).await;
+        }
+        let after = other.workspace("after");
+        let mut peer = world.agent().await;
+        peer.intend(before.running(1)).await;
+        peer.applied("before", 1).await;
+        peer.intend(before.end(2)).await;
+        peer.terminated("before").await;
+        let terms = tunnel_proto::reconcile::Terms { cluster: world.cluster.clone(), namespaces: other.mode.clone() };
+        peer.send(&ToCluster::Terms(terms)).await;
+        // Each report is checked to have a higher number than all before it.
+        peer.intend(after.running(1)).await;
+        peer.applied("after", 1).await;
+        peer.intend(after.end(2)).await;
+        peer.terminated("after").await;
+        other.check_gone(&after).await;
+    }
+}

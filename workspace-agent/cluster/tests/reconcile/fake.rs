@@ -1,5 +1,6 @@
 //! A Kubernetes API server in memory, as much of it as a cluster agent asks: objects with versions, uids and finalizers,
-//! preconditions, server-side apply as far as who owns fields is not looked at, lists and watches.
+//! preconditions, server-side apply as far as who owns fields is not looked at, lists and watches. And what controllers do with a
+//! Deployment: they see at once how many pods it wants; pods are made by tests.
 
 mod words;
 
@@ -256,6 +257,7 @@ impl State {
         if value["metadata"]["generation"].is_null() {
             value["metadata"]["generation"] = json!(1);
         }
+        observe(&place, &mut value);
         Ok(self.store(place, value, "ADDED"))
     }
 
@@ -318,6 +320,10 @@ impl State {
         if !live["status"].is_null() {
             value["status"] = live["status"].clone();
         }
+        if place.plural == "deployments" && live["spec"] != value["spec"] {
+            value["metadata"]["generation"] = json!(live["metadata"]["generation"].as_i64().unwrap_or_default() + 1);
+            observe(&place, &mut value);
+        }
         let is_stored_so = !self.claims_as_made.remove(&place);
         if value == live && is_stored_so { Ok(live) } else { Ok(self.store(place, value, "MODIFIED")) }
     }
@@ -353,6 +359,13 @@ impl State {
         for (place, value) in gone {
             self.store(place, value, "DELETED");
         }
+    }
+}
+
+/// Does what the controller of Deployments does first.
+fn observe(place: &Place, value: &mut Value) {
+    if place.plural == "deployments" {
+        value["status"]["observedGeneration"] = value["metadata"]["generation"].clone();
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct Peer {
     /// Reports that were received, repetitions included.
     pub(crate) received: usize,
     pub(crate) full_requests: usize,
+    last_number: u64,
     /// Reports are noted as they arrive.
     pub(crate) notes: bool,
 }
@@ -44,6 +45,7 @@ impl Peer {
             reports: BTreeMap::new(),
             received: 0,
             full_requests: 0,
+            last_number: 0,
             notes: true,
         };
         peer.send(&ToCluster::Terms(Terms { cluster: cluster.to_owned(), namespaces })).await;
@@ -115,6 +117,9 @@ impl Peer {
 
     async fn take(&mut self, report: &Report) {
         self.received += 1;
+        // A gateway takes a lower one for a repetition, whatever terms it has said meanwhile.
+        assert!(report.number > self.last_number, "{} after {}", report.number, self.last_number);
+        self.last_number = report.number;
         if self.notes {
             self.send(&ToCluster::Noted { number: report.number }).await;
         }

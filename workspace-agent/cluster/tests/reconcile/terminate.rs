@@ -1,7 +1,7 @@
 //! The end of workspaces, in both namespace modes.
 
 use serde_json::json;
-use tunnel_proto::reconcile::{Intent, NamespaceMode};
+use tunnel_proto::reconcile::Intent;
 use tunnel_proto::state::ActualState;
 
 use crate::world::World;
@@ -9,9 +9,10 @@ use crate::world::World;
 crate::scenarios! {
     terminated_workspace_leaves_nothing_and_takes_nothing_else
     what_holds_a_workspace_up_is_named_until_it_is_gone
-    namespace_that_was_deleted_by_hand_is_the_end
     workspace_that_was_never_made_ends_at_once
     end_without_inventories_is_refused
+    ; in unique namespaces alone:
+    namespace_that_was_deleted_by_hand_is_the_end
 }
 
 async fn terminated_workspace_leaves_nothing_and_takes_nothing_else(world: &World) {
@@ -63,9 +64,6 @@ async fn what_holds_a_workspace_up_is_named_until_it_is_gone(world: &World) {
 }
 
 async fn namespace_that_was_deleted_by_hand_is_the_end(world: &World) {
-    if world.mode != NamespaceMode::Unique {
-        return;
-    }
     let subject = world.workspace("w");
     let mut peer = world.agent().await;
     peer.intend(subject.running(1)).await;

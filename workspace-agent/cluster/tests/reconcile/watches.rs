@@ -34,7 +34,8 @@ async fn watch_that_is_refused_is_told_once_and_tried_ever_more_seldom() {
             .trouble
             .fail(usize::MAX, Fault::Refused(403), move |method, path| *method == Method::GET && is_list(path));
         let mut peer = world.agent().await;
-        peer.intend(Intent { round: 1, ..subject.running(1) }).await;
+        // A start would ask which pods there are.
+        peer.intend(Intent { round: 1, ..subject.stopped(1) }).await;
         peer.send(&ToCluster::RoundEnd { round: 1, workspaces: 1 }).await;
         peer.listen(MINUTE).await;
         // Deployments are listed once more, for what nobody knows.

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_cluster::kube::Client;
 use agent_cluster::kube::client::Body;
-use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
-use agent_cluster::kube::{Client, Config};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -51,15 +50,19 @@ impl World {
         Self::new(fake.client(), Some(fake), mode, "c".to_owned()).await
     }
 
-    /// A real one, if there is one.
-    pub(crate) async fn real(mode: Mode) -> Option<Self> {
-        let path = std::env::var_os("AGENT_CLUSTER_TEST_KUBECONFIG")?;
+    /// A real one.
+    #[cfg(feature = "real-server")]
+    pub(crate) async fn real(mode: Mode) -> Self {
+        use agent_cluster::kube::Config;
+        use agent_cluster::kube::config::{KubeConfigOptions, Kubeconfig};
+        let path = std::env::var_os("AGENT_CLUSTER_TEST_KUBECONFIG")
+            .expect("AGENT_CLUSTER_TEST_KUBECONFIG names a kubeconfig");
         let kubeconfig = Kubeconfig::read_from(path).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
         let client = Client::try_from(config).expect("a client");
         let cluster = format!("t{:08x}", rand::random::<u32>());
-        Some(Self::new(client, None, mode, cluster).await)
+        Self::new(client, None, mode, cluster).await
     }
 
     async fn new(admin: Client, fake: Option<Fake>, mode: Mode, cluster: String) -> Self {

@@ -8,7 +8,6 @@ use crate::trouble::Fault;
 
 super::scenarios! {
     nothing_is_put_into_a_namespace_that_another_environment_makes_meanwhile
-    nothing_is_put_into_a_namespace_that_others_make_again_meanwhile
     nothing_is_put_into_a_namespace_that_may_not_be_looked_at
     nothing_is_put_into_a_namespace_that_may_not_be_made
     what_is_in_a_namespace_that_may_not_be_looked_at_stays_recorded
@@ -17,6 +16,8 @@ super::scenarios! {
     what_is_to_be_kept_is_recorded_until_the_environment_ends
     what_is_not_to_be_kept_any_more_goes
     namespace_that_a_template_gives_up_stays_with_what_lost_the_mark
+    ; in memory alone:
+    nothing_is_put_into_a_namespace_that_others_make_again_meanwhile
 }
 
 /// Checks that nothing is in an environment's namespace.
@@ -49,11 +50,8 @@ async fn nothing_is_put_into_a_namespace_that_another_environment_makes_meanwhil
     desk.removed(&other, &[]).await;
 }
 
+// On a real server a namespace takes its time to go.
 async fn nothing_is_put_into_a_namespace_that_others_make_again_meanwhile(desk: &Desk) {
-    if desk.world.fake.is_none() {
-        // There a namespace takes its time to go.
-        return;
-    }
     let place = desk.place("review");
     let tracked = desk.applied(&place, &place.usual(), &[]).await;
     let (admin, name, path) = (desk.again(), place.namespace.clone(), place.path());

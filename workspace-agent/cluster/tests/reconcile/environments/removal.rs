@@ -13,10 +13,11 @@ super::scenarios! {
     namespace_that_something_holds_is_named_as_left_until_it_is_gone
     object_that_something_holds_keeps_its_namespace_until_it_is_gone
     object_that_may_not_be_deleted_has_its_error_and_keeps_its_namespace
+    namespace_that_others_share_by_now_is_let_go_and_stays
+    ; in memory alone:
     what_controllers_look_after_is_gone_before_what_they_use
     accounts_stay_while_what_controllers_look_after_could_not_be_deleted
     accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go
-    namespace_that_others_share_by_now_is_let_go_and_stays
 }
 
 /// A kind whose objects controllers look after.
@@ -100,7 +101,7 @@ async fn object_that_may_not_be_deleted_has_its_error_and_keeps_its_namespace(de
 }
 
 async fn what_controllers_look_after_is_gone_before_what_they_use(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     install(fake);
     let place = desk.place("review");
     let mut objects = place.usual();
@@ -118,7 +119,7 @@ async fn what_controllers_look_after_is_gone_before_what_they_use(desk: &Desk) {
 }
 
 async fn accounts_stay_while_what_controllers_look_after_could_not_be_deleted(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     install(fake);
     // It may not be deleted; or a controller writes it all the time.
     for (refusal, code) in [(403, ObjectErrorCode::Forbidden), (409, ObjectErrorCode::Conflict)] {
@@ -140,7 +141,7 @@ async fn accounts_stay_while_what_controllers_look_after_could_not_be_deleted(de
 }
 
 async fn accounts_stay_while_what_controllers_look_after_cannot_be_seen_to_go(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     install(fake);
     let place = desk.place("review");
     let mut objects = place.usual();

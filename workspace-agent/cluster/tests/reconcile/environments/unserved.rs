@@ -8,6 +8,7 @@ use crate::trouble::Fault;
 
 super::scenarios! {
     answer_that_does_not_name_the_object_is_not_taken_for_its_absence
+    ; in memory alone:
     object_is_found_in_the_versions_that_are_served_now
     object_of_a_version_that_is_gone_has_its_error_until_it_is_back
     object_whose_kind_is_gone_is_gone
@@ -62,7 +63,7 @@ async fn answer_that_does_not_name_the_object_is_not_taken_for_its_absence(desk:
 }
 
 async fn object_is_found_in_the_versions_that_are_served_now(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     fake.install(GROUP, "v1", "Bucket", "buckets");
     fake.install(GROUP, "v1beta2", "Bucket", "buckets");
     let place = desk.place("review");
@@ -85,7 +86,7 @@ async fn object_is_found_in_the_versions_that_are_served_now(desk: &Desk) {
 }
 
 async fn object_of_a_version_that_is_gone_has_its_error_until_it_is_back(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     fake.install(GROUP, "v1beta2", "Bucket", "buckets");
     fake.install(GROUP, "v1", "Bucket", "buckets");
     let place = desk.place("review");
@@ -105,7 +106,7 @@ async fn object_of_a_version_that_is_gone_has_its_error_until_it_is_back(desk: &
 }
 
 async fn object_whose_kind_is_gone_is_gone(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     fake.install(GROUP, "v1", "Bucket", "buckets");
     let place = desk.place("review");
     let agent = desk.agent();
@@ -122,7 +123,7 @@ async fn object_whose_kind_is_gone_is_gone(desk: &Desk) {
 }
 
 async fn object_whose_group_is_not_listed_yet_is_not_gone(desk: &Desk) {
-    let Some(fake) = &desk.world.fake else { return };
+    let fake = desk.world.fake.as_ref().expect("a server in memory");
     fake.install(GROUP, "v1", "Bucket", "buckets");
     let place = desk.place("review");
     let mut objects = place.usual();

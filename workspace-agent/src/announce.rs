@@ -1,0 +1,78 @@
+//! Tells the person who started the agent, on standard output: where the workspace is, which ports listen, what to do next.
+//!
+//! The log is on standard error and stays as it is. Writing has a thread of its own, which is not waited for: an output that
+//! is not read must not hold up the agent.
+
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use tunnel_proto::hello::Welcome;
+
+use crate::dial::Observer;
+use crate::listening::{Announced, Place};
+use crate::ports::{self, Ports};
+use crate::{AgentEvent, Options};
+
+/// Interval at which new ports are announced at a terminal.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Stack of the thread: it has paths, a table of the kernel's, a few lines.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Makes an observer that tells a person when the workspace is connected, once. At a terminal it goes on to tell of ports on
+/// which something begins to listen, for as long as the agent has it.
+#[must_use]
+pub fn observer(options: &Options) -> Observer {
+    let (ports, terminal) = (options.ports.clone(), options.terminal.is_some());
+    let (sender, receiver) = sync_channel::<Place>(1);
+    let writer = std::thread::Builder::new().name("announce".to_owned()).stack_size(STACK_BYTES);
+    // Without a thread nothing is announced, and the agent runs all the same.
+    drop(writer.spawn(move || announce(&receiver, &ports, terminal)));
+    let mut sender: Option<SyncSender<Place>> = Some(sender);
+    let goes_on = stdout().is_terminal();
+    Box::new(move |event| {
+        let AgentEvent::Connected { welcome, .. } = event else { return };
+        if let Some(sender) = &sender {
+            drop(sender.try_send(place(welcome)));
+        }
+        if !goes_on {
+            sender = None;
+        }
+    })
+}
+
+fn place(welcome: &Welcome) -> Place {
+    let url = match welcome.workspace_url.as_str() {
+        "" => String::new(),
+        url if url.ends_with('/') => url.to_owned(),
+        url => format!("{url}/"),
+    };
+    Place { workspace: welcome.workspace.clone(), url }
+}
+
+fn announce(connected: &Receiver<Place>, ports: &Arc<Ports>, terminal: bool) {
+    let Ok(mut place) = connected.recv() else { return };
+    let listening = ports::listening(ports, terminal).ok();
+    let mut announced = Announced::default();
+    announced.appeared(listening.as_deref().unwrap_or_default());
+    let mut text = place.greeting(listening.as_deref());
+    loop {
+        if !text.is_empty() {
+            let mut output = stdout().lock();
+            // The output is closed.
+            if output.write_all(text.as_bytes()).and_then(|()| output.flush()).is_err() {
+                return;
+            }
+        }
+        match connected.recv_timeout(INTERVAL) {
+            // The address is another one if the gateway's is.
+            Ok(newer) => place = newer,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let appeared = announced.appeared(&ports::listening(ports, terminal).unwrap_or_default());
+        text = place.list(&appeared);
+    }
+}
