@@ -1,10 +1,14 @@
 //! The operator's listener: health, readiness, metrics, live sessions. Meant for a private address.
 
+mod own_host;
+
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
@@ -16,23 +20,34 @@ use serde::Serialize;
 use tunnel_link::drain::Drain;
 use tunnel_proto::mux::ReplicaBudget;
 
+use crate::audit::Audit;
+use crate::availability::Availability;
 use crate::edge::upstream::Upstreams;
 use crate::limits::Shares;
 use crate::net::listen::Connection;
 use crate::net::tls::Tls;
 use crate::sessions::registry::{LiveSession, Registry};
-use crate::telemetry::{Metrics, gauge, panics};
+use crate::telemetry::{Exposition, Metrics, bytes, gauge};
+
+mod readiness;
+
+pub(crate) use self::readiness::Listeners;
 
 /// What the operator's pages show.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) certificates: Vec<Arc<Tls>>,
+    /// Names by which it may be asked: see [`own_host`].
+    pub(crate) hosts: Vec<String>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) budget: Arc<ReplicaBudget>,
     pub(crate) metrics: Metrics,
     pub(crate) shares: Arc<Shares>,
+    pub(crate) audit: Audit,
     pub(crate) drain: Drain,
+    pub(crate) availability: Availability,
+    pub(crate) listeners: Listeners,
 }
 
 /// Makes the routes.
@@ -42,6 +57,7 @@ pub(crate) fn router(admin: Arc<Admin>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/debug/sessions", get(sessions))
+        .layer(from_fn_with_state(admin.clone(), only_own_hosts))
         .with_state(admin)
 }
 
@@ -56,18 +72,28 @@ pub(crate) async fn serve(router: Router, connection: Connection) {
     drop(permit);
 }
 
-async fn ready(State(admin): State<Arc<Admin>>) -> Response {
-    if admin.drain.is_draining() {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response()
-    } else {
-        "ok\n".into_response()
+/// Refuses requests for a name that is not this listener's. One that names none is no browser's.
+async fn only_own_hosts(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let in_field = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let in_target = request.uri().authority().map(Authority::as_str);
+    if in_field.chain(in_target).all(|host| own_host::is_own(host, &admin.hosts)) {
+        return next.run(request).await;
     }
+    let words = "ask by address, as localhost, or by a name of listen.admin_hosts\n";
+    (StatusCode::MISDIRECTED_REQUEST, words).into_response()
 }
 
-async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+async fn ready(State(admin): State<Arc<Admin>>) -> Response {
+    readiness::answer(admin.drain.is_draining(), &admin.listeners, &admin.availability).into_response()
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
     let mut registry = MetricsRegistry::default();
     admin.metrics.register(&mut registry);
     admin.shares.register(&mut registry);
+    admin.audit.register(&mut registry);
+    let (sent, received) = admin.registry.bytes();
+    bytes(&mut registry, [("to_agents", sent), ("from_agents", received)]);
     let sessions = admin.registry.all();
     let stats: Vec<_> = sessions.iter().map(|session| session.stats()).collect();
     let sum = |of: fn(&tunnel_proto::mux::Stats) -> u64| stats.iter().map(of).sum::<u64>();
@@ -88,7 +114,13 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
         ("gateway_addresses", "Addresses whose limits are being counted", count(admin.shares.addresses())),
         ("gateway_upstream_idle_connections", "Idle connections to apps", count(admin.upstreams.idle())),
         ("gateway_tasks", "Connections, sessions and streams under way", count(admin.drain.live())),
-        ("gateway_panics", "Tasks that ended with a panic: each is a bug", panics()),
+        (
+            "gateway_store_away",
+            "1 while the store does not answer, or cannot be written",
+            u64::from(readiness::store_trouble(&admin.availability).is_some()),
+        ),
+        ("gateway_store_outages", "Times since the start that the store went away", admin.availability.outages()),
+        ("gateway_panics", "Tasks that ended with a panic: each is a bug", program_log::panics()),
     ];
     for (name, help, number) in numbers {
         gauge(&mut registry, name, help).set(number);
@@ -101,8 +133,9 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = String::new();
     match encode(&mut text, &registry) {
         Ok(()) => {
-            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, content_type)], text).into_response()
+            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            let exposition = Exposition::accepted(accept.unwrap_or_default());
+            ([(header::CONTENT_TYPE, exposition.content_type())], exposition.of(text)).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -13,6 +13,7 @@ mod device;
 mod environments;
 mod etag;
 mod events;
+mod external;
 mod grpc;
 mod lifecycle;
 mod list;
@@ -51,6 +52,7 @@ use crate::auth::cache::Cache;
 use crate::auth::device::Devices;
 use crate::auth::policy::{Purpose, RequestShape, Source};
 use crate::auth::principal::{Principal, Via};
+use crate::auth::public_ports::PublicPorts;
 use crate::auth::request::{Identities, Offered};
 use crate::auth::site::{Site, WORKSPACE_PAGES};
 use crate::edge::host::HostRules;
@@ -95,21 +97,24 @@ pub(crate) struct ApiParts {
     pub(crate) site: Site,
     pub(crate) rules: HostRules,
     pub(crate) sessions: Arc<BrowserSessions>,
+    pub(crate) devices: Arc<Devices>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    pub(crate) public_ports: Arc<PublicPorts>,
     pub(crate) audit: Audit,
     pub(crate) lifecycles: Workspaces,
     pub(crate) cluster_configs: Arc<ClusterConfigs>,
     pub(crate) downloads: Arc<Downloads>,
     pub(crate) definitions: Arc<dyn Definitions>,
     pub(crate) environments: EnvironmentParts,
+    /// External workspaces that one user may make.
+    pub(crate) external_max: u32,
     pub(crate) drain: Drain,
 }
 
 /// The parts, and what the API itself remembers.
 struct Shared {
     parts: ApiParts,
-    devices: Devices,
     codes_by_address: Attempts<IpAddr>,
     codes_by_user: Attempts<UserName>,
     followers: Arc<Seats>,
@@ -134,6 +139,8 @@ pub(crate) struct Caller {
     /// What proves itself and is no user.
     vouched: Option<Vouched>,
     peer: IpAddr,
+    /// The page that caused the request.
+    source: Source,
     trace: Arc<str>,
 }
 
@@ -152,7 +159,7 @@ impl Caller {
             Via::ApiToken => true,
             Via::Browser => is_opened_page || cookie_counts(shape),
         });
-        Self { principal, offered, vouched: None, peer, trace: trace.into() }
+        Self { principal, offered, vouched: None, peer, source: shape.source, trace: trace.into() }
     }
 
     /// Leaves out a user who is known by a browser's cookie alone.
@@ -299,7 +306,6 @@ impl Api {
     pub(crate) fn new(parts: ApiParts) -> Self {
         let shared = Arc::new(Shared {
             parts,
-            devices: Devices::default(),
             codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
             codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
             followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, ("event_streams_per_user", "event_streams")),

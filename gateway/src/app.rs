@@ -4,7 +4,10 @@
 mod ci;
 mod environment_api;
 mod environments;
+mod listeners;
+mod outage;
 mod sign_in;
+mod sign_ins;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,15 +27,17 @@ use crate::api::{self, Api, ApiParts, Definitions};
 use crate::app::ci::{CiParts, Jobs};
 use crate::app::environment_api::EnvironmentSetupError;
 use crate::app::environments::EnvironmentParts;
+use crate::app::listeners::{ListenerTls, Listeners};
 use crate::app::sign_in::SignInParts;
+use crate::app::sign_ins::SignIns;
 use crate::audit::{Audit, Event, Record, TokenIds, Writer};
-use crate::auth::browser::{BrowserSessions, Lifetimes};
 use crate::auth::cache::Cache;
+use crate::auth::public_ports::PublicPorts;
 use crate::auth::request::Identities;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::site::{BadPublicUrl, Site};
 use crate::auth::token::NoRandomness;
-use crate::config::{Auth, Config, TlsFiles};
+use crate::config::{Auth, Config, LogFormat};
 use crate::edge::connection::Server;
 use crate::edge::cookies::CookieNames;
 use crate::edge::followers::Followers;
@@ -40,7 +45,8 @@ use crate::edge::forward::Forwarder;
 use crate::edge::guard::ShapeLimits;
 use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
-use crate::edge::service::{Edge, PublicPorts, Traces};
+use crate::edge::respond::Failure;
+use crate::edge::service::{Edge, Neighbours, Traces};
 use crate::edge::upstream::Upstreams;
 use crate::environments::service::Environments;
 use crate::executors::ci::downloads::DownloadError;
@@ -52,8 +58,9 @@ use crate::limits::Shares;
 use crate::model::Scheme;
 use crate::net::acme::{AcmeError, Renewal};
 use crate::net::fetch::FetchSetupError;
-use crate::net::listen::{BindError, Door, First, Kind, Listener, ListenerOptions, Placing};
-use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
+use crate::net::inherited::{BadInherited, Inherited};
+use crate::net::listen::{BindError, First, Listener, Placing};
+use crate::net::tls::{Tls, TlsError};
 use crate::net::workers::Workers;
 use crate::sessions::admission::{Admission, Owners};
 use crate::sessions::identity::AgentIdentities;
@@ -61,7 +68,7 @@ use crate::sessions::leases;
 use crate::sessions::recheck::recheck;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
-use crate::store::{Store, StoreError, wall_clock, wall_clock_ms};
+use crate::store::{PATIENCE, SingleError, SingleGateway, Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
 use crate::workspaces::addresses::Addresses as SeenFromWorkspaces;
 use crate::workspaces::changes::Changes;
@@ -72,6 +79,9 @@ const URI_BYTES_MAX: usize = 32 * 1024;
 
 /// The part of the drain's time that agents get to hear of it before channels are cut.
 const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How long the last connections that came during a drain have to be answered, once nothing else runs.
+const LATE_GRACE: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// How long the last records may take to be written.
 const AUDIT_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -84,6 +94,9 @@ pub enum StartError {
     /// An address is taken or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A service manager's socket is of no use.
+    #[error(transparent)]
+    Inherited(#[from] BadInherited),
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -91,8 +104,11 @@ pub enum StartError {
     #[error("there is no certificate to serve users with: {0}")]
     Acme(#[from] AcmeError),
     /// The store cannot be used.
-    #[error("the store cannot be opened: {0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
+    /// Another gateway serves the store, or it cannot be found out.
+    #[error(transparent)]
+    Single(#[from] SingleError),
     /// Issuers of agents' credentials cannot be asked.
     #[error("auth.agents: {0}")]
     Issuers(#[from] FetchSetupError),
@@ -144,6 +160,10 @@ pub struct App {
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
     store: Store,
+    /// The right to serve it.
+    single: Arc<SingleGateway>,
+    /// Another gateway has that right now.
+    replaced: CancellationToken,
     shares: Arc<Shares>,
     drain: Drain,
     /// No session is left, so none can go on.
@@ -156,13 +176,24 @@ pub struct App {
     driver: Arc<Driver>,
     ci: CiParts,
     environments: EnvironmentParts,
+    sign_ins: SignIns,
 }
 
-#[derive(Debug)]
-struct Listeners {
-    public: Listener,
-    agents: Listener,
-    admin: Option<Listener>,
+/// What is bound and read before the store is opened.
+struct Bound {
+    single: Arc<SingleGateway>,
+    renewal: Option<Renewal>,
+    certificates: Vec<Arc<Tls>>,
+    shares: Arc<Shares>,
+    listeners: Listeners,
+}
+
+/// What the operator's pages look into.
+struct Operated<'a> {
+    certificates: &'a [Arc<Tls>],
+    registry: &'a Arc<Registry>,
+    upstreams: &'a Arc<Upstreams>,
+    shares: &'a Arc<Shares>,
 }
 
 /// Where a gateway listens.
@@ -181,22 +212,39 @@ impl App {
     ///
     /// # Errors
     /// [`StartError`] names what to change.
-    pub async fn bind(mut config: Config) -> Result<Self, StartError> {
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        Self::bind_with(config, Inherited::default()).await
+    }
+
+    /// Like [`App::bind`], with sockets of a service manager, which are used where they are a listener's.
+    ///
+    /// # Errors
+    /// [`StartError`] names what to change.
+    pub async fn bind_with(mut config: Config, inherited: Inherited) -> Result<Self, StartError> {
+        crate::config::advice(&config).iter().for_each(|advice| warn!("{advice}"));
+        // First of all: while another one serves, its addresses are not free either.
+        let single = Arc::new(SingleGateway::take(&config.store, PATIENCE).await?);
         let renewal = certified(&config).await?;
-        let public_tls = load_tls(config.tls.public.as_ref(), ALPN_USERS)?;
-        let agents_tls = load_tls(config.tls.agents.as_ref(), ALPN_AGENTS)?;
+        let tls = ListenerTls::load(&config)?;
+        let certificates = tls.certificates();
         let shares = Shares::new(&config.limits, Instant::now().into_std());
-        let listeners = Listeners::bind(&config, &shares, public_tls.clone(), agents_tls.clone())?;
-        if config.public_url.port() == 0 {
-            let bound = listeners.public.local_addr().map_err(StartError::Address)?;
-            config.public_url = config.public_url.with_port(bound.port());
-        }
+        let listeners = Listeners::bind(&config, &shares, tls, inherited)?;
+        listeners.settle(&mut config)?;
+        let bound = Bound { single, renewal, certificates, shares, listeners };
+        // On the heap: it holds all that a gateway is built of.
+        Box::pin(Self::assemble(config, bound)).await
+    }
+
+    /// Opens the store, and makes of it and what is bound a gateway that can run.
+    async fn assemble(config: Config, bound: Bound) -> Result<Self, StartError> {
+        let Bound { single, renewal, certificates, shares, listeners } = bound;
         let store = Store::open_with(&config.store).await?;
         let drain = Drain::default();
         let registry = Arc::new(Registry::new(config.limits.sessions, wall_clock_ms()));
         let budget = ReplicaBudget::new(config.tunnel.replica_budget);
         let upstreams = Upstreams::new(config.timeouts.upstream_idle);
         let metrics = Metrics::default();
+        metrics.expect_failures(&Failure::CODES);
         let (audit, audit_writer) = open_audit(&config, &store, &metrics)?;
         let changes = Changes::default();
         let seen = workspaces_see(&config, &listeners)?;
@@ -206,12 +254,22 @@ impl App {
         let environments = EnvironmentParts::open(&config, &store, &registry, (&metrics, &audit)).await?;
         let identities = ci.identities(&config, &store)?;
         let asked = environment_api::parts(&config, &environments.environments)?;
-        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store), asked), &drain);
-        let edge = edge(&config, &store, &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
+        let sign_ins = SignIns::open(&config, &store).await?;
+        let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
+        let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store), asked), (&drain, agents_port));
+        let edge = edge(&config, (&store, &sign_ins), &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain, &edge);
         let closed = CancellationToken::new();
         let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
-        let agents = AgentService::new(identities.clone(), admission, rate, timeouts, closed.clone(), audit.clone());
+        let agents = AgentService::new(
+            identities.clone(),
+            admission,
+            rate,
+            timeouts,
+            closed.clone(),
+            audit.clone(),
+            &config.public_url,
+        );
         let driver = Arc::new(Driver {
             registry: registry.clone(),
             store: store.clone(),
@@ -219,16 +277,9 @@ impl App {
             configs,
             metrics: metrics.clone(),
         });
-        let certificates: Vec<Arc<Tls>> = public_tls.into_iter().chain(agents_tls).collect();
-        let admin = Arc::new(Admin {
-            certificates: certificates.clone(),
-            registry: registry.clone(),
-            upstreams: upstreams.clone(),
-            budget,
-            metrics,
-            shares: shares.clone(),
-            drain: drain.clone(),
-        });
+        let watched =
+            Operated { certificates: &certificates, registry: &registry, upstreams: &upstreams, shares: &shares };
+        let admin = admin_pages(&config, &watched, &store, (budget, metrics), (&audit, &drain));
         Ok(Self {
             config,
             edge,
@@ -238,6 +289,8 @@ impl App {
             upstreams,
             registry,
             store,
+            single,
+            replaced: CancellationToken::new(),
             shares,
             drain,
             closed,
@@ -249,6 +302,7 @@ impl App {
             driver,
             ci,
             environments,
+            sign_ins,
         })
     }
 
@@ -309,6 +363,12 @@ impl App {
         Ok(self.edge.sign_in.issue_link(Instant::now())?)
     }
 
+    /// Returns what is cancelled when another gateway serves the same database: this one drains then, and its end is a failure.
+    #[must_use]
+    pub fn replaced(&self) -> CancellationToken {
+        self.replaced.clone()
+    }
+
     /// Serves until `stop`, then drains: takes nothing new, tells agents, lets what runs finish up to
     /// `timeouts.drain`, also over links that break and come back meanwhile, and cuts the rest.
     pub async fn run(self, stop: CancellationToken) -> Drained {
@@ -322,13 +382,18 @@ impl App {
         let (writing, written) = (Drain::default(), CancellationToken::new());
         let background = Drain::default();
         // Whoever drops this future means the gateway: nothing of it lives on beside the next one.
-        let _cut = (self.upstreams.cut_on_drop(), [&self.drain, &background, &writing].map(Drain::cut_on_drop));
+        let late = Drain::default();
+        let _cut = (self.upstreams.cut_on_drop(), [&self.drain, &background, &writing, &late].map(Drain::cut_on_drop));
         writing.spawn(self.audit_writer.run(written.clone()));
+        writing.spawn(self.sign_ins.keep(written.clone()));
         self.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
         background.spawn(self.upstreams.clone().sweep(self.drain.clone()));
         let edge = self.edge.clone();
         background.spawn(async move { edge.recheck().await });
         background.spawn(self.shares.clone().keep());
+        let memory = outage::Memory { edge: self.edge.clone(), identities: self.identities.clone() };
+        let watched = (self.store.clone(), self.single.clone());
+        background.spawn(outage::watch(watched, memory, self.replaced.clone(), self.closed.clone()));
         background.spawn(leases::watch(self.registry.clone(), self.identities.clone(), self.closed.clone()));
         background.spawn(recheck(self.registry.clone(), self.store.clone(), self.closed.clone()));
         self.ci.execute(
@@ -350,36 +415,32 @@ impl App {
         if let Some(renewal) = self.renewal {
             background.spawn(renewal.run(self.drain.draining().clone()));
         }
-        let (public, drain, stopped) = (self.listeners.public, self.drain.clone(), self.drain.draining().clone());
-        background.spawn(public.run(drain, stopped, for_users, move |connection| server.serve(connection)));
+        let ended = CancellationToken::new();
+        let lost = &self.admin.listeners;
+        let (listener, drain) = (self.listeners.public, self.drain.clone());
+        let served = serve_users(listener, server, for_users, drain, late.clone(), ended.clone());
+        background.spawn(lost.clone().serving(served, ended.clone()));
         let agents = self.agents.clone();
         let serve = move |connection| agents.serve(connection);
         // Sessions outlive their links in a drain too: their agents have to get in for as long as there are sessions.
-        background.spawn(self.listeners.agents.run(self.drain.clone(), self.closed.clone(), for_agents, serve));
+        let (listener, drain, closed) = (self.listeners.agents, self.drain.clone(), self.closed.clone());
+        let served = async move { listener.run(drain, closed, for_agents, serve).await };
+        background.spawn(lost.clone().serving(served, self.closed.clone()));
         if let Some(listener) = self.listeners.admin {
             let router = admin::router(self.admin.clone());
             let serve = move |connection| admin::serve(router.clone(), connection);
-            let stopped = background.draining().clone();
-            background.spawn(listener.run(background.clone(), stopped, Placing::Here, serve));
+            let (drain, stopped) = (background.clone(), background.draining().clone());
+            background.spawn(async move { listener.run(drain, stopped, Placing::Here, serve).await });
         }
-        stop.cancelled().await;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.replaced.cancelled() => {}
+        }
         info!(tasks = self.drain.live(), "draining");
-        let sessions = self.registry.all();
-        for session in &sessions {
-            session.tunnel.drain(self.config.timeouts.drain, REDIAL_AFTER);
-        }
-        // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
-        let closing = close_when_quiet(&self.registry, &self.closed, self.config.timeouts.drain);
-        let (drained, cut) = tokio::join!(self.drain.run(self.config.timeouts.drain), closing);
-        let drained = match drained {
-            Drained::Clean if cut == 0 => Drained::Clean,
-            Drained::Clean => Drained::Cut(cut),
-            Drained::Cut(tasks) => Drained::Cut(tasks.max(cut)),
-        };
-        if let Drained::Cut(tasks) = drained {
-            warn!(tasks, "cut what did not finish in time");
-        }
+        let drained = drain_sessions(&self.registry, &self.drain, &self.closed, self.config.timeouts.drain).await;
         self.upstreams.close().await;
+        ended.cancel();
+        late.run(LATE_GRACE).await;
         background.run(std::time::Duration::ZERO).await;
         self.audit.record(Record::new(Event::GatewayStopped));
         written.cancel();
@@ -410,6 +471,45 @@ impl App {
     }
 }
 
+/// Accepts users' connections until the gateway ends: in a drain too, where each is answered that it drains. A refused
+/// connection would look like a fault, and say nothing of when to come back.
+async fn serve_users(
+    listener: Listener,
+    server: Server,
+    placing: Placing,
+    drain: Drain,
+    late: Drain,
+    ended: CancellationToken,
+) {
+    let serve = move |connection| server.serve(connection);
+    let draining = drain.draining().clone();
+    listener.run(drain, draining, placing, serve.clone()).await;
+    // The drain does not wait for these: they are answered at once.
+    listener.run(late, ended, Placing::Here, serve).await;
+}
+
+fn admin_pages(
+    config: &Config,
+    operated: &Operated<'_>,
+    store: &Store,
+    (budget, metrics): (Arc<ReplicaBudget>, Metrics),
+    (audit, drain): (&Audit, &Drain),
+) -> Arc<Admin> {
+    Arc::new(Admin {
+        certificates: operated.certificates.to_vec(),
+        hosts: config.listen.admin_hosts.clone(),
+        registry: operated.registry.clone(),
+        upstreams: operated.upstreams.clone(),
+        budget,
+        metrics,
+        shares: operated.shares.clone(),
+        audit: audit.clone(),
+        drain: drain.clone(),
+        availability: store.availability().clone(),
+        listeners: admin::Listeners::default(),
+    })
+}
+
 fn admission(
     config: &Config,
     registry: &Arc<Registry>,
@@ -436,6 +536,29 @@ fn execute(driver: Arc<Driver>, ci: &CiParts, background: &Drain, closed: &Cance
     background.spawn(driver.run(closed.clone()));
 }
 
+/// Tells agents that the gateway drains, and ends requests, streams and sessions.
+async fn drain_sessions(
+    registry: &Registry,
+    drain: &Drain,
+    closed: &CancellationToken,
+    deadline: std::time::Duration,
+) -> Drained {
+    for session in &registry.all() {
+        session.tunnel.drain(deadline, REDIAL_AFTER);
+    }
+    // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
+    let (drained, cut) = tokio::join!(drain.run(deadline), close_when_quiet(registry, closed, deadline));
+    let drained = match drained {
+        Drained::Clean if cut == 0 => Drained::Clean,
+        Drained::Clean => Drained::Cut(cut),
+        Drained::Cut(tasks) => Drained::Cut(tasks.max(cut)),
+    };
+    if let Drained::Cut(tasks) = drained {
+        warn!(tasks, "cut what did not finish in time");
+    }
+    drained
+}
+
 /// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door
 /// for agents. Returns how many
 /// requests and streams were cut because the time was up.
@@ -455,42 +578,6 @@ async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadl
     cut
 }
 
-impl Listeners {
-    fn bind(
-        config: &Config,
-        shares: &Arc<Shares>,
-        public_tls: Option<Arc<Tls>>,
-        agents_tls: Option<Arc<Tls>>,
-    ) -> Result<Self, BindError> {
-        let trusted: Arc<[_]> = config.listen.trusted_proxies.clone().into();
-        let options = |what, named, tls, connections_max, kind| ListenerOptions {
-            what,
-            named,
-            tls,
-            connections_max,
-            handshakes_max: config.limits.handshakes,
-            handshake_timeout: config.timeouts.tls_handshake,
-            stalled_timeout: config.timeouts.reader_stalled,
-            // Whoever asks for health and metrics comes directly.
-            door: Door {
-                kind,
-                shares: shares.clone(),
-                trusted: if kind == Kind::Operator { Arc::default() } else { trusted.clone() },
-            },
-        };
-        let users = options("users", ("--listen", "listen.public"), public_tls, config.limits.connections, Kind::User);
-        // Sessions have a bound of their own; the margin lets a new link displace an old one when it is reached.
-        let links = config.limits.sessions.saturating_add(config.limits.handshakes);
-        let agents = options("agents", ("--agents-listen", "listen.agents"), agents_tls, links, Kind::Link);
-        let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::Operator);
-        Ok(Self {
-            public: Listener::bind(config.listen.public, users)?,
-            agents: Listener::bind(config.listen.agents, agents)?,
-            admin: config.listen.admin.map(|address| Listener::bind(address, admin)).transpose()?,
-        })
-    }
-}
-
 /// Opens the audit log. Its writer asks the store for the ids of tokens, so that nobody else has to.
 fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audit, Writer), StartError> {
     let store = store.clone();
@@ -498,12 +585,9 @@ fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audi
         let store = store.clone();
         Box::pin(async move { Some(store.token_by_hash(&hash).await.ok()??.id.to_string()) })
     });
-    Audit::open(&config.audit, wall_clock_ms, token_ids, metrics.audit_lost())
-        .map_err(|source| StartError::Audit { path: config.audit.path.clone().unwrap_or_default(), source })
-}
-
-fn load_tls(files: Option<&TlsFiles>, alpn: &'static [&'static [u8]]) -> Result<Option<Arc<Tls>>, TlsError> {
-    files.map(|files| Tls::load(files.clone(), alpn)).transpose()
+    let (audit, writer) = Audit::open(&config.audit, wall_clock_ms, token_ids, metrics.audit_lost())
+        .map_err(|source| StartError::Audit { path: config.audit.path.clone().unwrap_or_default(), source })?;
+    Ok((audit, if config.log.format == LogFormat::Text { writer.in_words() } else { writer }))
 }
 
 /// Returns where the gateway is for workspaces in a cluster: the public host, on the port for agents.
@@ -522,33 +606,39 @@ async fn certified(config: &Config) -> Result<Option<Renewal>, AcmeError> {
 }
 
 /// What users and programs have the gateway look after.
-type Lives<'a> = (&'a Workspaces, &'a Arc<ClusterConfigs>, (&'a CiParts, Jobs, api::EnvironmentParts), &'a Drain);
+type Lives<'a> =
+    (&'a Workspaces, &'a Arc<ClusterConfigs>, (&'a CiParts, Jobs, api::EnvironmentParts), (&'a Drain, u16));
 
 fn edge(
     config: &Config,
-    store: &Store,
+    (store, sign_ins): (&Store, &SignIns),
     registry: &Arc<Registry>,
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
-    (lifecycles, cluster_configs, (ci, jobs, environments), drain): Lives<'_>,
+    (lifecycles, cluster_configs, (ci, jobs, environments), (drain, agents_port)): Lives<'_>,
 ) -> Result<Arc<Edge>, StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
-    let Auth { session_idle: idle_max, session_max: age_max, .. } = config.auth;
-    let sessions = Arc::new(BrowserSessions::new(Instant::now(), Lifetimes { idle_max, age_max }));
+    let Auth { session_max: age_max, neighbour_ports, .. } = config.auth;
+    let SignIns { sessions, devices, .. } = sign_ins.clone();
     let is_workspace_host = {
         let rules = rules.clone();
         Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
     };
     let SignInParts { sign_in, provider } = sign_in::parts(config, &site, &sessions, is_workspace_host)?;
-    let (identities, workspaces) = (Arc::new(Identities::new(sessions.clone())), Arc::new(Cache::new()));
+    let remembered = store.availability();
+    let identities = Arc::new(Identities::bridging(sessions.clone(), remembered.clone()));
+    let workspaces = Arc::new(Cache::bridging(remembered.clone()));
+    let public_ports = Arc::new(PublicPorts::default());
     let api = Api::new(ApiParts {
+        public_ports: public_ports.clone(),
         store: store.clone(),
         registry: registry.clone(),
         site: site.clone(),
         rules: rules.clone(),
         sessions,
+        devices,
         identities: identities.clone(),
         workspaces: workspaces.clone(),
         audit: audit.clone(),
@@ -557,20 +647,15 @@ fn edge(
         downloads: ci.downloads.clone(),
         definitions: Arc::new(jobs) as Arc<dyn Definitions>,
         environments,
+        external_max: config.limits.external_workspaces_per_user,
         drain: drain.clone(),
     });
-    let own = site.cookies();
-    let forwarder = Forwarder {
-        upstreams: upstreams.clone(),
-        timeouts: config.timeouts.clone(),
-        cookies: CookieNames::new(own.session, own.pre),
-        zone: config.zone.clone(),
-    };
     let mut start = [0; 8];
     SystemRandom::new().fill(&mut start).map_err(|_| StartError::Randomness)?;
     debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
     Ok(Arc::new(Edge {
         rules,
+        forwarder: forwarder(config, &site, upstreams),
         site,
         limits: ShapeLimits {
             uri_bytes_max: URI_BYTES_MAX,
@@ -578,23 +663,34 @@ fn edge(
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
         identities,
-        users: Cache::new(),
+        users: Cache::bridging(remembered.clone()),
         groups_age_max: age_max,
         provider,
         workspaces,
-        lives: Cache::new(),
-        public_ports: PublicPorts::default(),
+        lives: Cache::bridging(remembered.clone()),
+        public_ports,
         living: Living::new(audit.clone()),
         followers: Followers::default(),
         sign_in,
+        neighbours: Neighbours::new(neighbour_ports),
         shares: shares.clone(),
         api,
         audit: audit.clone(),
         registry: registry.clone(),
         store: store.clone(),
-        forwarder,
         metrics: metrics.clone(),
         drain: drain.clone(),
         traces: Traces::new(u64::from_be_bytes(start)),
+        agents_port,
     }))
+}
+
+fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwarder {
+    let own = site.cookies();
+    Forwarder {
+        upstreams: upstreams.clone(),
+        timeouts: config.timeouts.clone(),
+        cookies: CookieNames::new(own.session, own.pre),
+        zone: config.zone.clone(),
+    }
 }

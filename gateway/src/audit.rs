@@ -10,6 +10,7 @@
 mod event;
 mod file;
 mod line;
+mod tally;
 mod writer;
 
 use std::net::IpAddr;
@@ -20,9 +21,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::sync::mpsc::{self, OwnedPermit, Sender};
 
+use self::tally::Tally;
 use crate::config::AuditLog;
 
 pub use event::{Actor, Credential, Event, Items, Text, WhyEnded};
@@ -84,6 +87,14 @@ struct Timed {
     /// Milliseconds since 1970.
     at_ms: u64,
     record: Record,
+    /// What else there is to say of the same change.
+    more: Vec<Record>,
+}
+
+impl Timed {
+    fn new(at_ms: u64, record: Record) -> Self {
+        Self { at_ms, record, more: Vec::new() }
+    }
 }
 
 /// The queue is full and stays so, or nobody writes any more: what would have to be recorded cannot be done now.
@@ -102,6 +113,7 @@ struct Shared {
     /// Accesses are many; without a file of their own they go to the log, and there only for who asks for them.
     has_file: bool,
     losses: Arc<Losses>,
+    tally: Tally,
     strangers: Mutex<Window>,
     accesses: AtomicU64,
 }
@@ -119,6 +131,38 @@ impl Losses {
     fn add(&self, to: &AtomicU64, count: u64) {
         to.fetch_add(count, Ordering::Relaxed);
         self.counted.inc_by(count);
+    }
+
+    /// Takes what a record is to say.
+    fn take(&self) -> Lost {
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        Lost { queue_full: take(&self.queue_full), strangers: take(&self.strangers), unwritten: take(&self.unwritten) }
+    }
+
+    /// Gives back what the record could not say. It was counted before.
+    fn put_back(&self, lost: Lost) {
+        self.queue_full.fetch_add(lost.queue_full, Ordering::Relaxed);
+        self.strangers.fetch_add(lost.strangers, Ordering::Relaxed);
+        self.unwritten.fetch_add(lost.unwritten, Ordering::Relaxed);
+    }
+}
+
+/// Losses that no record says yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    queue_full: u64,
+    strangers: u64,
+    unwritten: u64,
+}
+
+impl Lost {
+    fn is_some(self) -> bool {
+        self != Self::default()
+    }
+
+    fn event(self) -> Event {
+        let Self { queue_full, strangers, unwritten } = self;
+        Event::RecordsLost { queue_full, strangers, unwritten }
     }
 }
 
@@ -163,6 +207,7 @@ impl Audit {
             clock_ms,
             has_file: config.path.is_some(),
             losses,
+            tally: Tally::default(),
             strangers: Mutex::default(),
             accesses: AtomicU64::new(1),
         };
@@ -172,12 +217,20 @@ impl Audit {
     /// Hands in a record of what happened. When the queue is full it is counted and dropped.
     pub fn record(&self, record: Record) {
         let Some(shared) = &self.0 else { return };
+        shared.tally.count(&record.event);
         let at_ms = (shared.clock_ms)();
         if record.event.is_by_stranger() && !shared.strangers.lock().take(at_ms) {
             return shared.losses.add(&shared.losses.strangers, 1);
         }
-        if shared.queue.try_send(Timed { at_ms, record }).is_err() {
+        if shared.queue.try_send(Timed::new(at_ms, record)).is_err() {
             shared.losses.add(&shared.losses.queue_full, 1);
+        }
+    }
+
+    /// Registers the counters of what came here.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        if let Some(shared) = &self.0 {
+            shared.tally.register(registry);
         }
     }
 
@@ -225,8 +278,21 @@ impl Slot {
     /// Hands in the record of what was changed.
     pub fn record(self, record: Record) {
         if let Some(Place { permit, clock_ms }) = self.0 {
-            drop(permit.send(Timed { at_ms: clock_ms(), record }));
+            drop(permit.send(Timed::new(clock_ms(), record)));
         }
+    }
+
+    /// Hands in all that there is to say of one change.
+    pub fn record_all(self, records: Vec<Record>) {
+        let mut records = records.into_iter();
+        if let (Some(Place { permit, clock_ms }), Some(record)) = (self.0, records.next()) {
+            drop(permit.send(Timed { at_ms: clock_ms(), record, more: records.collect() }));
+        }
+    }
+
+    /// Makes a place of no queue, for tests of what is done and not of what is written down: a record in it is in no log.
+    pub fn nowhere() -> Self {
+        Self(None)
     }
 }
 

@@ -3,6 +3,7 @@
 mod args;
 mod ci_run;
 mod client;
+mod completions;
 mod config;
 mod console;
 pub mod credentials;
@@ -12,6 +13,7 @@ mod forward;
 mod local;
 mod login;
 mod place;
+pub mod preflight;
 mod ssh;
 mod table;
 mod token;
@@ -20,6 +22,7 @@ mod user;
 mod workspace;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,13 +38,14 @@ pub use args::{
     TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
 };
 pub use ci_run::{CiRunArgs, run_ci_run};
+pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
 pub use config::run_config;
 pub use console::Console;
 pub use environment::run_environment;
 pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
 pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
 pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
-pub use token::run_token;
+pub use token::{OutArgs, run_token};
 pub use user::run_user;
 pub use workspace::run_workspace;
 
@@ -69,6 +73,17 @@ impl Exit {
             Self::BadConfig => 64,
         }
     }
+
+    /// Returns the code of a failure that has no other one, for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::BadConfig => "bad_configuration",
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -77,13 +92,16 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The version, and of a release the commit that it was built from and its day.
+pub const VERSION: &str = env!("BUILT_VERSION");
+
 const EXAMPLES: &str = "\
 Examples:
   gateway demo                                  everything in one process, to look around
   gateway serve --config gateway.toml           run a gateway
   gateway config check                          all problems of the configuration at once
   gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
-  gateway token create --workspace my-app       a token for the agent of a workspace
+  gateway token create --workspace my-app --out agent.token
   gateway workspace create my-app --agent cluster-1
   gateway workspace share my-app 3000 --with signed-in
   gateway user disable ann                      lets somebody in no more
@@ -91,8 +109,8 @@ Examples:
   gateway forward my-app 5432                   its port 5432 on this machine
   gateway ssh my-app                            a shell in it
 
-Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins.
-The variable of `listen.public` is GATEWAY_LISTEN__PUBLIC.
+Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins. The variable of \
+`listen.public` is GATEWAY_LISTEN__PUBLIC.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 64 bad configuration.";
 
@@ -119,13 +137,12 @@ Examples:
   gateway user list                             who signed in, their groups, who is disabled
   gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
   gateway user enable ann
-  gateway user list --output json
 
 A user is listed from their first sign-in with the identity provider on.";
 
 /// Signs users in and routes their traffic through reverse tunnels into workspaces.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "gateway", version, after_help = EXAMPLES)]
+#[command(name = "gateway", version = VERSION, after_help = EXAMPLES)]
 pub struct Cli {
     /// Configuration file [default: gateway.toml, if there is one].
     #[arg(long, global = true, value_name = "FILE", env = "GATEWAY_CONFIG", hide_env_values = true)]
@@ -164,6 +181,10 @@ pub enum Command {
     Ssh(SshArgs),
     /// Let plain ssh, scp, rsync and editors find workspaces.
     SshConfig(SshConfigArgs),
+    /// Write what completes these commands in a shell.
+    Completions(CompletionsArgs),
+    /// Write a manual page for each command into a folder.
+    Man(ManArgs),
     /// Watch over a CI job. The gateway starts this itself.
     #[command(hide = true)]
     CiRun(CiRunArgs),
@@ -199,6 +220,30 @@ pub struct ServeArgs {
     pub admin_listen: Option<String>,
 }
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  gateway config check --config gateway.toml
+  gateway config check -o json";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  gateway config show                           effective values and where they come from
+  gateway config show > gateway.toml            a file to start from
+  gateway config show -o json";
+
+const LIST_USERS_EXAMPLES: &str = "\
+Examples:
+  gateway user list                             who signed in, their groups, who is disabled
+  gateway user list -o json";
+
+const DISABLE_EXAMPLES: &str = "\
+Examples:
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s";
+
+const ENABLE_EXAMPLES: &str = "\
+Examples:
+  gateway user enable ann";
+
 /// Flags of `gateway config`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = CONFIG_EXAMPLES)]
@@ -211,12 +256,18 @@ pub struct ConfigArgs {
 /// What to do with the configuration.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Tell all problems at once; exit 64 if there are any.
-    Check,
+    /// Read the configuration, open what it names, and tell all problems at once; exit 64 if there are any.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// Shape of what is printed.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
     /// Print every key with its effective value and where that comes from; secrets are masked.
+    #[command(after_help = SHOW_EXAMPLES)]
     Show {
         /// Shape of what is printed.
-        #[arg(long, value_enum, default_value_t = Output::Text)]
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
 }
@@ -234,26 +285,28 @@ pub struct UserArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum UserCommand {
     /// List all users.
+    #[command(after_help = LIST_USERS_EXAMPLES)]
     List {
         /// Shape of what is printed.
-        #[arg(long, value_enum, default_value_t = Output::Text)]
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
     /// Let a user in no more: sessions, tokens and what is open end within 5 s. Doing it again is no error.
+    #[command(after_help = DISABLE_EXAMPLES)]
     Disable(NamedUser),
     /// Let a user in again; what was cut stays cut.
+    #[command(after_help = ENABLE_EXAMPLES)]
     Enable(NamedUser),
 }
 
 /// One user, and how to say what was done.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = USER_EXAMPLES)]
 pub struct NamedUser {
     /// The user's name.
     #[arg(value_name = "NAME")]
     pub name: UserName,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
@@ -300,6 +353,8 @@ impl Command {
             | Self::Forward(_)
             | Self::Ssh(_)
             | Self::SshConfig(_)
+            | Self::Completions(_)
+            | Self::Man(_)
             | Self::CiRun(_) => (None, None, None),
         };
         let all = [
@@ -309,6 +364,20 @@ impl Command {
         ];
         all.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value? })).collect()
     }
+}
+
+/// Tells whether a command line asks for JSON, before it is read: also what is wrong with it is told as JSON then.
+#[must_use]
+pub fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    let mut is_output = false;
+    for word in words.take_while(|word| word != "--") {
+        let word = word.to_string_lossy();
+        if matches!(&*word, "--output=json" | "-ojson" | "-o=json") || (is_output && word == "json") {
+            return true;
+        }
+        is_output = matches!(&*word, "--output" | "-o");
+    }
+    false
 }
 
 /// Checks the text here, so that a slip in a flag is wrong usage (2) and not bad configuration (64).

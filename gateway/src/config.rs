@@ -5,6 +5,7 @@
 //! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
 
 mod acme;
+mod advice;
 mod agents;
 mod auth;
 mod check;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use crate::model::Zone;
 
+pub use advice::advice;
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
 pub use auth::{Auth, ClientSecret, Oidc};
 pub use ci::{Ci, CiEditor, CiProvider, CiSystem, CommandCi, GitlabCi, GitlabToken};
@@ -38,6 +40,9 @@ pub use value::{BadOrigin, BadStoreUrl, Network, PostgresUrl, PublicUrl, Secret,
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";
+
+/// The database that is used when no other is named.
+pub const DEFAULT_DATABASE: &str = "gateway.db";
 
 /// Everything that can be configured, validated.
 ///
@@ -73,6 +78,7 @@ pub struct Config {
     /// The agents' tunnel (`tunnel.*`).
     pub tunnel: Tunnel,
     rows: Vec<EffectiveRow>,
+    file: Option<PathBuf>,
 }
 
 /// Addresses to listen on.
@@ -84,6 +90,8 @@ pub struct Listen {
     pub agents: SocketAddr,
     /// Health and metrics; `None` when `off`.
     pub admin: Option<SocketAddr>,
+    /// Names by which `admin` may be asked, beside its address and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// Load balancers in front of users and agents that say for whom they connect (PROXY protocol, version 1 or 2). From
     /// these every connection has to; from all others it is never read.
     pub trusted_proxies: Vec<Network>,
@@ -119,7 +127,7 @@ pub struct Acme {
     pub ca_file: Option<PathBuf>,
 }
 
-/// PEM files of one TLS listener. Relative paths start at the working directory.
+/// PEM files of one TLS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate chain, leaf first.
@@ -193,8 +201,14 @@ pub struct Limits {
     pub connections: usize,
     /// Users' connections of one address at a time on which nobody has signed in.
     pub connections_per_address: u32,
-    /// New connections of one address in a second, of users or agents; those that come faster wait, and are then refused.
+    /// New connections of users of one address in a second, and four times as many at once; those that come faster wait, and are
+    /// then refused.
     pub connections_per_second_per_address: u32,
+    /// Agents' connections of one address at a time on which no session has come up. Above it, the oldest of them is cut.
+    pub agent_connections_per_address: u32,
+    /// New connections of agents of one address in a second, and four times as many at once; those that come faster wait, and are
+    /// then cut.
+    pub agent_connections_per_second_per_address: u32,
     /// TLS handshakes at a time.
     pub handshakes: usize,
     /// Users' TLS handshakes of one address at a time.
@@ -226,6 +240,8 @@ pub struct Limits {
     pub sessions: usize,
     /// New agent sessions in a second; those that come faster wait, and beyond some seconds are told when to come back.
     pub sessions_per_second: u32,
+    /// External workspaces that one user may have by making them; 0 leaves that to the operator.
+    pub external_workspaces_per_user: u32,
 }
 
 /// The agents' tunnel. `window_initial <= window_max <= session_budget <= owner_budget <= replica_budget`.
@@ -294,6 +310,10 @@ pub struct EffectiveRow {
     pub value: Option<String>,
     /// Where the value came from.
     pub origin: Origin,
+    /// Where it stands.
+    pub place: Place,
+    /// What can be written, for people.
+    pub accepted: &'static str,
 }
 
 impl Config {
@@ -316,6 +336,7 @@ impl Config {
     ) -> Result<Self, BadConfig> {
         let mut reader = reader::Reader::new(source::collect(file, env, flags));
         let mut config = sections::read(&mut reader);
+        config.file = file.map(Path::to_owned);
         check::across_keys(&config, &mut reader);
         config.rows = reader.finish()?;
         Ok(config)
@@ -325,6 +346,39 @@ impl Config {
     #[must_use]
     pub fn effective(&self) -> &[EffectiveRow] {
         &self.rows
+    }
+
+    /// Returns the file that was read.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Makes a problem of a key, where its value stands.
+    #[must_use]
+    pub fn problem(&self, key: &str, wrong: impl Into<String>) -> Problem {
+        let row = self.rows.iter().find(|row| row.key == key);
+        let place = row.map_or(Place::Default, |row| row.place.clone());
+        Problem::of_key(place, key.to_owned(), wrong)
+    }
+
+    /// Finds a database in the working directory that an earlier version would have used: relative paths of a file started
+    /// there, and a new database beside the file would be one that nobody knows.
+    #[must_use]
+    pub fn stray_database(&self) -> Option<Problem> {
+        let StoreUrl::SqliteFile(path) = &self.store.url else { return None };
+        let folder = self.file.as_deref()?.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+        let stray = path.strip_prefix(folder).ok()?;
+        let is_stray = self.origin("store.url") != Some(Origin::Environment) && !path.exists() && stray.exists();
+        is_stray.then(|| {
+            let wrong = format!(
+                "is {}, which is not there, while {} is in the working directory: relative paths start at the file's folder; \
+                 name the database by its whole path",
+                path.display(),
+                stray.display()
+            );
+            self.problem("store.url", wrong)
+        })
     }
 
     /// Returns where the value of `key` came from; `None` for a key that does not exist.

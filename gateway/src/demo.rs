@@ -33,7 +33,7 @@ pub async fn run(
     mut config: Config,
     args: &DemoArgs,
     stop: CancellationToken,
-    announce: impl FnOnce(&str) -> std::io::Result<()>,
+    announce: impl FnOnce(&str),
 ) -> anyhow::Result<()> {
     config.store.url = StoreUrl::SqliteMemory;
     // Its one workspace is of dev mode's user.
@@ -79,7 +79,7 @@ pub async fn run(
         }
     };
     tokio::time::timeout(READY_TIMEOUT, connected).await.context("the demo's agent did not connect")?;
-    announce(&link.to_string())?;
+    announce(&link.to_string());
     // The first part to end ends the demo: an error is told, and the others are waited for.
     let mut result = Ok(());
     while let Some(ended) = parts.join_next().await {
@@ -114,6 +114,11 @@ async fn agent(
         gateway: Gateway::parse(&format!("{scheme}://{agents}"), None)?,
         transport: Transport::default(),
         token: TokenSource::Value(token.token.reveal().into()),
-        ports: Arc::new(Ports { exposed: Vec::new(), denied: denied.clone(), default: Some(app.port()) }),
+        ports: Arc::new(Ports {
+            exposed: Vec::new(),
+            denied: denied.clone(),
+            default: Some(app.port()),
+            ..Ports::default()
+        }),
     })
 }

@@ -36,6 +36,7 @@ pub mod guard;
 pub mod headers;
 /// Parses the host of a request into the public site or a workspace and port.
 pub mod host;
+mod insists;
 /// CORS preflights between ports of one workspace.
 pub mod preflight;
 /// One table of failures, and the answers made from it.
@@ -56,6 +57,7 @@ pub mod connection;
 pub(crate) mod followers;
 pub(crate) mod forward;
 pub(crate) mod living;
+pub(crate) mod misdial;
 mod raw_head;
 /// Every request's way through the edge.
 pub mod service;

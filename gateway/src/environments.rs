@@ -21,6 +21,7 @@ mod identity;
 mod kept;
 pub mod labels;
 pub mod manifest;
+pub mod on_record;
 mod plan;
 pub mod record;
 pub mod refusal;

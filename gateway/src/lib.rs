@@ -8,6 +8,7 @@ mod api;
 pub mod app;
 pub mod audit;
 pub mod auth;
+pub mod availability;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -11,9 +11,11 @@ pub mod crowd;
 mod guest;
 mod rate;
 mod table;
+mod waiting;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -21,6 +23,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
+use tracing::info;
 
 pub use self::address::AddressKey;
 pub use self::count::{Count, Seat};
@@ -29,6 +32,7 @@ pub use self::rate::{Meter, Pace};
 
 use self::crowd::{Crowd, Place};
 use self::table::{Entry, Table};
+use self::waiting::Waiting;
 use crate::config::Limits;
 use crate::model::{Port, UserName, WorkspaceName};
 
@@ -72,6 +76,10 @@ pub enum Limit {
     ConnectionsPerAddress,
     /// New connections of one address.
     ConnectionsPerSecondPerAddress,
+    /// Agents' connections of one address on which no session came up.
+    AgentConnectionsPerAddress,
+    /// New connections of agents of one address.
+    AgentConnectionsPerSecondPerAddress,
     /// TLS handshakes of one address.
     HandshakesPerAddress,
     /// Requests in flight of one address without a user.
@@ -97,6 +105,24 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Every limit.
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Connections,
+        Self::ConnectionsPerAddress,
+        Self::ConnectionsPerSecondPerAddress,
+        Self::HandshakesPerAddress,
+        Self::RequestsPerAddress,
+        Self::RequestsPerSecondPerAddress,
+        Self::RequestsPerUser,
+        Self::RequestsPerSecondPerUser,
+        Self::RequestsPerPort,
+        Self::RequestsPerWorkspace,
+        Self::FailedSignIns,
+        Self::Lookups,
+        Self::Http2Resets,
+        Self::Http2Frames,
+    ];
+
     /// Returns the name: the key that changes it, where there is one.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -104,6 +130,8 @@ impl Limit {
             Self::Connections => "limits.connections",
             Self::ConnectionsPerAddress => "limits.connections_per_address",
             Self::ConnectionsPerSecondPerAddress => "limits.connections_per_second_per_address",
+            Self::AgentConnectionsPerAddress => "limits.agent_connections_per_address",
+            Self::AgentConnectionsPerSecondPerAddress => "limits.agent_connections_per_second_per_address",
             Self::HandshakesPerAddress => "limits.handshakes_per_address",
             Self::RequestsPerAddress => "limits.requests_per_address",
             Self::RequestsPerSecondPerAddress => "limits.requests_per_second_per_address",
@@ -130,6 +158,8 @@ struct Label {
 struct Bounds {
     connections: u32,
     arrivals: Pace,
+    agent_connections: u32,
+    agent_arrivals: Pace,
     handshakes: u32,
     requests_of_address: u32,
     asked_by_address: Pace,
@@ -147,6 +177,8 @@ impl Bounds {
         Self {
             connections: limits.connections_per_address,
             arrivals: per_second(limits.connections_per_second_per_address),
+            agent_connections: limits.agent_connections_per_address,
+            agent_arrivals: per_second(limits.agent_connections_per_second_per_address),
             handshakes: limits.handshakes_per_address,
             requests_of_address: limits.requests_per_address,
             asked_by_address: paced(limits.requests_per_second_per_address, STRANGERS_BURST_SECONDS),
@@ -163,6 +195,8 @@ impl Bounds {
 struct AddressUse {
     /// On which nobody has signed in.
     connections: Arc<Count>,
+    /// Agents' connections without a session.
+    waiting: Arc<Waiting>,
     handshakes: Arc<Count>,
     requests: Arc<Count>,
     lookups: Semaphore,
@@ -175,6 +209,7 @@ impl Default for AddressUse {
     fn default() -> Self {
         Self {
             connections: Arc::default(),
+            waiting: Arc::default(),
             handshakes: Arc::default(),
             requests: Arc::default(),
             lookups: Semaphore::new(LOOKUPS_PER_ADDRESS),
@@ -202,7 +237,8 @@ impl Entry for AddressUse {
     fn is_idle(&self, now: u64) -> bool {
         let counts = [&self.connections, &self.handshakes, &self.requests];
         let meters = [&self.arrivals, &self.asked, &self.failed];
-        counts.iter().all(|count| count.get() == 0) && meters.iter().all(|meter| meter.is_idle(now))
+        let is_empty = counts.iter().all(|count| count.get() == 0) && self.waiting.count() == 0;
+        is_empty && meters.iter().all(|meter| meter.is_idle(now))
     }
 }
 
@@ -223,6 +259,8 @@ impl Entry for PortUse {
 pub struct Shares {
     bounds: Bounds,
     addresses: Table<AddressKey, AddressUse>,
+    /// Those that agents dial from: what they do there is nothing of the users of the same address.
+    agents: Table<AddressKey, AddressUse>,
     users: Table<UserName, UserUse>,
     ports: Table<(WorkspaceName, Port), PortUse>,
     crowd: Arc<Crowd>,
@@ -231,6 +269,8 @@ pub struct Shares {
     /// Lines in the log about strangers.
     told: Meter,
     told_pace: Pace,
+    /// Those that are not in the log, since that was last said there.
+    untold: AtomicU64,
     /// What [`Meter`]s count from.
     since: Instant,
 }
@@ -239,15 +279,22 @@ impl Shares {
     /// Makes empty tables.
     #[must_use]
     pub fn new(limits: &Limits, now: Instant) -> Arc<Self> {
+        let refused = Family::<Label, Counter>::default();
+        // There from the start, so that an alert has something to compare with.
+        for limit in Limit::ALL {
+            drop(refused.get_or_create(&Label { limit: limit.name() }));
+        }
         Arc::new(Self {
             bounds: Bounds::new(limits),
             addresses: Table::new(ENTRIES_MAX),
+            agents: Table::new(ENTRIES_MAX),
             users: Table::new(ENTRIES_MAX),
             ports: Table::new(ENTRIES_MAX),
             crowd: Arc::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
-            refused: Family::default(),
+            refused,
             told: Meter::default(),
+            untold: AtomicU64::new(0),
             told_pace: Pace::new(TOLD_PER_SECOND, Duration::from_secs(1), TOLD_PER_SECOND * BURST_SECONDS),
             since: now,
         })
@@ -267,18 +314,23 @@ impl Shares {
         let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
         let seat = entry.connections.take(self.bounds.connections);
         let seat = seat.ok_or_else(|| self.refuse(Limit::ConnectionsPerAddress))?;
-        let wait = self.turn(&entry, now)?;
+        let wait = self.turn(&entry, (self.bounds.arrivals, now), Limit::ConnectionsPerSecondPerAddress)?;
         Ok((Guest::new(self.clone(), entry, Some(seat), Some(place)), wait))
     }
 
-    /// Takes in an agent's connection from an address. Many agents share one, so only the rate is bounded.
+    /// Takes in an agent's connection from an address. Thousands of agents may share one: [`Guest::prove`] says that a session came
+    /// up, and the connection no longer counts. Where too many have none, the oldest of them is sent away, which counts as refused.
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
     pub fn arrive_agent(self: &Arc<Self>, from: IpAddr, now: Instant) -> Result<(Guest, Duration), Limit> {
-        let entry = self.addresses.get(&AddressKey::of(from), self.nanos(now));
-        let wait = self.turn(&entry, now)?;
-        Ok((Guest::new(self.clone(), entry, None, None), wait))
+        let entry = self.agents.get(&AddressKey::of(from), self.nanos(now));
+        let wait = self.turn(&entry, (self.bounds.agent_arrivals, now), Limit::AgentConnectionsPerSecondPerAddress)?;
+        let (member, is_crowded) = entry.waiting.enter(self.bounds.agent_connections);
+        if is_crowded {
+            self.refused(Limit::AgentConnectionsPerAddress.name());
+        }
+        Ok((Guest::agent(self.clone(), entry, member), wait))
     }
 
     /// Takes in an operator's connection, whatever there is.
@@ -294,10 +346,10 @@ impl Shares {
         }
     }
 
-    fn turn(&self, entry: &AddressUse, now: Instant) -> Result<Duration, Limit> {
+    fn turn(&self, entry: &AddressUse, (pace, now): (Pace, Instant), limit: Limit) -> Result<Duration, Limit> {
         let patience = u64::try_from(TURN_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
-        let turn = entry.arrivals.take(self.bounds.arrivals, self.nanos(now), patience);
-        turn.map(Duration::from_nanos).map_err(|_| self.refuse(Limit::ConnectionsPerSecondPerAddress))
+        let turn = entry.arrivals.take(pace, self.nanos(now), patience);
+        turn.map(Duration::from_nanos).map_err(|_| self.refuse(limit))
     }
 
     /// Finds what a user's requests, or without a user an address', and those to a port count in.
@@ -329,6 +381,7 @@ impl Shares {
     pub fn sweep(&self, now: Instant) {
         let now = self.nanos(now);
         self.addresses.sweep(now);
+        self.agents.sweep(now);
         self.users.sweep(now);
         self.ports.sweep(now);
     }
@@ -344,14 +397,23 @@ impl Shares {
             count = count.wrapping_add(1);
             if count.is_multiple_of(SWEEP_TICKS) {
                 self.sweep(tokio::time::Instant::now().into_std());
+                let failures = self.take_untold();
+                if failures > 0 {
+                    info!(failures, "more requests of strangers failed than have lines of their own");
+                }
             }
         }
+    }
+
+    /// Returns how many failures of strangers had no line in the log since it was last asked.
+    fn take_untold(&self) -> u64 {
+        self.untold.swap(0, Ordering::Relaxed)
     }
 
     /// Returns how many addresses are remembered.
     #[must_use]
     pub fn addresses(&self) -> usize {
-        self.addresses.len()
+        self.addresses.len() + self.agents.len()
     }
 
     /// Registers the counter of refusals.

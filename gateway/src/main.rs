@@ -1,50 +1,79 @@
 //! `gateway`: parse, run, map the result to an exit status.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use gateway::app::App;
+use gateway::app::{App, StartError};
 use gateway::cli::files::allow_open_files;
 use gateway::cli::{
-    Cli, Command, Console, Exit, run_ci_run, run_config, run_environment, run_forward, run_login, run_logout, run_ssh,
-    run_ssh_config, run_token, run_user, run_whoami, run_workspace,
+    Cli, Command, Console, Exit, asks_for_json, preflight, run_ci_run, run_completions, run_config, run_environment,
+    run_forward, run_login, run_logout, run_man, run_ssh, run_ssh_config, run_token, run_user, run_whoami,
+    run_workspace,
 };
 use gateway::config::{Config, process_environment};
+use gateway::net::inherited::Inherited;
 use gateway::net::workers::Workers;
-use gateway::store::wall_clock;
+use gateway::store::{SingleError, wall_clock};
 use gateway::{demo, telemetry};
+use program_log::{finish, stderr, stdout, watch_panics};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tunnel_link::causes;
+use tunnel_link::memory::giving_back;
 
 /// Most of a request's cost beside the kernel's is many small allocations, which this one is quicker at.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How long the end waits for a thread that is in the middle of reading or writing a file.
+const BLOCKED_GRACE: Duration = Duration::from_secs(1);
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let is_json = asks_for_json(std::env::args_os().skip(1));
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, is_json),
+    };
     let env = process_environment();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()).into(),
     };
-    let exit = runtime.block_on(run(&cli, &env));
+    let exit = runtime.block_on(run(&cli, &env, is_json));
     if matches!(cli.command, Command::Forward(_)) {
         // Whoever reads standard input cannot be called back.
         runtime.shutdown_background();
+    } else {
+        // Nor can whoever writes to a disk or a pipe that takes nothing.
+        runtime.shutdown_timeout(BLOCKED_GRACE);
     }
+    finish();
     exit
 }
 
-async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> ExitCode {
-    let mut console = Console::process();
+/// Says what is wrong with a command line; to programs as JSON.
+fn misused(error: &clap::Error, is_json: bool) -> ExitCode {
+    if !is_json || !error.use_stderr() {
+        // Nothing can be done about a closed stream.
+        error.print().unwrap_or_default();
+        return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    }
+    let mut console = Console::process().with_json_failures(true);
+    console.complain(error.to_string().trim_end());
+    console.end(Exit::Usage);
+    Exit::Usage.into()
+}
+
+async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCode {
+    let mut console = Console::process().with_json_failures(is_json);
     let exit = match &cli.command {
         Command::CiRun(args) => return run_ci_run(args).await,
         Command::Config(args) => run_config(cli, args, env, &mut console),
         Command::Login(args) => run_login(args, env, &mut console).await,
-        Command::Whoami(args) => run_whoami(args, env, &mut console).await,
+        Command::Whoami(args) => run_whoami(cli, args, env, &mut console).await,
         Command::Logout(args) => run_logout(args, env, &mut console).await,
         Command::Workspace(args) => run_workspace(cli, args, env, &mut console, wall_clock()).await,
         Command::User(args) => run_user(cli, args, env, &mut console, wall_clock()).await,
@@ -53,16 +82,19 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>) -> ExitCode {
         Command::Forward(args) => run_forward(args, env, &mut console).await,
         Command::Ssh(args) => run_ssh(args, env, &mut console),
         Command::SshConfig(args) => run_ssh_config(args, env, &mut console),
-        Command::Serve(_) => match load(cli, env) {
+        Command::Completions(args) => run_completions(args, &mut console),
+        Command::Man(args) => run_man(args, &mut console),
+        Command::Serve(_) => match load(cli, env).and_then(ready) {
             // On the heap: it holds all that a gateway is built of.
-            Ok(config) => finish(Box::pin(serve(config)).await),
+            Ok(config) => ended(Box::pin(serve(config)).await),
             Err(exit) => exit,
         },
         Command::Demo(args) => match load(cli, env) {
-            Ok(config) => finish(with_signals(|stop| demo::run(config, args, stop, announce)).await),
+            Ok(config) => ended(Box::pin(with_signals(|stop| demo::run(config, args, stop, announce))).await),
             Err(exit) => exit,
         },
     };
+    console.end(exit);
     exit.into()
 }
 
@@ -70,33 +102,55 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     match cli.load_config(env) {
         Ok(config) => {
             telemetry::start_logging(&config.log);
-            telemetry::watch_panics();
+            watch_panics();
             Ok(config)
         }
         Err(problems) => {
-            // Nothing can be done about a closed standard error.
-            drop(writeln!(std::io::stderr().lock(), "{problems}"));
+            stderr().say(problems);
             Err(Exit::BadConfig)
         }
     }
 }
 
+/// Opens what the configuration names, so that all that is wrong with it is told at once.
+fn ready(config: Config) -> Result<Config, Exit> {
+    let found = preflight::look(&config);
+    for warning in found.warnings.iter().chain(&found.later) {
+        tracing::warn!("{warning}");
+    }
+    if found.problems.is_empty() {
+        return Ok(config);
+    }
+    for problem in &found.problems {
+        stderr().say(format_args!("{problem}"));
+    }
+    Err(Exit::BadConfig)
+}
+
 async fn serve(config: Config) -> anyhow::Result<()> {
-    allow_open_files(&config.limits);
+    allow_open_files(&config);
+    let inherited = Inherited::from_environment()?;
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (workers, _threads) = Workers::start(&Handle::current(), count)?;
-    let app = App::bind(config).await?;
+    let app = App::bind_with(config, inherited).await?;
+    let replaced = app.replaced();
     let addresses = app.addresses()?;
-    tracing::info!(users = %addresses.public, agents = %addresses.agents, admin = ?addresses.admin, public_url = %app.config().public_url, "gateway is up");
+    let admin = addresses.admin.map_or_else(|| "off".into(), |address| address.to_string());
+    tracing::info!(users = %addresses.public, agents = %addresses.agents, admin = %admin, public_url = %app.config().public_url, "gateway is up");
     if let Some(link) = app.sign_in_link()? {
-        writeln!(std::io::stdout().lock(), "Sign in with this link, once: {link}")?;
+        stdout().say(format_args!("Sign in with this link, once: {link}"));
     }
     with_signals(async |stop| {
-        app.run_on(&workers, stop).await;
-        Ok(())
+        giving_back(Box::pin(app.run_on(&workers, stop))).await;
+        if replaced.is_cancelled() { Err(Replaced.into()) } else { Ok(()) }
     })
     .await
 }
+
+/// Another gateway serves the database by now.
+#[derive(Debug, thiserror::Error)]
+#[error("another gateway serves the same database by now, and this version serves one gateway per database")]
+struct Replaced;
 
 /// Runs `work` with a token that SIGINT and SIGTERM cancel.
 async fn with_signals<F, W>(work: W) -> anyhow::Result<()>
@@ -122,13 +176,11 @@ where
     }
 }
 
-fn announce(link: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n  Open this link (it works once):\n\n    {link}\n\n  Ctrl-C ends the demo.\n")?;
-    out.flush()
+fn announce(link: &str) {
+    stdout().say(format_args!("\n  Open this link (it works once):\n\n    {link}\n\n  Ctrl-C ends the demo.\n"));
 }
 
-fn finish(result: anyhow::Result<()>) -> Exit {
+fn ended(result: anyhow::Result<()>) -> Exit {
     match result {
         Ok(()) => Exit::Success,
         Err(error) => fail(&error),
@@ -136,7 +188,8 @@ fn finish(result: anyhow::Result<()>) -> Exit {
 }
 
 fn fail(error: &anyhow::Error) -> Exit {
-    // Nothing can be done about a closed standard error.
-    drop(writeln!(std::io::stderr().lock(), "gateway: {error:#}"));
-    Exit::Failed
+    stderr().say(format_args!("gateway: {}", causes::with_remedy(error.as_ref(), "--ca-file")));
+    let is_second =
+        matches!(error.downcast_ref(), Some(StartError::Single(SingleError::Taken { .. }))) || error.is::<Replaced>();
+    if is_second { Exit::BadConfig } else { Exit::Failed }
 }

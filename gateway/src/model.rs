@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use thiserror::Error;
-use tunnel_proto::terminal::TERMINAL_PORT;
+use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 
 pub use cluster::{BadClusterName, CLUSTER_NAME_BYTES_MAX, ClusterName};
 pub use endpoint::{BadEndpoint, ENDPOINT_BYTES_MAX, Endpoint};
@@ -131,6 +131,16 @@ impl Port {
     #[must_use]
     pub fn get(self) -> u16 {
         self.0.get()
+    }
+
+    /// Returns what is there, where that is this product's own.
+    #[must_use]
+    pub fn label(self) -> Option<&'static str> {
+        match self.get() {
+            EDITOR_PORT => Some("editor"),
+            TERMINAL_PORT => Some("terminal"),
+            _ => None,
+        }
     }
 
     /// Returns whether this is where agents serve terminals: whoever types there is on the machine.

@@ -5,6 +5,7 @@ pub mod acme;
 pub mod certificate;
 pub mod dial;
 pub mod fetch;
+pub mod inherited;
 pub mod listen;
 mod proxy;
 pub mod stream;

@@ -6,11 +6,14 @@
 //!
 //! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
 
+mod changes;
 mod ci;
 mod clusters;
 mod create;
 mod database;
 mod environments;
+mod external;
+mod former;
 mod ids;
 mod json;
 mod lifecycles;
@@ -21,12 +24,15 @@ mod postgres;
 mod rotate;
 mod seal;
 mod shares;
+mod sign_ins;
+mod single;
 mod sqlite;
 mod time;
 mod tokens;
 mod users;
 mod uses;
 mod variables;
+mod watch;
 mod workspaces;
 
 use std::io;
@@ -35,13 +41,16 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use self::database::{About, Pool, Transaction};
+use self::database::{About, Connections, Pool, Transaction};
+use self::former::NameHold;
 use self::seal::Sealer;
 use self::sqlite::Keeper;
 use crate::auth::token::NoRandomness;
+use crate::availability::Availability;
 use crate::config::{BadStoreUrl, StoreConfig, StoreUrl};
-use crate::model::{TerminalForAll, WorkspaceName};
+use crate::model::{TerminalForAll, UnixSeconds, WorkspaceName};
 
+pub use changes::AccessChange;
 pub use ci::{Awaited, CiProject, CiRun, CiState, NewCi, NewCiRun, RunOwner};
 pub use clusters::{Cluster, ConfigVersion};
 pub use create::{AGENT_TOKEN_FILE, CreateError, NewManaged, Quotas};
@@ -57,7 +66,8 @@ pub use model::{
     Admission, BadId, BadNote, ClusterId, Created, Executor, NOTE_CHARS_MAX, NewToken, Note, Rotated, Terms, TokenId,
     TokenRecord, TokenSubject, User, Workspace, WorkspaceId,
 };
-pub use shares::Replaced;
+pub use shares::{Replaced, SharedPort};
+pub use single::{PATIENCE, SingleError, SingleGateway};
 pub use time::{wall_clock, wall_clock_ms};
 pub use tokens::TOKENS_LIVE_MAX;
 pub use uses::{Spent, TokenUse, UsedToken};
@@ -71,7 +81,10 @@ pub struct Store {
     writer: Pool,
     /// Cannot write to a file. The same pool as `writer` for a database in memory or on a server.
     readers: Pool,
+    availability: Availability,
     sealer: Arc<Sealer>,
+    /// How long names of workspaces are held back for their owners.
+    name_hold: NameHold,
     _keeper: Option<Keeper>,
 }
 
@@ -82,40 +95,36 @@ pub enum StoreError {
     #[error("the store's URL is wrong: {0}")]
     Url(#[from] BadStoreUrl),
     /// The file cannot be opened or created.
-    #[error("cannot open the database {}", path.display())]
+    #[error("cannot open the database {}: {why}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What SQLite or the system says.
-        #[source]
-        source: sqlx::Error,
+        /// What SQLite or the system says, and what helps.
+        why: String,
     },
     /// The server cannot be reached, or does not let us in.
-    #[error("cannot open the database {database}")]
+    #[error("cannot open the database {database}: {why}")]
     Connect {
         /// The URL, without the password.
         database: String,
         /// What the server or the system says.
-        #[source]
-        source: sqlx::Error,
+        why: String,
     },
     /// The file of `store.password_file` cannot be used.
-    #[error("store.password_file {} cannot be used", path.display())]
+    #[error("store.password_file {} cannot be used: {error}", path.display())]
     PasswordFile {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The file of `store.key_file` cannot be used.
-    #[error("store.key_file {} cannot be used", path.display())]
+    #[error("store.key_file {} cannot be used: {error}", path.display())]
     KeyFile {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The database has sealed secrets, and the key is not there. A new one would not open them.
     #[error(
@@ -146,11 +155,22 @@ pub enum StoreError {
         known: i64,
     },
     /// The database's shape cannot be brought up to date.
-    #[error("cannot bring the database's schema up to date")]
-    Migrate(#[source] sqlx::migrate::MigrateError),
+    #[error("cannot bring the database's schema up to date: {0}")]
+    Migrate(sqlx::migrate::MigrateError),
     /// The workspace exists and belongs to somebody else.
     #[error("the workspace {0} belongs to another user")]
     OtherOwner(WorkspaceName),
+    /// The name was another user's until lately.
+    #[error(
+        "the name {name} was another user's: browsers still have what its pages stored, so it is free for others from {until} \
+         (store.name_hold)"
+    )]
+    NameHeld {
+        /// The name.
+        name: WorkspaceName,
+        /// From when on others may have it.
+        until: UnixSeconds,
+    },
     /// A stored value that no version of the program writes.
     #[error("the database holds a value in {table}.{column} that cannot be")]
     Corrupt {
@@ -190,9 +210,26 @@ pub enum StoreError {
     /// No token or seal could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
+    /// The store did not answer a moment ago, and has not been asked since.
+    #[error("the store is away")]
+    Away,
     /// A statement failed.
-    #[error("the database failed")]
-    Database(#[from] sqlx::Error),
+    #[error("the database failed: {}", database::cause(.0))]
+    Database(sqlx::Error),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl StoreError {
+    /// Tells whether the store did not answer; all else it said itself.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Away) || matches!(self, Self::Database(error) if database::is_outage(error))
+    }
 }
 
 impl Store {
@@ -213,24 +250,32 @@ impl Store {
     pub async fn open_with(config: &StoreConfig) -> Result<Self, StoreError> {
         // In a box: it has room for what either database does at its start.
         let (writer, readers, keeper) = Box::pin(Self::connect(config)).await?;
-        Box::pin(migrate::migrate(&writer)).await?;
-        let sealer = Arc::new(seal::unlock(&writer, config.key_file()).await?);
-        Ok(Self { writer, readers, sealer, _keeper: keeper })
+        let availability = Availability::new(config.outage_max);
+        let [writer, readers] = [writer, readers].map(|to| Pool::new(to, availability.clone()));
+        Box::pin(migrate::migrate(&writer)).await.map_err(|error| opening(config, error))?;
+        let sealer = Arc::new(seal::unlock(&writer, config.key_file()).await.map_err(|error| opening(config, error))?);
+        Ok(Self { writer, readers, availability, sealer, name_hold: NameHold(config.name_hold), _keeper: keeper })
+    }
+
+    /// Returns what is known of whether it answers.
+    #[must_use]
+    pub fn availability(&self) -> &Availability {
+        &self.availability
     }
 
     /// Returns who writes, who reads, and what keeps a database in memory.
-    async fn connect(config: &StoreConfig) -> Result<(Pool, Pool, Option<Keeper>), StoreError> {
+    async fn connect(config: &StoreConfig) -> Result<(Connections, Connections, Option<Keeper>), StoreError> {
         Ok(match &config.url {
             StoreUrl::SqliteFile(path) => {
                 let (writer, readers) = sqlite::open_file(path.clone()).await?;
-                (Pool::Sqlite(writer), Pool::Sqlite(readers), None)
+                (Connections::Sqlite(writer), Connections::Sqlite(readers), None)
             }
             StoreUrl::SqliteMemory => {
                 let (only, keeper) = sqlite::open_memory().await?;
-                (Pool::Sqlite(only.clone()), Pool::Sqlite(only), Some(keeper))
+                (Connections::Sqlite(only.clone()), Connections::Sqlite(only), Some(keeper))
             }
             StoreUrl::Postgres(url) => {
-                let only = Pool::Postgres(postgres::open(url, config.password_file.as_deref()).await?);
+                let only = Connections::Postgres(postgres::open(url, config.password_file.as_deref()).await?);
                 (only.clone(), only, None)
             }
         })
@@ -238,13 +283,22 @@ impl Store {
 
     /// Begins to write, as the only one who writes about this.
     async fn write(&self, about: About<'_>) -> Result<Transaction, StoreError> {
-        Ok(self.writer.begin(about).await?)
+        self.writer.begin(about).await
     }
 
     /// Waits for statements in flight and closes the connections; the last one to leave folds the log into the file.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+    }
+}
+
+/// Says of a failure while a database is brought up to date which database it is.
+fn opening(config: &StoreConfig, error: StoreError) -> StoreError {
+    match (&config.url, error) {
+        (StoreUrl::SqliteFile(path), StoreError::Database(error)) => sqlite::unopened(path, &error),
+        (StoreUrl::Postgres(url), StoreError::Database(error)) => postgres::unreachable(url, &error),
+        (StoreUrl::SqliteFile(_) | StoreUrl::SqliteMemory | StoreUrl::Postgres(_), error) => error,
     }
 }
 

@@ -1,24 +1,52 @@
 //! Logs and metrics. Labels come from enums, never from users.
+//!
+//! `durations` counts what every request costs, `process` is what the system knows of this process, and `text` writes what a
+//! scraper understands.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod durations;
+mod process;
+mod text;
+
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::config::{Log, LogFormat};
+
+pub(crate) use self::durations::AnsweredBy;
+use self::durations::Durations;
+pub(crate) use self::text::Exposition;
 
 /// Label of [`Metrics::failed`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Code {
     code: &'static str,
+}
+
+/// Label of [`Metrics::answered`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    class: &'static str,
+}
+
+/// Label of [`Metrics::environment_unmet`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    answer: &'static str,
+}
+
+/// Label of the version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
 }
 
 /// Label of [`Metrics::tcp_ended`], [`Metrics::reported`] and [`Metrics::run_ended`].
@@ -45,6 +73,8 @@ pub(crate) enum TcpEnd {
 }
 
 impl TcpEnd {
+    const ALL: [Self; 6] = [Self::Finished, Self::App, Self::User, Self::Lost, Self::Draining, Self::Access];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -84,6 +114,8 @@ pub(crate) enum ReportEnd {
 }
 
 impl ReportEnd {
+    const ALL: [Self; 3] = [Self::Stored, Self::Unchanged, Self::Ignored];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Stored => "stored",
@@ -107,6 +139,8 @@ pub(crate) enum RunEnd {
 }
 
 impl RunEnd {
+    const ALL: [Self; 4] = [Self::Done, Self::Unsaved, Self::Failed, Self::NotMade];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -128,21 +162,29 @@ impl Default for UpTimes {
     }
 }
 
-/// Counters of the edge and of the executors. Clones share them.
-#[derive(Clone, Debug, Default)]
+/// Counters of the edge and of the executors. Clones share them. Each label that there can be is there from the start, so
+/// that an alert has something to compare with.
+#[derive(Clone, Debug)]
 pub struct Metrics {
+    responses: Family<Class, Counter>,
+    /// Those of `responses`, in the order of [`CLASSES`].
     answered: [Counter; 5],
+    durations: Durations,
+    websockets_opened: Counter,
+    websockets: Gauge<u64, AtomicU64>,
     failed: Family<Code, Counter>,
     audit_lost: Counter,
     tcp_opened: Counter,
     tcp_ended: Family<End, Counter>,
     intents: Family<Cycle, Counter>,
     reports: Family<End, Counter>,
-    law_refusals: Counter,
-    /// Completed, failed.
+    configs_held_back: Counter,
+    jobs: Family<End, Counter>,
+    /// Those of `jobs`: completed, failed.
     environment_jobs: [Counter; 2],
     environments_due: Gauge<u64, AtomicU64>,
-    /// Unmet, met.
+    prerequisites: Family<Answer, Counter>,
+    /// Those of `prerequisites`: unmet, met.
     environment_unmet: [Counter; 2],
     runs: Counter,
     run_ends: Family<End, Counter>,
@@ -152,7 +194,78 @@ pub struct Metrics {
 /// Names of the classes of a status code, in order.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
+/// A WebSocket that is open.
+#[derive(Debug)]
+pub(crate) struct OpenWebSocket(Gauge<u64, AtomicU64>);
+
+impl Drop for OpenWebSocket {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (responses, jobs) = (Family::<Class, Counter>::default(), Family::<End, Counter>::default());
+        let prerequisites = Family::<Answer, Counter>::default();
+        let metrics = Self {
+            answered: CLASSES.map(|class| responses.get_or_create_owned(&Class { class })),
+            environment_jobs: ["completed", "failed"].map(|end| jobs.get_or_create_owned(&End { end })),
+            environment_unmet: ["unmet", "met"].map(|answer| prerequisites.get_or_create_owned(&Answer { answer })),
+            responses,
+            jobs,
+            prerequisites,
+            durations: Durations::default(),
+            websockets_opened: Counter::default(),
+            websockets: Gauge::default(),
+            failed: Family::default(),
+            audit_lost: Counter::default(),
+            tcp_opened: Counter::default(),
+            tcp_ended: Family::default(),
+            intents: Family::default(),
+            reports: Family::default(),
+            configs_held_back: Counter::default(),
+            environments_due: Gauge::default(),
+            runs: Counter::default(),
+            run_ends: Family::default(),
+            run_up: UpTimes::default(),
+        };
+        for end in TcpEnd::ALL {
+            drop(metrics.tcp_ended.get_or_create(&End { end: end.as_str() }));
+        }
+        for end in ReportEnd::ALL {
+            drop(metrics.reports.get_or_create(&End { end: end.as_str() }));
+        }
+        for end in RunEnd::ALL {
+            drop(metrics.run_ends.get_or_create(&End { end: end.as_str() }));
+        }
+        for cycle in ["full", "partial"] {
+            drop(metrics.intents.get_or_create(&Cycle { cycle }));
+        }
+        metrics
+    }
+}
+
 impl Metrics {
+    /// Has failures counted under these codes from the start.
+    pub(crate) fn expect_failures(&self, codes: &[&'static str]) {
+        for code in codes {
+            drop(self.failed.get_or_create(&Code { code }));
+        }
+    }
+
+    /// Counts how long a request took until its answer began.
+    pub(crate) fn took(&self, by: AnsweredBy, took: Duration) {
+        self.durations.observe(by, took);
+    }
+
+    /// Counts a WebSocket for as long as what is returned is kept.
+    pub(crate) fn websocket(&self) -> OpenWebSocket {
+        self.websockets_opened.inc();
+        self.websockets.inc();
+        OpenWebSocket(self.websockets.clone())
+    }
+
     /// Counts a response of an app.
     pub(crate) fn answered(&self, status: StatusCode) {
         // No lock and no look-up per request: one counter per class.
@@ -192,8 +305,8 @@ impl Metrics {
     }
 
     /// Counts a config that was not sent because it would have made a cluster agent delete what is needed.
-    pub(crate) fn law_refused(&self) {
-        self.law_refusals.inc();
+    pub(crate) fn config_held_back(&self) {
+        self.configs_held_back.inc();
     }
 
     /// Counts the preparation of an environment that ended.
@@ -238,23 +351,23 @@ impl Metrics {
 
     /// Registers the counters.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        for (class, counter) in CLASSES.into_iter().zip(&self.answered) {
-            let labelled = registry.sub_registry_with_label(("class".into(), class.into()));
-            labelled.register("gateway_responses", "Responses of apps, by class of status", counter.clone());
-        }
-        for (end, counter) in ["completed", "failed"].into_iter().zip(&self.environment_jobs) {
-            let labelled = registry.sub_registry_with_label(("end".into(), end.into()));
-            labelled.register(
-                "gateway_environment_jobs",
-                "Preparations of environments, by how they ended",
-                counter.clone(),
-            );
-        }
-        for (answer, counter) in ["unmet", "met"].into_iter().zip(&self.environment_unmet) {
-            let labelled = registry.sub_registry_with_label(("answer".into(), answer.into()));
-            let help = "Answers whether a job's environment has to be prepared first";
-            labelled.register("gateway_environment_prerequisites", help, counter.clone());
-        }
+        process::register(registry);
+        let build = Family::<Build, Gauge<u64, AtomicU64>>::default();
+        build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("gateway_build_info", "The version of this program", build);
+        registry.register("gateway_responses", "Responses of apps, by class of status", self.responses.clone());
+        let took = "Time from the head of a request to the head of its answer";
+        registry.register_with_unit("gateway_request_duration", took, Unit::Seconds, self.durations.clone());
+        let opened = self.websockets_opened.clone();
+        registry.register("gateway_websockets_opened", "WebSockets that were opened", opened);
+        registry.register("gateway_websockets", "WebSockets that are open", self.websockets.clone());
+        registry.register(
+            "gateway_environment_jobs",
+            "Preparations of environments, by how they ended",
+            self.jobs.clone(),
+        );
+        let help = "Answers whether a job's environment has to be prepared first";
+        registry.register("gateway_environment_prerequisites", help, self.prerequisites.clone());
         registry.register(
             "gateway_environments_due",
             "Environments of which something is to be made or removed",
@@ -272,15 +385,33 @@ impl Metrics {
             "Reports of cluster agents, by what came of them",
             self.reports.clone(),
         );
-        let law = "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
-        registry.register("gateway_law_refusals", law, self.law_refusals.clone());
+        let held_back =
+            "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
+        registry.register("gateway_configs_held_back", held_back, self.configs_held_back.clone());
         registry.register("gateway_ci_runs", "Jobs that CI systems were asked for", self.runs.clone());
         registry.register("gateway_ci_runs_ended", "Such jobs that are over, by how they ended", self.run_ends.clone());
         let up = "Time from asking for such a job until its agent was there";
         registry.register_with_unit("gateway_ci_run_up", up, Unit::Seconds, self.run_up.0.clone());
         registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
         registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
+        let lost = ConstCounter::new(program_log::stderr().lost());
+        registry.register("gateway_log_lost_lines", "Lines missing from the log", lost);
     }
+}
+
+/// Label of [`bytes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+/// Registers the bytes of all sessions, by direction.
+pub(crate) fn bytes(registry: &mut Registry, counts: [(&'static str, u64); 2]) {
+    let bytes = Family::<Direction, Counter>::default();
+    for (direction, count) in counts {
+        bytes.get_or_create(&Direction { direction }).inc_by(count);
+    }
+    registry.register_with_unit("gateway_tunnel", "Payload of all sessions", Unit::Bytes, bytes);
 }
 
 /// A number that is read when it is asked for.
@@ -290,53 +421,27 @@ pub(crate) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge<u6
     gauge
 }
 
-/// Starts logging to standard error. `GATEWAY_LOG` overrides the level with a filter such as `gateway::edge=debug`.
+/// Starts logging to standard error, without ever waiting for who reads it. `GATEWAY_LOG` overrides the level with a filter such as `gateway::edge=debug`.
 pub fn start_logging(log: &Log) {
     let filter = EnvFilter::try_from_env("GATEWAY_LOG").unwrap_or_else(|_| {
         // The HTTP libraries tell about every hiccup of every peer.
         EnvFilter::new(format!("{},h2=off,hyper=off,sqlx=warn", log.level))
     });
+    let lines = program_log::stderr();
+    lines.set_form(match log.format {
+        LogFormat::Text => program_log::Form::Text,
+        LogFormat::Json => program_log::Form::Json,
+    });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
-        .with_writer(BoxMakeWriter::new(std::io::stderr));
+        .with_ansi(program_log::wants_colours())
+        // It would write them to standard error itself, and panic where that cannot be done.
+        .log_internal_errors(false)
+        .with_writer(lines.writer());
     // A second start, as in tests, keeps the first.
     match log.format {
         LogFormat::Text => builder.try_init().ok(),
         LogFormat::Json => builder.json().try_init().ok(),
     };
-}
-
-/// Panics since the start, in any thread.
-static PANICS: AtomicU64 = AtomicU64::new(0);
-
-/// Counts every panic from now on, and says in the log where it was. A panic ends its task and nothing else, so without
-/// this nobody might notice. What it said is left to the hook that was there before.
-pub fn watch_panics() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        PANICS.fetch_add(1, Ordering::Relaxed);
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(%place, "a task panicked: this is a bug");
-        before(panic);
-    }));
-}
-
-/// Returns how many panics there were since [`watch_panics`].
-pub(crate) fn panics() -> u64 {
-    PANICS.load(Ordering::Relaxed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn panic_is_counted_and_ends_its_own_thread_only() {
-        watch_panics();
-        let before = panics();
-        let ended = std::thread::spawn(|| panic!("on purpose")).join();
-        assert!(ended.is_err());
-        assert_eq!(panics(), before + 1);
-    }
 }

@@ -248,6 +248,7 @@ fn provider(folder: &Path) -> CiProvider {
             program: vec!["sh".to_owned(), folder.join("program.sh").display().to_string()],
             dir: folder.join("jobs"),
             environment: Vec::new(),
+            isolates_jobs: false,
             supervisor: Some(env!("CARGO_BIN_EXE_gateway").into()),
         }),
         tags: Vec::new(),

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// In everything that a stranger sends.
 const MARKER: &str = "from-a-stranger";
 
+/// A name that a stranger asks for. It can be told, as every name that a workspace could have: it says where the trouble was.
+const NAME: &str = "asked-for-by-one";
+
 /// Longest line that a log may have, in bytes.
 const LINE_BYTES_MAX: usize = 600;
 
@@ -41,7 +44,6 @@ fn command(folder: &Path) -> Command {
         .env("GATEWAY_TIMEOUTS__REQUEST_HEADER", "300ms")
         .env("GATEWAY_TIMEOUTS__AGENT_HELLO", "300ms")
         .env("GATEWAY_LOG", "debug,h2=off,hyper=off,sqlx=off")
-        .env("NO_COLOR", "1")
         .current_dir(folder)
         .stdin(Stdio::null());
     command
@@ -109,11 +111,11 @@ fn strangers_requests() -> Vec<Vec<u8>> {
     );
     vec![
         get(&format!("/{MARKER}?{MARKER}"), "localhost", &fields),
-        get(&format!("/{MARKER}"), &format!("80-{MARKER}.localhost"), &fields),
+        get(&format!("/{MARKER}"), &format!("80-{NAME}.localhost"), &fields),
         get("/", &format!("{MARKER}.example"), &fields),
         get(&format!("/.gateway/sign-in?code={MARKER}&host={MARKER}&return=/{MARKER}"), "localhost", ""),
         get(&format!("/.gateway/authorize?host=80-{MARKER}.localhost&pre={MARKER}"), "localhost", ""),
-        get(&format!("/.gateway/callback?code={MARKER}"), &format!("80-{MARKER}.localhost"), &fields),
+        get(&format!("/.gateway/callback?code={MARKER}"), &format!("80-{NAME}.localhost"), &fields),
         get("/", "localhost", &format!("x: {long}\r\n")),
         get(&format!("/{long}"), "localhost", ""),
         get("/", "localhost", &format!("gateway-authorization: {long}\r\n")),
@@ -159,6 +161,21 @@ fn log_repeats_nothing_that_strangers_send_and_no_secret() {
     assert!(log.contains("request failed") && log.contains("bad_request"), "{log}");
     for word in [MARKER, user.as_str(), agent.as_str(), "gwu_", "gwa_", "\u{1b}"] {
         assert!(!log.contains(word), "{word}: {log}");
+    }
+    // Who had what trouble: one line has it all.
+    let trouble = log.lines().find(|line| line.contains("agent_absent")).expect("a line");
+    for field in [
+        "request failed",
+        "code=\"agent_absent\"",
+        "status=503",
+        "host=\"80-one.localhost\"",
+        "workspace=one",
+        "port=80",
+        "user=\"dev\"",
+        "took_ms=",
+        "peer=127.0.0.1",
+    ] {
+        assert!(trouble.contains(field), "{field}: {trouble}");
     }
     let longest = log.lines().map(str::len).max().unwrap_or_default();
     assert!(longest <= LINE_BYTES_MAX, "{longest} bytes in a line: {log}");

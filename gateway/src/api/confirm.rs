@@ -16,7 +16,9 @@ use super::page::{browser, is_form, only, plain};
 use super::problem::{Problem, Refused};
 use super::{Caller, Shared, body};
 use crate::audit::{Event, Text};
-use crate::auth::device::{Asking, UserCode, network};
+use crate::auth::device::{Asking, UserCode};
+use crate::auth::fair::network;
+use crate::auth::policy::Source;
 use crate::auth::principal::Principal;
 use crate::markup::escape;
 
@@ -26,8 +28,8 @@ pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
 /// What the page shows.
 #[derive(Debug)]
 enum Page<'a> {
-    /// A place to type the code, after a wrong one or for the first time.
-    Enter { wrong: bool },
+    /// A place to type the code, after a wrong one or for the first time; or with the one that a foreign page brought.
+    Enter { wrong: bool, code: Option<UserCode> },
     /// Who asks, and both answers.
     Confirm { code: UserCode, asking: &'a Asking, ago: Duration, principal: &'a Principal, same_network: bool },
     /// It is done.
@@ -43,7 +45,12 @@ pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller, uri: Ur
     let principal = browser(&caller)?;
     let query = uri.query().unwrap_or_default();
     Ok(match only(query.as_bytes(), "user_code") {
-        None => page(&Page::Enter { wrong: false }),
+        None => page(&Page::Enter { wrong: false, code: None }),
+        // A foreign page can open this one as often as it likes, with any code. Nothing is asked, and so nothing counted,
+        // before the user goes on by themselves.
+        Some(typed) if caller.source == Source::Foreign => {
+            page(&Page::Enter { wrong: false, code: typed.parse().ok() })
+        }
         Some(typed) => match look_up(&api, &caller, principal, &typed) {
             Ok((code, asking, ago)) => {
                 let same_network = network(asking.peer) == network(caller.peer);
@@ -77,8 +84,9 @@ pub(super) async fn decide(
         Err(wrong) => return Ok(page(&wrong)),
     };
     let Some(asking) = api.devices.decide(code, &principal.user, is_yes, Instant::now()) else {
-        return Ok(page(&Page::Enter { wrong: true }));
+        return Ok(page(&Page::Enter { wrong: true, code: None }));
     };
+    api.devices.journal().written().await;
     let (user, machine, asked_from) = (Text::of(&principal.user), Text::of(&asking.machine), Text::of(asking.peer));
     slot.record(caller.did(if is_yes {
         Event::DeviceApproved { user, machine, asked_from }
@@ -103,24 +111,29 @@ fn look_up(
     let found = code.and_then(|code| api.devices.asking(code, now).map(|(asking, ago)| (code, asking, ago)));
     found.ok_or_else(|| {
         api.codes_by_address.failed(address, now);
-        api.codes_by_user.failed(principal.user.clone(), now);
-        api.audit.record(caller.did(Event::SignInFailed { how: "device", reason: "code_unknown" }));
-        Page::Enter { wrong: true }
+        // Over plain HTTP browsers do not say which page made them ask.
+        if caller.source != Source::Unstated {
+            api.codes_by_user.failed(principal.user.clone(), now);
+        }
+        api.audit.record(caller.did(Event::SignInFailed { how: "device", reason: "code_unknown", user: None }));
+        Page::Enter { wrong: true, code: None }
     })
 }
 
 fn page(page: &Page<'_>) -> Response {
     let (status, code, title, text) = match page {
-        Page::Enter { wrong } => {
+        Page::Enter { wrong, code } => {
             let notice = if *wrong {
                 "<p class=\"warn\">That code is unknown, used or too old. A code is good for ten minutes.</p>"
             } else {
                 ""
             };
+            // Letters and a dash.
+            let value = code.map(|code| format!(" value=\"{code}\"")).unwrap_or_default();
             let text = format!(
                 "{notice}<p>Type the code that <code>gateway login</code> shows on your own screen. If somebody else sent \
                  you a code, close this page: it would let them act as you.</p>\
-                 <form method=\"get\" action=\"{DEVICE_PATH}\"><input name=\"user_code\" aria-label=\"Code\" \
+                 <form method=\"get\" action=\"{DEVICE_PATH}\"><input name=\"user_code\"{value} aria-label=\"Code\" \
                  autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" maxlength=\"12\" required \
                  autofocus><button>Go on</button></form>"
             );

@@ -52,8 +52,9 @@ pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Ob
         api.devices.ask(Asking { machine, peer: caller.peer }, Instant::now()).map_err(|error| match error {
             NoDevice::Randomness(error) => error.into(),
             NoDevice::AddressFull => Problem::from(Refused::TooMany { limit: "sign_ins_per_address" }),
-            NoDevice::Full => Refused::Overloaded { limit: "sign_ins" }.into(),
         })?;
+    // A program that was given a code may poll with it after a restart.
+    api.devices.journal().written().await;
     let uri = api.site.public(DEVICE_PATH);
     let answer = Codes {
         device_code: codes.device.reveal(),
@@ -91,7 +92,7 @@ pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: O
     let note = Note::of(&format!("gateway login on {}", asking.machine));
     let terms = Terms { note, expires_at: Some(now.later(TOKEN_LIFE)) };
     let created = api.store.create_own_user_token(&user, &terms, now).await;
-    api.devices.settle(&device, matches!(created, Ok(Created::Made(_))));
+    api.devices.settle(&device, matches!(created, Ok(Created::Made(_))), Instant::now());
     let made = match created? {
         Created::Made(made) => made,
         Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),

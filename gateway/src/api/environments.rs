@@ -13,6 +13,7 @@ mod templates;
 pub(super) mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::routing::{delete, get, post};
 
@@ -21,11 +22,17 @@ use super::problem::Refused;
 use super::seats::{Seat, Seats};
 use super::{Route, Shared};
 use crate::auth::issuer::programs::Programs;
+use crate::auth::jwt::LEEWAY_SECONDS;
 use crate::config::Secret;
+use crate::environments::request::{JobFacts, JobRequest};
 use crate::environments::service::Environments;
-use crate::model::UserName;
+use crate::model::{ClusterName, UnixSeconds, UserName};
+use crate::store::wall_clock;
 
 use self::asker::Asker;
+
+/// How often it is asked again whether a job may go on listening.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the API needs for environments.
 #[derive(Debug)]
@@ -53,7 +60,41 @@ pub(super) enum Held {
     /// An operator's.
     User { _seat: Seat },
     /// A job's, of those that its project may have.
-    Job { _seat: Seat<u64> },
+    Job { _seat: Seat<u64>, right: Box<Right> },
+}
+
+impl Held {
+    /// Waits until a job may listen no longer, because its token has ended or the agent's configuration has nothing for it any
+    /// more. An operator's credential is asked about with all others.
+    ///
+    /// Cancel safety: safe.
+    pub(super) async fn ended(&self) {
+        match self {
+            Self::User { .. } => std::future::pending().await,
+            Self::Job { right, .. } => {
+                while right.holds(wall_clock()) {
+                    tokio::time::sleep(ASK_INTERVAL).await;
+                }
+            }
+        }
+    }
+}
+
+/// By what right a job listens.
+#[derive(Debug)]
+pub(super) struct Right {
+    expires_at: UnixSeconds,
+    /// A request that the agent's configuration has to allow; `None` where it did not when the job began to listen, which it may all
+    /// the same to what is its own.
+    allowed: Option<(Environments, JobRequest)>,
+}
+
+impl Right {
+    /// Returns whether it still counts. Answered from memory.
+    fn holds(&self, now: UnixSeconds) -> bool {
+        let until = UnixSeconds::new(self.expires_at.get().saturating_add(LEEWAY_SECONDS));
+        now <= until && self.allowed.as_ref().is_none_or(|(service, request)| service.check(request).is_ok())
+    }
 }
 
 impl Asker {
@@ -61,8 +102,33 @@ impl Asker {
     pub(super) fn seat(&self, api: &Shared) -> Result<Held, Refused> {
         Ok(match self {
             Self::Operator(user) => Held::User { _seat: api.operator_followers.take(user)? },
-            Self::Job(facts) => Held::Job { _seat: api.job_followers.take(&facts.project_id)? },
+            Self::Job(job) => Held::Job {
+                _seat: api.job_followers.take(&job.project_id)?,
+                right: Box::new(Right { expires_at: job.expires_at, allowed: None }),
+            },
         })
+    }
+
+    /// Takes a seat for what goes on only while this may be asked for.
+    pub(super) fn seat_for(&self, api: &Shared, request: &JobRequest) -> Result<Held, Refused> {
+        let mut held = self.seat(api)?;
+        if let Held::Job { right, .. } = &mut held {
+            let service = &api.environments.service;
+            right.allowed = service.check(request).is_ok().then(|| (service.clone(), request.clone()));
+        }
+        Ok(held)
+    }
+
+    /// Takes a seat for what goes on only while a job's project may have its environment with this agent.
+    pub(super) fn seat_at(&self, api: &Shared, agent: &ClusterName) -> Result<Held, Refused> {
+        match self {
+            Self::Operator(_) => self.seat(api),
+            Self::Job(own) => {
+                let job = JobFacts { action: None, ..own.facts.clone() };
+                let agent = agent.clone();
+                self.seat_for(api, &JobRequest { agent, template: None, is_disabled: false, url: None, job })
+            }
+        }
     }
 }
 
@@ -100,4 +166,18 @@ pub(super) fn routes() -> Vec<Route> {
         ("/environment-templates/default", &["get"], get(templates::default)),
         ("/projects/{id}/environments", &["delete"], delete(hook::sweep)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn right_of_a_job_ends_with_its_token() {
+        let right = Right { expires_at: UnixSeconds::new(1_000), allowed: None };
+        assert!(right.holds(UnixSeconds::new(1_000 + LEEWAY_SECONDS)));
+        assert!(!right.holds(UnixSeconds::new(1_001 + LEEWAY_SECONDS)));
+        let right = Right { expires_at: UnixSeconds::new(i64::MAX), allowed: None };
+        assert!(right.holds(UnixSeconds::new(i64::MAX)));
+    }
 }

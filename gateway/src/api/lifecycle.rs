@@ -14,7 +14,7 @@ use super::body::{self, Fields, Object, text};
 use super::etag::Condition;
 use super::problem::{Mistake, Place, Problem, Refused};
 use super::workspaces::{detail, tagged};
-use super::{Caller, PREFIX, Shared, actor, answer, shares, state};
+use super::{Caller, PREFIX, Shared, actor, answer, external, shares, state};
 use crate::audit::{Event, Text};
 use crate::auth::policy::Seen;
 use crate::model::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
@@ -42,9 +42,12 @@ pub(super) async fn create(
     let principal = caller.user()?;
     // Devfiles are large: who asks is known before a byte of them is read.
     let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
-    let new = read(&object)?;
-    drop(object);
     let now = wall_clock();
+    let new = match read(&object)? {
+        Wanted::External(name) => return external::create(&api, &caller, &name, now).await,
+        Wanted::Managed(new) => new,
+    };
+    drop(object);
     let name = new.name.clone();
     let slot = api.audit.slot().await?;
     let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
@@ -57,7 +60,7 @@ pub(super) async fn create(
     }));
     // That there was none may be remembered.
     api.workspaces.forget(&name, Instant::now());
-    let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now);
+    let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now).await;
     let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
     if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -77,10 +80,10 @@ pub(super) async fn change(
     let managed = owned(&api, &caller, name, now).await?;
     let desired = body.read(|fields| fields.required("desired_state", text::<DesiredState>))?;
     let managed = request(&api, &caller, managed, desired, &condition).await?;
-    shown(&api, &caller, StatusCode::OK, &managed, now)
+    shown(&api, &caller, StatusCode::OK, &managed, now).await
 }
 
-/// Terminates a workspace, or forgets one of which nothing is left.
+/// Terminates a workspace, or forgets one of which nothing is left, or that runs elsewhere.
 pub(super) async fn remove(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -89,16 +92,21 @@ pub(super) async fn remove(
 ) -> Result<Response, Problem> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
-    let managed = owned(&api, &caller, name, now).await?;
+    let workspace = shares::owned(&api, &caller, name, now).await?;
+    if !workspace.executor.is_managed() {
+        external::delete(&api, &caller, &workspace.name).await?;
+        return Ok(answer::done());
+    }
+    let managed = managed_of(&api, workspace).await?;
     if !managed.lifecycle.is_over() {
         let managed = request(&api, &caller, managed, DesiredState::Terminated, &condition).await?;
-        return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now);
+        return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now).await;
     }
     if !condition.allows_change_of(&state::tag(&managed)) {
         return Err(Refused::Changed.into());
     }
     let slot = api.audit.slot().await?;
-    api.lifecycles.forget(&managed).await.map_err(problem)?;
+    api.lifecycles.forget(&managed, now).await.map_err(problem)?;
     let name = &managed.workspace.name;
     slot.record(caller.did(Event::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
     api.workspaces.forget(name, Instant::now());
@@ -136,32 +144,50 @@ pub(super) async fn owned(
     name: Result<Path<String>, PathRejection>,
     now: UnixSeconds,
 ) -> Result<Managed, Problem> {
-    let Workspace { id, executor, .. } = shares::owned(api, caller, name, now).await?;
+    managed_of(api, shares::owned(api, caller, name, now).await?).await
+}
+
+/// Finds how a workspace is run for its owner.
+pub(super) async fn managed_of(api: &Shared, workspace: Workspace) -> Result<Managed, Problem> {
+    let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {
         return Err(Refused::Conflict { reason: "not_managed" }.into());
     }
     api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())
 }
 
-fn shown(
+async fn shown(
     api: &Shared,
     caller: &Caller,
     status: StatusCode,
     managed: &Managed,
     now: UnixSeconds,
 ) -> Result<Response, Problem> {
-    let detail = detail(api, caller.user()?, (&managed.workspace, Seen::Owner), Some(managed), now);
+    let detail = detail(api, caller.user()?, (&managed.workspace, Seen::Owner), Some(managed), now).await;
     Ok(tagged(answer::json(status, &detail), Some(managed)))
 }
 
-fn read(body: &Object) -> Result<NewWorkspace, Problem> {
+/// A workspace that a caller asks for.
+enum Wanted {
+    /// A name for what runs elsewhere.
+    External(WorkspaceName),
+    /// Run for its owner.
+    Managed(NewWorkspace),
+}
+
+fn read(body: &Object) -> Result<Wanted, Problem> {
     body.read(|fields| {
         let name = fields.required("name", text::<WorkspaceName>);
         let executor = fields.required("executor", |value| match value.as_str() {
             Some("kubernetes") => Ok(Executor::Kubernetes),
             Some("ci") => Ok(Executor::Ci),
-            Some(_) | None => Err("has to be kubernetes or ci".to_owned()),
+            Some("external") => Ok(Executor::External),
+            Some(_) | None => Err("has to be kubernetes, ci or external".to_owned()),
         });
+        if executor == Some(Executor::External) {
+            // Any other member is refused as unknown.
+            return Some(Wanted::External(name?));
+        }
         let on = match executor {
             Some(Executor::Ci) => on_ci(fields),
             Some(Executor::Kubernetes | Executor::External) | None => {
@@ -183,7 +209,7 @@ fn read(body: &Object) -> Result<NewWorkspace, Problem> {
         for wrong in check_variables(&variables) {
             fields.at(place(&wrong), wrong.to_string());
         }
-        Some(NewWorkspace { name: name?, on: on?, devfile: devfile.map(Into::into), variables })
+        Some(Wanted::Managed(NewWorkspace { name: name?, on: on?, devfile: devfile.map(Into::into), variables }))
     })
 }
 

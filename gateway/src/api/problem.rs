@@ -156,6 +156,10 @@ impl Refused {
             Self::NotJson => ("Not JSON", "The body has to be JSON, with the content type application/json."),
             Self::Invalid => ("Mistakes in the request", "Each mistake is listed with its place."),
             Self::TooLarge => ("Too large", "The body is larger than this path takes."),
+            Self::Conflict { reason: "not_managed" } => (
+                "Conflict",
+                "This workspace is not run by the gateway: its agent is started and stopped where it runs.",
+            ),
             Self::Conflict { .. } => ("Conflict", "What is there now does not allow that."),
             Self::Changed => ("Changed meanwhile", "It is not what it was when you read it: read it again."),
             Self::ExecutorDisabled => (
@@ -277,7 +281,9 @@ impl From<Refused> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::warn!(%error, "the store did not answer");
+        if !error.is_unanswered() {
+            tracing::warn!(%error, "the store did not answer");
+        }
         Refused::Overloaded { limit: "store" }.into()
     }
 }

@@ -1,5 +1,6 @@
 //! A user's own browser sessions.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +34,21 @@ struct Row {
     used_at: String,
     /// When it ends, if it is not used.
     expires_at: String,
+    /// The address of the sign-in.
+    address: IpAddr,
     /// The workspace hosts that it is signed in to.
     hosts: usize,
+    /// Each of these sign-ins, the newest first.
+    sign_ins: Vec<SignInRow>,
+}
+
+#[derive(Serialize)]
+struct SignInRow {
+    host: Box<str>,
+    signed_in_at: String,
+    used_at: String,
+    /// Where the browser was that took it.
+    address: IpAddr,
 }
 
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
@@ -51,7 +65,18 @@ pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Resu
         signed_in_at: ago(row.age),
         used_at: ago(row.idle),
         expires_at: now.later(row.ends_in).to_string(),
-        hosts: row.hosts,
+        address: row.peer.to_canonical(),
+        hosts: row.hosts.len(),
+        sign_ins: row
+            .hosts
+            .into_iter()
+            .map(|sign_in| SignInRow {
+                host: sign_in.host,
+                signed_in_at: ago(sign_in.age),
+                used_at: ago(sign_in.idle),
+                address: sign_in.peer.to_canonical(),
+            })
+            .collect(),
     };
     let sessions = api.sessions.list(&principal.user, Instant::now()).into_iter().map(row).collect();
     Ok(answer::json(StatusCode::OK, &List { sessions }))
@@ -68,6 +93,7 @@ pub(super) async fn end(
     if !api.sessions.end_named(&principal.user, &name) {
         return Err(Refused::NotFound.into());
     }
+    api.sessions.journal().written().await;
     slot.record(caller.did(signed_out(principal, &[name])));
     Ok(answer::done())
 }
@@ -77,6 +103,7 @@ pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> R
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;
     let ended = api.sessions.end_all(&principal.user);
+    api.sessions.journal().written().await;
     slot.record(caller.did(signed_out(principal, &ended)));
     Ok(answer::done())
 }

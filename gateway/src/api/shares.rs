@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use super::body::{Fields, Object, text};
 use super::etag::{self, Condition};
-use super::problem::{Problem, Refused};
+use super::problem::{Mistake, Problem, Refused};
 use super::{Caller, Shared, actor, answer, workspaces};
 use crate::audit::{Event, Text};
 use crate::auth::policy::Seen;
-use crate::model::{Port, Share, UnixSeconds};
+use crate::model::{Audience, Port, Share, UnixSeconds};
 use crate::store::{Replaced, Workspace, wall_clock};
 
 /// Most shares of one workspace that are made here.
@@ -73,8 +73,10 @@ pub(super) async fn replace(
 ) -> Result<Response, Problem> {
     let condition = Condition::read(&headers, &IF_MATCH)?;
     let now = wall_clock();
-    let Workspace { name, owner, .. } = owned(&api, &caller, name, now).await?;
-    let shares = read_shares(&body, now)?;
+    let Workspace { name, owner, shares: present, .. } = owned(&api, &caller, name, now).await?;
+    let wanted = read_shares(&body, now)?;
+    confirm_unknown(&api, &wanted, &present).await?;
+    let shares: Vec<Share> = wanted.into_iter().map(|wanted| wanted.share).collect();
     let slot = api.audit.slot().await?;
     let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
     let (before, after) = match api.store.replace_shares((&name, &owner), &shares, expected, now).await? {
@@ -84,6 +86,8 @@ pub(super) async fn replace(
     };
     // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
     api.workspaces.forget(&name, Instant::now());
+    let public = after.iter().filter(|share| share.audience == Audience::Public && share.is_live(now));
+    api.public_ports.change(&name, public.map(|share| share.port));
     let missing = |from: &[Share], of: &[Share]| of.iter().filter(|share| !from.contains(share)).map(told).collect();
     let event = Event::SharesChanged {
         by: actor(caller.user()?),
@@ -108,18 +112,47 @@ pub(super) async fn owned(
     }
 }
 
-fn read_shares(body: &Object, now: UnixSeconds) -> Result<Vec<Share>, Problem> {
+/// A share as it is asked for.
+struct Wanted {
+    share: Share,
+    /// Confirms that the user's name has no sign-in so far.
+    is_unknown_meant: bool,
+}
+
+/// Refuses a share with the first person to come under a name without a sign-in so far, unless that is said to be meant. In
+/// dev mode, names are the operator's own.
+async fn confirm_unknown(api: &Shared, wanted: &[Wanted], present: &[Share]) -> Result<(), Problem> {
+    if api.environments.dev.is_some() {
+        return Ok(());
+    }
+    let mut mistakes = Vec::new();
+    for (index, Wanted { share, is_unknown_meant }) in wanted.iter().enumerate() {
+        let Audience::User(user) = &share.audience else { continue };
+        let is_new = !present.iter().any(|present| present.port == share.port && present.audience == share.audience);
+        if is_new && !is_unknown_meant && !api.store.is_user_known(user).await? {
+            let detail = "there is no sign-in under this name yet, so the first person to come under it would have the port; let them sign in, \
+                 or say \"unknown_user\": true beside it";
+            mistakes.push(Mistake { pointer: format!("/shares/{index}/audience"), detail: detail.to_owned() });
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(Problem::invalid(mistakes)) }
+}
+
+fn read_shares(body: &Object, now: UnixSeconds) -> Result<Vec<Wanted>, Problem> {
     body.read(|fields| {
         let mut seen: Vec<(Port, String)> = Vec::new();
         fields.objects("shares", SHARES_MAX, |fields| {
-            let share = read_share(fields, now)?;
+            let share = read_share(fields, now);
+            let truth = |value: &Value| value.as_bool().ok_or_else(|| "has to be true or false".to_owned());
+            let is_unknown_meant = fields.optional("unknown_user", truth).unwrap_or_default();
+            let share = share?;
             let key = (share.port, share.audience.to_string());
             if seen.contains(&key) {
                 fields.object("audience", "is there twice for this port");
                 return None;
             }
             seen.push(key);
-            Some(share)
+            Some(Wanted { share, is_unknown_meant })
         })
     })
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::body::{Object, seconds, text};
 use super::list::Page;
 use super::problem::{Problem, Refused};
-use super::{Caller, Shared, actor, answer};
+use super::{Caller, Shared, actor, answer, external};
 use crate::audit::{Event, Text};
 use crate::auth::token::TokenKind;
 use crate::model::{UnixSeconds, WorkspaceName};
@@ -126,6 +126,9 @@ pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body:
     let Wanted { kind, workspace, lasting, note } = read(&body)?;
     let now = wall_clock();
     let terms = Terms { note, expires_at: lasting.map(|time| now.later(time)) };
+    if let Some(workspace) = &workspace {
+        own_workspace(&api, &caller, workspace, now).await?;
+    }
     let slot = api.audit.slot().await?;
     let created = match &workspace {
         Some(workspace) => api.store.create_own_agent_token(workspace, &principal.user, &terms, now).await?,
@@ -148,6 +151,15 @@ pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body:
     slot.record(caller.did(event));
     let made = Made { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at };
     Ok(answer::json(StatusCode::CREATED, &made))
+}
+
+/// Makes an external workspace of the caller's, if there is none of the name.
+async fn own_workspace(api: &Shared, caller: &Caller, name: &WorkspaceName, now: UnixSeconds) -> Result<(), Problem> {
+    let principal = caller.user()?;
+    if api.store.workspace_or_none(name).await?.is_some() {
+        return Ok(());
+    }
+    external::make(api, caller, principal, name, now).await.map(drop)
 }
 
 fn read(body: &Object) -> Result<Wanted, Problem> {

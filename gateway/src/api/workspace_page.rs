@@ -5,6 +5,7 @@
 //! are forms, for which the edge lets no cookie speak but from this very origin. Without JavaScript the page loads itself again
 //! while something is under way; with it, a small script follows the events.
 
+mod external;
 mod words;
 
 use std::sync::{Arc, LazyLock};
@@ -17,16 +18,17 @@ use http::header::{LOCATION, REFERER};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::etag::Condition;
-use super::lifecycle::{owned, request};
+use super::external::delete;
+use super::lifecycle::{managed_of, request};
 use super::page::{Parts, browser, hash_of, html, is_form, only, plain, policy};
 use super::problem::{Problem, Refused};
 use super::workspaces::is_connected;
-use super::{Caller, Shared, body};
+use super::{Caller, Shared, body, shares};
 use crate::auth::sign_in::path::ReturnPath;
 use crate::auth::site::WORKSPACE_PAGES;
 use crate::edge::host::HostTarget;
 use crate::model::{DesiredState, WorkspaceName};
-use crate::store::{Managed, wall_clock};
+use crate::store::{Managed, Workspace, wall_clock};
 
 const SCRIPT: &str = include_str!("workspace_page.js");
 
@@ -96,6 +98,22 @@ fn authority_and_path(address: &str) -> Option<(&str, &str)> {
     rest.split_at_checked(rest.find('/')?)
 }
 
+/// A workspace of the visitor's.
+enum Page {
+    /// It is run for them.
+    Managed(Box<Managed>),
+    /// It runs elsewhere.
+    External(Workspace),
+}
+
+async fn whose(api: &Shared, caller: &Caller, name: Result<Path<String>, PathRejection>) -> Result<Page, Problem> {
+    let workspace = shares::owned(api, caller, name, wall_clock()).await?;
+    if !workspace.executor.is_managed() {
+        return Ok(Page::External(workspace));
+    }
+    Ok(Page::Managed(Box::new(managed_of(api, workspace).await?)))
+}
+
 /// Shows the page, or sends whoever waited back to where they came from.
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
@@ -105,8 +123,9 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     browser(&caller)?;
-    let managed = match owned(&api, &caller, name, wall_clock()).await {
-        Ok(managed) => managed,
+    let managed = match whose(&api, &caller, name).await {
+        Ok(Page::Managed(managed)) => *managed,
+        Ok(Page::External(workspace)) => return Ok(external::page(&api, &workspace).await),
         Err(problem) => return refused(problem),
     };
     let name = managed.workspace.name.clone();
@@ -130,11 +149,23 @@ pub(super) async fn act(
     if !is_form(request_in.headers()) {
         return Err(Refused::BadRequest { reason: "not_a_form" }.into());
     }
-    let managed = match owned(&api, &caller, name, wall_clock()).await {
-        Ok(managed) => managed,
+    let page = match whose(&api, &caller, name).await {
+        Ok(page) => page,
         Err(problem) => return refused(problem),
     };
     let form = body::read(request_in.into_body()).await?;
+    let managed = match page {
+        Page::Managed(managed) => *managed,
+        Page::External(workspace) => {
+            if only(&form, "action").as_deref() != Some("delete") {
+                return Err(Refused::BadRequest { reason: "no_action" }.into());
+            }
+            return match delete(&api, &caller, &workspace.name).await {
+                Ok(()) => Ok(see_other("/")),
+                Err(problem) => refused(problem),
+            };
+        }
+    };
     let desired = match only(&form, "action").as_deref() {
         Some("start") => DesiredState::Running,
         Some("stop") => DesiredState::Stopped,

@@ -70,6 +70,8 @@ struct AgentRow {
     default_port: Option<u16>,
     /// The ports that it names; empty for every port.
     ports: Vec<PortRow>,
+    /// The ports on which something listens; `None` from an agent that does not say.
+    listening: Option<Vec<PortRow>>,
     /// Only the owner is told.
     version: Option<String>,
 }
@@ -78,6 +80,8 @@ struct AgentRow {
 struct PortRow {
     port: u16,
     url: String,
+    /// The service on it, where that is this product's own.
+    label: Option<&'static str>,
 }
 
 pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
@@ -112,7 +116,7 @@ pub(super) async fn show(
         Seen::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
         Seen::Owner | Seen::Shared => None,
     };
-    let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now);
+    let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now).await;
     Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
 }
 
@@ -125,7 +129,9 @@ pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Respo
 }
 
 /// Tells what one user may know of a workspace.
-pub(super) fn detail(
+///
+/// Cancel safety: safe. Waits for the workspace's agent, for a second at most.
+pub(super) async fn detail(
     api: &Shared,
     principal: &Principal,
     (workspace, seen): (&Workspace, Seen),
@@ -134,8 +140,10 @@ pub(super) fn detail(
 ) -> Detail {
     let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
     let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
-    let agent =
-        api.registry.current(&workspace.name).map(|session| agent(api, (&workspace.name, &session), seen, may_reach));
+    let agent = match api.registry.current(&workspace.name) {
+        Some(session) => Some(agent(api, (&workspace.name, &session), seen, may_reach).await),
+        None => None,
+    };
     let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
     let shared_with_you = shared.iter().map(ShareRow::new).collect();
     Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
@@ -185,21 +193,25 @@ fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed
     }
 }
 
-fn agent(
+async fn agent(
     api: &Shared,
     (name, session): (&WorkspaceName, &LiveSession),
     seen: Seen,
     may_reach: impl Fn(Port) -> bool,
 ) -> AgentRow {
-    let address = |port| api.site.workspace(&api.rules.format(name, Some(port)), "/");
+    let row = |port: Port| PortRow {
+        port: port.get(),
+        url: api.site.workspace(&api.rules.format(name, Some(port)), "/"),
+        label: port.label(),
+    };
     let named = session.ports().iter().filter_map(|port| Port::new(port.number));
+    let listening = session.listening().await;
     AgentRow {
         connected_seconds: session.since.elapsed().as_secs(),
         default_port: session.default_port().filter(|port| may_reach(*port)).map(Port::get),
-        ports: named
-            .filter(|port| may_reach(*port))
-            .map(|port| PortRow { port: port.get(), url: address(port) })
-            .collect(),
+        ports: named.filter(|port| may_reach(*port)).map(row).collect(),
+        listening: listening
+            .map(|ports| ports.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
         version: (seen == Seen::Owner).then(|| session.agent_version.clone()),
     }
 }

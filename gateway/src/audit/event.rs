@@ -135,6 +135,9 @@ pub enum Event {
         how: &'static str,
         /// Why it failed.
         reason: &'static str,
+        /// Who, where the identity provider has said so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<Text>,
     },
     /// Somebody signed out, or ended a session elsewhere.
     SignedOut {

@@ -5,8 +5,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use thiserror::Error;
+
+use super::Record;
 use super::line::line;
-use super::{Record, Timed};
 use crate::config::AuditLog;
 
 /// An open log file.
@@ -17,8 +19,21 @@ pub(super) struct LogFile {
     /// What tells the file from another of the same name.
     identity: Identity,
     bytes: u64,
+    /// The last line has no end: the disk was full in the middle of it.
+    is_torn: bool,
     rotate_bytes: u64,
     keep: u32,
+}
+
+/// Why lines are not in the file.
+#[derive(Debug, Error)]
+#[error("{path}: {error}", path = path.display())]
+pub(super) struct NotAppended {
+    path: PathBuf,
+    /// What the system says.
+    error: io::Error,
+    /// How many.
+    pub(super) lines: u64,
 }
 
 /// Which file it is, by what its system calls it.
@@ -33,15 +48,24 @@ impl LogFile {
     pub(super) fn open(path: &Path, config: &AuditLog) -> io::Result<Self> {
         let (file, identity, bytes) = open(path)?;
         let (rotate_bytes, keep) = (config.rotate_bytes, config.keep);
-        Ok(Self { path: path.to_owned(), file, identity, bytes, rotate_bytes, keep })
+        Ok(Self { path: path.to_owned(), file, identity, bytes, is_torn: false, rotate_bytes, keep })
     }
 
     /// Appends whole lines. A file that was renamed or removed meanwhile is left alone and a new one begun; one that is
     /// full is put aside first.
     ///
     /// # Errors
-    /// What the system says; then nothing is known of what was written.
-    pub(super) fn append(&mut self, lines: &str) -> io::Result<()> {
+    /// What the system says, and how many of the lines are missing.
+    pub(super) fn append(&mut self, lines: &str) -> Result<(), NotAppended> {
+        let mut written = 0;
+        self.write(lines.as_bytes(), &mut written).map_err(|error| {
+            let missing = lines.as_bytes().get(written..).unwrap_or_default();
+            let count = missing.iter().filter(|byte| **byte == b'\n').count();
+            NotAppended { path: self.path.clone(), error, lines: u64::try_from(count).unwrap_or(u64::MAX) }
+        })
+    }
+
+    fn write(&mut self, lines: &[u8], written: &mut usize) -> io::Result<()> {
         if identity_of(&self.path).ok() != Some(self.identity) {
             self.reopen()?;
         }
@@ -49,8 +73,22 @@ impl LogFile {
         if self.bytes > 0 && self.bytes.saturating_add(length) > self.rotate_bytes {
             self.rotate()?;
         }
-        self.file.write_all(lines.as_bytes())?;
-        self.bytes = self.bytes.saturating_add(length);
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        while let Some(rest) = lines.get(*written..).filter(|rest| !rest.is_empty()) {
+            match self.file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    *written += count;
+                    self.bytes = self.bytes.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+                    self.is_torn = lines.get(*written - 1) != Some(&b'\n');
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -60,6 +98,7 @@ impl LogFile {
     /// What the system says; then the old one stays open.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.identity, self.bytes) = open(&self.path)?;
+        self.is_torn = false;
         Ok(())
     }
 
@@ -90,7 +129,7 @@ impl LogFile {
 pub fn append(path: &Path, at_ms: u64, record: Record) -> io::Result<()> {
     let (mut file, ..) = open(path)?;
     // One write of one line to a file that is open for appending does not mix with others.
-    file.write_all(format!("{}\n", line(&Timed { at_ms, record })).as_bytes())
+    file.write_all(format!("{}\n", line(at_ms, &record)).as_bytes())
 }
 
 /// Tells whether records can be appended.

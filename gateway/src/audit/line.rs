@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use serde_json::Value;
 
+use super::Record;
 use super::event::{Credential, Event, Text};
-use super::{Record, Timed};
 use crate::model::UnixSeconds;
 
 /// Version of the lines' shape: it grows when a field changes its meaning or goes.
@@ -26,18 +27,35 @@ struct Line<'a> {
 }
 
 /// Writes a record as a line, without its end.
-pub(super) fn line(timed: &Timed) -> String {
-    let Timed { at_ms, record: Record { event, peer, credential, trace } } = timed;
-    let line = Line {
-        v: SCHEMA,
-        time: time(*at_ms),
-        event,
-        peer: peer.map(|peer| peer.to_canonical().to_string()),
-        credential: credential.as_ref(),
-        trace: trace.as_ref(),
-    };
+pub(super) fn line(at_ms: u64, record: &Record) -> String {
     // Nothing in it can fail to be JSON: all keys are texts.
-    ascii(&serde_json::to_string(&line).unwrap_or_default())
+    ascii(&serde_json::to_string(&Line::of(at_ms, record)).unwrap_or_default())
+}
+
+/// Writes a record as words, for a log that people read: `EVENT KEY=VALUE…`. The log has the time.
+pub(super) fn words(record: &Record) -> String {
+    let line = serde_json::to_value(Line::of(0, record)).unwrap_or_default();
+    let Some(fields) = line.as_object() else { return String::new() };
+    let mut words = fields.get("event").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (name, value) in fields.iter().filter(|(name, _)| !matches!(name.as_str(), "v" | "time" | "event")) {
+        // Writing into a string cannot fail.
+        write!(words, " {name}={value}").unwrap_or_default();
+    }
+    ascii(&words)
+}
+
+impl<'a> Line<'a> {
+    fn of(at_ms: u64, record: &'a Record) -> Self {
+        let Record { event, peer, credential, trace } = record;
+        Self {
+            v: SCHEMA,
+            time: time(at_ms),
+            event,
+            peer: peer.map(|peer| peer.to_canonical().to_string()),
+            credential: credential.as_ref(),
+            trace: trace.as_ref(),
+        }
+    }
 }
 
 /// Writes a time as RFC 3339 in UTC with milliseconds.

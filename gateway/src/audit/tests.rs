@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::line::line;
+use super::line::{line, words};
 use super::*;
 
 const NOW_MS: u64 = 1_800_000_000_123;
@@ -66,7 +66,7 @@ fn line_says_what_when_from_where_and_with_what() {
         .with(Credential::Token { id: Some(Text::new("t-1")) })
         .traced("00ff");
     insta::assert_snapshot!(
-        line(&Timed { at_ms: NOW_MS, record }),
+        line(NOW_MS, &record),
         @r#"{"v":1,"time":"2027-01-15T08:00:00.123Z","event":"access_opened","access":7,"user":"ann","workspace":"app","port":80,"because":"owner","peer":"192.0.2.1","credential":{"kind":"token","id":"t-1"},"trace":"00ff"}"#
     );
 }
@@ -74,7 +74,7 @@ fn line_says_what_when_from_where_and_with_what() {
 #[test]
 fn text_from_outside_is_cut_and_cannot_leave_its_line() {
     let hostile = format!("a\"}}\n{{\u{1b}[2J\u{202e}\u{9b}\u{7f}ä😀{}", "x".repeat(10_000));
-    let line = line(&Timed { at_ms: 0, record: refused(&hostile) });
+    let line = line(0, &refused(&hostile));
     assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{line}");
     assert!(line.len() < 2_000, "{}", line.len());
     let read: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -214,4 +214,55 @@ async fn file_that_cannot_be_written_is_told_of_once_it_can() {
     tasks.join_next().await.unwrap().unwrap();
     let lines = folder.lines("audit.log");
     assert_eq!((&lines[0]["token"], &lines[1]["unwritten"]), (&"t-2".into(), &1.into()));
+}
+
+#[tokio::test]
+async fn losses_of_a_full_disk_are_counted_to_the_last_and_told_of_once_it_has_room() {
+    let folder = Folder::new();
+    let config = folder.config(1 << 20, 1);
+    let path = folder.0.path().join("audit.log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let lost = Counter::default();
+    let (audit, writer) = Audit::open(&config, clock, token_ids(), lost.clone()).unwrap();
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run(stop.clone()));
+    // One batch after the other: the record of what was lost is lost with the second and the third.
+    for number in 1..=3 {
+        audit.record(revoked(&format!("t-{number}")));
+        while lost.get() < number {
+            tokio::task::yield_now().await;
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+    audit.record(revoked("t-4"));
+    stop.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+    let lines = folder.lines("audit.log");
+    assert_eq!((&lines[0]["token"], &lines[1]["unwritten"]), (&"t-4".into(), &3.into()));
+    assert_eq!(lost.get(), 3);
+}
+
+#[tokio::test]
+async fn all_records_of_one_change_have_one_place() {
+    let folder = Folder::new();
+    let lost = written(&folder.config(1 << 30, 2), async |audit| {
+        let slot = audit.slot().await.unwrap();
+        for _ in 0..QUEUE_MAX {
+            audit.record(refused("no"));
+        }
+        slot.record_all(vec![revoked("t-1"), revoked("t-2"), revoked("t-3")]);
+    })
+    .await;
+    assert!(lost.get() > 0);
+    let lines = folder.lines("audit.log");
+    assert_eq!(lines.iter().filter(|line| line["event"] == "token_revoked").count(), 3);
+}
+
+#[test]
+fn line_for_people_has_the_same_in_words() {
+    let event = Event::SignInFailed { how: "browser", reason: "not_admitted", user: Some(Text::new("ann \u{1b}[2J")) };
+    let record = Record::new(event).at_peer([192, 0, 2, 1].into()).with(Credential::None);
+    let expected = r#"sign_in_failed credential={"kind":"none"} how="browser" peer="192.0.2.1" reason="not_admitted" user="ann \u001b[2J""#;
+    assert_eq!(words(&record), expected);
 }

@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use super::event::{Credential, Event, Text};
-use super::file::LogFile;
-use super::line::line;
-use super::{Losses, Record, Timed, TokenIds};
+use super::event::{Credential, Text};
+use super::file::{LogFile, NotAppended};
+use super::line::{line, words};
+use super::{Losses, Lost, Record, Timed, TokenIds};
 use crate::config::AuditLog;
 
 /// Records that are written at once.
@@ -31,6 +30,10 @@ pub struct Writer {
     known_ids: HashMap<[u8; 32], Text>,
     /// `None` writes to the program's log.
     file: Option<LogFile>,
+    /// The file took nothing when it was last written to.
+    is_failing: bool,
+    /// What goes to the program's log is for people.
+    is_in_words: bool,
     clock_ms: fn() -> u64,
 }
 
@@ -49,7 +52,22 @@ impl Writer {
         clock_ms: fn() -> u64,
     ) -> io::Result<Self> {
         let file = config.path.as_deref().map(|path| LogFile::open(path, config)).transpose()?;
-        Ok(Self { waiting, losses, token_ids, known_ids: HashMap::new(), file, clock_ms })
+        Ok(Self {
+            waiting,
+            losses,
+            token_ids,
+            known_ids: HashMap::new(),
+            file,
+            is_failing: false,
+            is_in_words: false,
+            clock_ms,
+        })
+    }
+
+    /// Has records that go to the program's log written in words there, and not as JSON: where the log is no JSON either.
+    #[must_use]
+    pub fn in_words(self) -> Self {
+        Self { is_in_words: true, ..self }
     }
 
     /// Writes until `stop`, and then what is still waiting. Reopens the file on SIGHUP.
@@ -85,22 +103,25 @@ impl Writer {
     }
 
     async fn write(&mut self, batch: &mut Vec<Timed>) {
-        let lost = self.lost();
+        let lost = self.losses.take();
+        let lost_record = lost.is_some().then(|| Timed::new((self.clock_ms)(), Record::new(lost.event())));
         let mut lines = String::new();
-        for mut timed in batch.drain(..).chain(lost) {
-            self.name_token(&mut timed.record).await;
-            let line = line(&timed);
-            if self.file.is_some() {
-                lines.push_str(&line);
-                lines.push('\n');
-            } else if timed.record.event.is_access() {
-                debug!(target: "audit", "{line}");
-            } else {
-                info!(target: "audit", "{line}");
+        for Timed { at_ms, record, more } in batch.drain(..).chain(lost_record) {
+            for mut record in std::iter::once(record).chain(more) {
+                self.name_token(&mut record).await;
+                let is_in_words = self.is_in_words && self.file.is_none();
+                let line = if is_in_words { words(&record) } else { line(at_ms, &record) };
+                if self.file.is_some() {
+                    lines.push_str(&line);
+                    lines.push('\n');
+                } else if record.event.is_access() {
+                    debug!(target: "audit", "{line}");
+                } else {
+                    info!(target: "audit", "{line}");
+                }
             }
         }
         let Some(mut file) = self.file.take() else { return };
-        let count = u64::try_from(lines.lines().count()).unwrap_or(u64::MAX);
         // A disk may take its time; the runtime's threads may not.
         let appended = tokio::task::spawn_blocking(move || {
             let result = file.append(&lines);
@@ -109,24 +130,31 @@ impl Writer {
         match appended.await {
             Ok((file, result)) => {
                 self.file = Some(file);
-                if let Err(error) = result {
-                    error!(%error, records = count, "the audit log cannot be written");
-                    self.losses.add(&self.losses.unwritten, count);
-                }
+                self.note(result, lost);
             }
             Err(error) => error!(%error, "the audit log's writer failed; records go to the log from here on"),
         }
     }
 
-    /// Returns the record of what was lost since the last one.
-    fn lost(&self) -> Option<Timed> {
-        let take = |count: &std::sync::atomic::AtomicU64| count.swap(0, Ordering::Relaxed);
-        let losses = &self.losses;
-        let (queue_full, strangers, unwritten) =
-            (take(&losses.queue_full), take(&losses.strangers), take(&losses.unwritten));
-        let event = Event::RecordsLost { queue_full, strangers, unwritten };
-        let any = queue_full > 0 || strangers > 0 || unwritten > 0;
-        any.then(|| Timed { at_ms: (self.clock_ms)(), record: Record::new(event) })
+    /// Counts what could not be written. In the log it is once when it begins, and once when it is over.
+    fn note(&mut self, result: Result<(), NotAppended>, lost: Lost) {
+        match result {
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                info!(missing = lost.unwritten, "the audit log is written again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                // The record of what was lost before is the last of the lines, so it is one of those that are missing.
+                let records = error.lines.saturating_sub(u64::from(lost.is_some()));
+                self.losses.put_back(lost);
+                self.losses.add(&self.losses.unwritten, records);
+                if !self.is_failing {
+                    error!(%error, records, "the audit log cannot be written; records are counted until it can");
+                }
+                self.is_failing = true;
+            }
+        }
     }
 
     /// Puts the id of a token in the place of its hash.

@@ -2,19 +2,23 @@
 //!
 //! A *public* session belongs to the public host: somebody signed in. A *host* session belongs to exactly one workspace
 //! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
-//! time without use and after an absolute time, whichever comes first.
+//! time without use and after an absolute time, whichever comes first. They outlive the process: [`kept`] has what of them
+//! the store gets, and what is made of it at the next start. No request waits for the store.
 
+pub mod kept;
 mod list;
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::auth::journal::Journal;
 use crate::auth::oidc::ProviderSession;
 use crate::auth::secret::{Digest, Opaque};
 use crate::model::UserName;
@@ -31,7 +35,7 @@ pub const HOST_SESSIONS_PER_PARENT_MAX: usize = 256;
 const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
 const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
 
-pub use list::{SessionName, SessionRow, session_name};
+pub use list::{HostSignIn, SessionName, SessionRow, session_name};
 /// How long sessions last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
@@ -70,20 +74,26 @@ pub struct BrowserSessions {
     /// Instants become numbers relative to this one, so that a shared lock is enough to note a use.
     epoch: Instant,
     state: RwLock<State>,
+    journal: Journal<Digest>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     public: HashMap<Digest, Arc<PublicSession>>,
     hosts: HashMap<Digest, HostSession>,
+    /// Sessions that ended under the lock that is held, for the journal.
+    ended: Vec<Digest>,
 }
 
 #[derive(Debug)]
 struct PublicSession {
     who: SignedIn,
     lifetimes: Lifetimes,
-    opened: Instant,
+    /// In milliseconds since the epoch, or before it.
+    opened_ms: i64,
     used: LastUse,
+    /// The address of the sign-in.
+    peer: IpAddr,
 }
 
 #[derive(Debug)]
@@ -91,7 +101,10 @@ struct HostSession {
     host: Box<str>,
     parent: Digest,
     parent_session: Arc<PublicSession>,
+    opened_ms: i64,
     used: LastUse,
+    /// Where the browser was that came with the one-time code.
+    peer: IpAddr,
 }
 
 /// The public session has ended, so nothing can be opened under it.
@@ -103,18 +116,25 @@ impl BrowserSessions {
     /// Makes an empty set. `epoch` is any instant not later than those given to the other methods.
     #[must_use]
     pub fn new(epoch: Instant, lifetimes: Lifetimes) -> Self {
-        Self { lifetimes, epoch, state: RwLock::default() }
+        Self { lifetimes, epoch, state: RwLock::default(), journal: Journal::default() }
     }
 
-    /// Opens a public session under the fresh `id`.
-    pub fn open_public(&self, id: &Opaque, who: impl Into<SignedIn>, now: Instant) {
+    /// Opens a public session under the fresh `id`, for a browser at `peer`.
+    pub fn open_public(&self, id: &Opaque, who: impl Into<SignedIn>, peer: IpAddr, now: Instant) {
         let who = who.into();
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
         state.make_public_room(&who.user);
-        let used = LastUse::new(self.epoch, now);
-        let session = PublicSession { who, lifetimes: self.lifetimes, opened: now, used };
+        let (opened_ms, used) = (milliseconds(self.epoch, now), LastUse::new(self.epoch, now));
+        let session = PublicSession { who, lifetimes: self.lifetimes, opened_ms, used, peer };
         state.public.insert(id.digest(), Arc::new(session));
+        self.journal.changed(id.digest());
+        self.settle(&mut state);
+    }
+
+    /// Tells the journal what has ended.
+    fn settle(&self, state: &mut State) {
+        state.ended.drain(..).for_each(|id| self.journal.removed(id));
     }
 
     /// Returns the user of a live public session, and notes the use.
@@ -126,18 +146,30 @@ impl BrowserSessions {
         Some(session.who.user.clone())
     }
 
-    /// Opens a session for exactly `host` under the fresh `id`, as a child of the public session `parent`.
+    /// Opens a session for exactly `host` under the fresh `id`, as a child of the public session `parent`, for a browser at
+    /// `peer`.
     ///
     /// # Errors
     ///
     /// [`ParentEnded`] when the parent is gone or has expired.
-    pub fn open_host(&self, id: &Opaque, parent: Digest, host: &str, now: Instant) -> Result<(), ParentEnded> {
+    pub fn open_host(
+        &self,
+        id: &Opaque,
+        parent: Digest,
+        host: &str,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Result<(), ParentEnded> {
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
+        self.settle(&mut state);
         let parent_session = state.public.get(&parent).cloned().ok_or(ParentEnded)?;
         state.make_host_room(&parent);
-        let session = HostSession { host: host.into(), parent, parent_session, used: LastUse::new(self.epoch, now) };
+        let (opened_ms, used) = (milliseconds(self.epoch, now), LastUse::new(self.epoch, now));
+        let session = HostSession { host: host.into(), parent, parent_session, opened_ms, used, peer };
         state.hosts.insert(id.digest(), session);
+        self.journal.changed(id.digest());
+        self.settle(&mut state);
         Ok(())
     }
 
@@ -156,7 +188,10 @@ impl BrowserSessions {
 
     /// Ends a public session and all its children at once; returns whose it was, if there was one.
     pub fn sign_out(&self, id: &Digest) -> Option<SignedIn> {
-        self.state.write().end_public(id)
+        let mut state = self.state.write();
+        let ended = state.end_public(id);
+        self.settle(&mut state);
+        ended
     }
 
     /// Ends all sessions of a user in all browsers at once; returns how many public ones.
@@ -173,15 +208,21 @@ impl BrowserSessions {
         if found.is_empty() {
             return Vec::new();
         }
-        state.hosts.retain(|_, session| !found.contains(&session.parent));
-        found.iter().filter_map(|id| state.public.remove(id)).map(|session| session.who.clone()).collect()
+        let mut who = Vec::with_capacity(found.len());
+        for id in &found {
+            who.extend(state.public.remove(id).map(|session| session.who.clone()));
+        }
+        state.end_hosts(|session| found.contains(&session.parent));
+        state.ended.extend(found);
+        self.settle(&mut state);
+        who
     }
 }
 
 impl PublicSession {
     fn is_live(&self, epoch: Instant, now: Instant) -> bool {
         let Lifetimes { idle_max, age_max } = self.lifetimes;
-        now.saturating_duration_since(self.opened) < age_max && self.used.age(epoch, now) < idle_max
+        age(epoch, now, self.opened_ms) < age_max && self.used.age(epoch, now) < idle_max
     }
 }
 
@@ -194,14 +235,33 @@ impl HostSession {
 
 impl State {
     fn sweep(&mut self, epoch: Instant, now: Instant) {
-        self.public.retain(|_, session| session.is_live(epoch, now));
-        self.hosts.retain(|_, session| session.is_live(epoch, now));
+        let Self { public, ended, .. } = self;
+        public.retain(|id, session| {
+            let is_live = session.is_live(epoch, now);
+            if !is_live {
+                ended.push(*id);
+            }
+            is_live
+        });
+        self.end_hosts(|session| !session.is_live(epoch, now));
+    }
+
+    fn end_hosts(&mut self, is_over: impl Fn(&HostSession) -> bool) {
+        let Self { hosts, ended, .. } = self;
+        hosts.retain(|id, session| {
+            let is_over = is_over(session);
+            if is_over {
+                ended.push(*id);
+            }
+            !is_over
+        });
     }
 
     fn end_public(&mut self, id: &Digest) -> Option<SignedIn> {
-        let ended = self.public.remove(id)?;
-        self.hosts.retain(|_, session| session.parent != *id);
-        Some(ended.who.clone())
+        let session = self.public.remove(id)?;
+        self.ended.push(*id);
+        self.end_hosts(|session| session.parent == *id);
+        Some(session.who.clone())
     }
 
     fn make_public_room(&mut self, user: &UserName) {
@@ -230,6 +290,7 @@ impl State {
         };
         if let Some(id) = victim {
             self.hosts.remove(&id);
+            self.ended.push(id);
         }
     }
 }
@@ -238,30 +299,44 @@ fn longest_idle<'a>(sessions: impl Iterator<Item = (&'a Digest, &'a LastUse)>) -
     sessions.min_by_key(|(_, used)| used.since_epoch_ms()).map(|(id, _)| *id)
 }
 
-/// When something was last used, in whole milliseconds since an epoch.
+/// When something was last used, in whole milliseconds since an epoch, or before it.
 #[derive(Debug)]
-struct LastUse(AtomicU64);
+struct LastUse {
+    at_ms: AtomicI64,
+    /// The last use that the store has.
+    kept_ms: AtomicI64,
+}
 
 impl LastUse {
     fn new(epoch: Instant, now: Instant) -> Self {
-        Self(AtomicU64::new(milliseconds(epoch, now)))
+        Self::at(milliseconds(epoch, now))
+    }
+
+    fn at(at_ms: i64) -> Self {
+        Self { at_ms: AtomicI64::new(at_ms), kept_ms: AtomicI64::new(at_ms) }
     }
 
     fn note(&self, epoch: Instant, now: Instant) {
-        self.0.fetch_max(milliseconds(epoch, now), Ordering::Relaxed);
+        self.at_ms.fetch_max(milliseconds(epoch, now), Ordering::Relaxed);
     }
 
     fn age(&self, epoch: Instant, now: Instant) -> Duration {
-        Duration::from_millis(milliseconds(epoch, now).saturating_sub(self.since_epoch_ms()))
+        age(epoch, now, self.since_epoch_ms())
     }
 
-    fn since_epoch_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    fn since_epoch_ms(&self) -> i64 {
+        self.at_ms.load(Ordering::Relaxed)
     }
 }
 
-fn milliseconds(epoch: Instant, now: Instant) -> u64 {
-    u64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(u64::MAX)
+fn milliseconds(epoch: Instant, now: Instant) -> i64 {
+    i64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns how long ago something was that happened `at_ms` milliseconds after the epoch.
+fn age(epoch: Instant, now: Instant, at_ms: i64) -> Duration {
+    let age = milliseconds(epoch, now).saturating_sub(at_ms);
+    Duration::from_millis(u64::try_from(age).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Remembers what the store said, so that no request waits for it.
 //!
 //! One type serves verified tokens and workspace records. Each answer lives [`KNOWN_AGE_MAX`]; that bound is also how long
-//! a revoked token or a changed owner can go unnoticed, and nothing stretches it: neither a slow store nor a broken one.
+//! a revoked token or a changed owner can go unnoticed. One thing stretches it: while the store is away ([`Availability`]), what
+//! it said in the ten minutes before counts for as long as the operator decided, but for what was changed since and told of
+//! ([`Cache::forget`]).
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -15,6 +17,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use crate::auth::expiring::Expiring;
+use crate::availability::{ANSWER_TIME_MAX, Availability, REMEMBERED_MAX};
 
 /// How long a found value may be used, counted from when its look-up began. Access that was revoked ends within this.
 pub const KNOWN_AGE_MAX: Duration = Duration::from_secs(5);
@@ -23,14 +26,17 @@ pub const KNOWN_AGE_MAX: Duration = Duration::from_secs(5);
 pub const REFRESH_AFTER: Duration = Duration::from_millis(1500);
 /// How long "there is none" is believed. Short, since something just made should work at once.
 pub const UNKNOWN_AGE_MAX: Duration = Duration::from_secs(1);
-/// The longest a look-up may take.
-pub const LOAD_TIME_MAX: Duration = Duration::from_secs(2);
+/// The longest a look-up may take. One that takes longer says that the store is away.
+pub const LOAD_TIME_MAX: Duration = ANSWER_TIME_MAX;
 /// Found values kept. Full: the oldest goes.
 pub const KNOWN_ENTRIES_MAX: usize = 16 * 1024;
 /// Misses kept, apart from the found values because anybody can cause misses. Full: the oldest goes.
 pub const UNKNOWN_ENTRIES_MAX: usize = 4 * 1024;
 /// Look-ups under way at once. Full: [`Unavailable`].
 pub const LOADS_MAX: usize = 1024;
+
+/// How long a found value is kept, for outages: the longest that one can be configured to bridge, and the time before it.
+const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60).saturating_add(REMEMBERED_MAX);
 
 // A refresh that begins as soon as it is due ends, either way, before the value does.
 const _: () = assert!(REFRESH_AFTER.as_millis() + LOAD_TIME_MAX.as_millis() <= KNOWN_AGE_MAX.as_millis());
@@ -47,6 +53,7 @@ pub struct Cache<K, V> {
     unknown: RwLock<Expiring<K, ()>>,
     /// Look-ups under way. Whoever also needs the other locks takes this one first.
     loads: Mutex<HashMap<K, Arc<Load<V>>>>,
+    availability: Availability,
 }
 
 /// One look-up and those who wait for it. The lock is held by whoever does it; if they give up (a client that hung up), the
@@ -74,13 +81,20 @@ impl<K: Clone + Eq + Hash, V: Clone> Default for Cache<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
-    /// Makes an empty cache.
+    /// Makes an empty cache for a store that is never away.
     #[must_use]
     pub fn new() -> Self {
+        Self::bridging(Availability::default())
+    }
+
+    /// Makes an empty cache that bridges the outages of a store.
+    #[must_use]
+    pub fn bridging(availability: Availability) -> Self {
         Self {
-            known: RwLock::new(Expiring::new(KNOWN_AGE_MAX, KNOWN_ENTRIES_MAX)),
+            known: RwLock::new(Expiring::new(KEPT_MAX, KNOWN_ENTRIES_MAX)),
             unknown: RwLock::new(Expiring::new(UNKNOWN_AGE_MAX, UNKNOWN_ENTRIES_MAX)),
             loads: Mutex::default(),
+            availability,
         }
     }
 
@@ -108,12 +122,18 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         let outcome = match &*shared {
             Some(outcome) => outcome.clone(),
             None => {
-                let outcome = bounded(load()).await;
+                let outcome = self.bounded(load()).await;
                 self.finish(&seat, &outcome, now);
                 *shared = Some(outcome.clone());
                 outcome
             }
         };
+        drop(shared);
+        if outcome.is_err()
+            && let Some(remembered) = self.remembered(key, now)
+        {
+            return Ok(Some(remembered));
+        }
         // A failed refresh costs nothing while the old value is still young enough.
         match (outcome, fallback) {
             (Err(Unavailable), Some((value, age))) if age + began.elapsed() < KNOWN_AGE_MAX => Ok(Some(value)),
@@ -123,26 +143,56 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
 
     /// Returns whether `key` is found without a look-up.
     pub fn holds(&self, key: &K, now: Instant) -> bool {
-        self.known.read().get(key, now).is_some()
+        let is_young = self.known.read().get(key, now).is_some_and(|(_, age)| age < KNOWN_AGE_MAX);
+        is_young || self.remembered(key, now).is_some()
+    }
+
+    /// Returns what counts of `key` while the store is away.
+    fn remembered(&self, key: &K, now: Instant) -> Option<V> {
+        let outage = self.availability.outage()?;
+        let known = self.known.read();
+        let (value, age) = known.get(key, now)?;
+        let found = now.checked_sub(age)?;
+        outage.bridges(found.into_std(), now.into_std()).then(|| value.clone())
+    }
+
+    /// Forgets all, as [`Cache::forget`] does one.
+    pub fn forget_all(&self) {
+        let mut loads = self.loads.lock();
+        loads.clear();
+        self.known.write().clear();
+        self.unknown.write().clear();
     }
 
     /// Forgets `key`, so that the next caller asks the store. A look-up under way answers those who wait for it already and
-    /// is not remembered.
-    pub fn forget(&self, key: &K, now: Instant) {
+    /// is not remembered. Returns whether it was found before.
+    pub fn forget(&self, key: &K, now: Instant) -> bool {
         let mut loads = self.loads.lock();
         loads.remove(key);
-        self.known.write().remove(key, now);
         self.unknown.write().remove(key, now);
+        self.known.write().remove(key, now).is_some()
     }
 
     fn next(&self, key: &K, now: Instant) -> Next<'_, K, V> {
         let held = self.known.read().get(key, now).map(|(value, age)| (value.clone(), age));
         match held {
-            Some((value, age)) if age < REFRESH_AFTER => Next::Answer(Ok(Some(value))),
-            Some((value, age)) => self.refresh(key, value, age, now),
-            None if self.unknown.read().get(key, now).is_some() => Next::Answer(Ok(None)),
-            None => self.join(key, now),
+            Some((value, age)) if age < REFRESH_AFTER => return Next::Answer(Ok(Some(value))),
+            _ if self.availability.outage().is_some() => return Next::Answer(self.while_away(key, now)),
+            Some((value, age)) if age < KNOWN_AGE_MAX => return self.refresh(key, value, age, now),
+            Some(_) | None => {}
         }
+        if self.unknown.read().get(key, now).is_some() {
+            return Next::Answer(Ok(None));
+        }
+        self.join(key, now)
+    }
+
+    /// Answers without asking, and without waiting for anybody who does.
+    fn while_away(&self, key: &K, now: Instant) -> Outcome<V> {
+        if let Some(value) = self.remembered(key, now) {
+            return Ok(Some(value));
+        }
+        if self.unknown.read().get(key, now).is_some() { Ok(None) } else { Err(Unavailable) }
     }
 
     /// Takes the look-up of a value that is due, unless somebody has it already.
@@ -168,7 +218,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
             return Next::Load { seat, fallback: None };
         }
         // One may have ended between our look and this lock.
-        if let Some((value, _)) = self.known.read().get(key, now) {
+        if let Some((value, age)) = self.known.read().get(key, now)
+            && age < KNOWN_AGE_MAX
+        {
             return Next::Answer(Ok(Some(value.clone())));
         }
         if self.unknown.read().get(key, now).is_some() {
@@ -180,6 +232,22 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         let load = Arc::new(Load { outcome: tokio::sync::Mutex::new(None) });
         loads.insert(key.clone(), Arc::clone(&load));
         Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: None }
+    }
+
+    /// Runs one look-up to its end or its deadline, and logs the failure, since nobody above can do more about it.
+    async fn bounded<E: Display>(&self, load: impl Future<Output = Result<Option<V>, E>>) -> Outcome<V> {
+        let began = Instant::now();
+        match timeout(LOAD_TIME_MAX, load).await {
+            Ok(Ok(found)) => return Ok(found),
+            // Of an outage it is said once that there is one.
+            Ok(Err(_)) if self.availability.outage().is_some() => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a look-up in the store failed"),
+            Err(_) => {
+                self.availability.failed(began);
+                tracing::warn!(after = ?LOAD_TIME_MAX, "a look-up in the store took too long");
+            }
+        }
+        Err(Unavailable)
     }
 
     /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is when the look-up was asked for.
@@ -199,21 +267,6 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
                 self.unknown.write().insert(seat.key.clone(), (), now);
             }
             Err(Unavailable) => {}
-        }
-    }
-}
-
-/// Runs one look-up to its end or its deadline, and logs the failure, since nobody above can do more about it.
-async fn bounded<V, E: Display>(load: impl Future<Output = Result<Option<V>, E>>) -> Outcome<V> {
-    match timeout(LOAD_TIME_MAX, load).await {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "a look-up in the store failed");
-            Err(Unavailable)
-        }
-        Err(_) => {
-            tracing::warn!(after = ?LOAD_TIME_MAX, "a look-up in the store took too long");
-            Err(Unavailable)
         }
     }
 }

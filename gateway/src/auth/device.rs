@@ -6,7 +6,10 @@
 //! program   polls with the device code until it is told: yes (once), no, or too late
 //! ```
 //!
-//! No I/O and no clock here. What a yes is worth, a token, is the caller's business.
+//! No I/O and no clock here. What a yes is worth, a token, is the caller's business. Requests outlive the process: [`kept`]
+//! has what of them the store gets.
+
+pub mod kept;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,6 +22,8 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::auth::fair::FairMap;
+use crate::auth::journal::Journal;
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::token::NoRandomness;
 use crate::model::UserName;
@@ -35,7 +40,8 @@ const POLL_PENALTY: Duration = Duration::from_secs(5);
 /// A little less than asked for is not punished: clocks and networks jitter.
 const POLL_SLACK: Duration = Duration::from_millis(500);
 
-/// Requests that wait for a user at once. Full: new ones are refused, so that a flood does not end those under way.
+/// Requests that wait for a user at once. Full: the oldest of the block of addresses with the most makes room, so that a flood
+/// ends its own and keeps no other user out.
 pub const DEVICES_MAX: usize = 4096;
 
 /// Requests of one address that wait at once.
@@ -81,6 +87,13 @@ impl UserCode {
             };
         }
         Ok(Self(code))
+    }
+}
+
+impl UserCode {
+    /// Returns what it is kept by: 34 bits are no secret from those who can try them all, but ten minutes long they are.
+    fn digest(self) -> Digest {
+        Digest::of(&self.0)
     }
 }
 
@@ -162,9 +175,6 @@ pub enum NoDevice {
     /// [`DEVICES_PER_ADDRESS_MAX`] of this address wait.
     #[error("too many sign-ins of this address wait for their users")]
     AddressFull,
-    /// [`DEVICES_MAX`] wait.
-    #[error("too many sign-ins wait for their users")]
-    Full,
 }
 
 /// What a poll is told.
@@ -191,12 +201,20 @@ pub enum Polled {
 #[derive(Debug, Default)]
 pub struct Devices {
     state: Mutex<State>,
+    /// By device code.
+    journal: Journal<Digest>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    by_user_code: HashMap<UserCode, Request>,
-    by_device_code: HashMap<Digest, UserCode>,
+    by_user_code: FairMap<Digest, Request>,
+    by_device_code: HashMap<Digest, Digest>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { by_user_code: FairMap::new(DEVICE_AGE_MAX, DEVICES_MAX), by_device_code: HashMap::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -225,25 +243,23 @@ impl Devices {
     /// [`NoDevice`].
     pub fn ask(&self, asking: Asking, now: Instant) -> Result<Codes, NoDevice> {
         let mut state = self.state.lock();
-        state.sweep(now);
-        let theirs = state.by_user_code.values().filter(|request| network(request.asking.peer) == network(asking.peer));
-        if theirs.count() >= DEVICES_PER_ADDRESS_MAX {
+        let room = state.by_user_code.make_room(now);
+        state.forget_all(room).for_each(|device| self.journal.removed(device));
+        if state.by_user_code.count_of(asking.peer) >= DEVICES_PER_ADDRESS_MAX {
             return Err(NoDevice::AddressFull);
-        }
-        if state.by_user_code.len() >= DEVICES_MAX {
-            return Err(NoDevice::Full);
         }
         let device = Opaque::random()?;
         let user = loop {
             let user = UserCode::random()?;
-            if !state.by_user_code.contains_key(&user) {
+            if state.by_user_code.get(&user.digest(), now).is_none() {
                 break user;
             }
         };
-        let (answer, interval) = (Answer::None, POLL_INTERVAL);
+        let (answer, interval, peer) = (Answer::None, POLL_INTERVAL, asking.peer);
         let request = Request { device: device.digest(), asking, asked: now, answer, interval, polled: None };
-        state.by_device_code.insert(device.digest(), user);
-        state.by_user_code.insert(user, request);
+        state.by_device_code.insert(device.digest(), user.digest());
+        state.by_user_code.insert(user.digest(), request, peer, now);
+        self.journal.changed(device.digest());
         Ok(Codes { device, user })
     }
 
@@ -251,15 +267,16 @@ impl Devices {
     #[must_use]
     pub fn asking(&self, code: UserCode, now: Instant) -> Option<(Asking, Duration)> {
         let state = self.state.lock();
-        let request = state.by_user_code.get(&code).filter(|request| request.waits(now))?;
+        let request = state.by_user_code.get(&code.digest(), now).filter(|request| request.waits(now))?;
         Some((request.asking.clone(), now.saturating_duration_since(request.asked)))
     }
 
     /// Takes a user's decision, once; `None` as with [`Devices::asking`].
     pub fn decide(&self, code: UserCode, user: &UserName, is_yes: bool, now: Instant) -> Option<Asking> {
         let mut state = self.state.lock();
-        let request = state.by_user_code.get_mut(&code).filter(|request| request.waits(now))?;
+        let request = state.by_user_code.get_mut(&code.digest(), now).filter(|request| request.waits(now))?;
         request.answer = if is_yes { Answer::Yes(user.clone()) } else { Answer::No };
+        self.journal.changed(request.device);
         Some(request.asking.clone())
     }
 
@@ -268,11 +285,10 @@ impl Devices {
     pub fn poll(&self, device: &Digest, now: Instant) -> Polled {
         let mut state = self.state.lock();
         let Some(user_code) = state.by_device_code.get(device).copied() else { return Polled::Expired };
-        let Some(request) = state.by_user_code.get_mut(&user_code) else { return Polled::Expired };
-        if request.is_old(now) {
-            state.forget(&user_code);
+        let Some(request) = state.by_user_code.get_mut(&user_code, now) else {
+            self.forget(&mut state, &user_code);
             return Polled::Expired;
-        }
+        };
         let since = request.polled.map(|polled| now.saturating_duration_since(polled));
         request.polled = Some(now);
         if since.is_some_and(|since| since + POLL_SLACK < request.interval) {
@@ -283,7 +299,7 @@ impl Devices {
         match answer {
             Answer::None | Answer::Told(_) => Polled::Pending,
             Answer::No => {
-                state.forget(&user_code);
+                self.forget(&mut state, &user_code);
                 Polled::Denied
             }
             Answer::Yes(user) => {
@@ -294,51 +310,38 @@ impl Devices {
     }
 
     /// Ends a request whose yes was told and followed, or lets it be told again because it could not be.
-    pub fn settle(&self, device: &Digest, is_followed: bool) {
+    pub fn settle(&self, device: &Digest, is_followed: bool, now: Instant) {
         let mut state = self.state.lock();
         let Some(user_code) = state.by_device_code.get(device).copied() else { return };
-        let Some(request) = state.by_user_code.get_mut(&user_code) else { return };
+        let Some(request) = state.by_user_code.get_mut(&user_code, now) else { return };
         match &request.answer {
-            Answer::Told(_) if is_followed => state.forget(&user_code),
+            Answer::Told(_) if is_followed => self.forget(&mut state, &user_code),
             Answer::Told(user) => request.answer = Answer::Yes(user.clone()),
             Answer::None | Answer::Yes(_) | Answer::No => {}
+        }
+    }
+
+    fn forget(&self, state: &mut State, code: &Digest) {
+        if let Some(request) = state.by_user_code.remove(code) {
+            state.by_device_code.remove(&request.device);
+            self.journal.removed(request.device);
         }
     }
 }
 
 impl Request {
-    fn is_old(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked) >= DEVICE_AGE_MAX
-    }
-
     fn waits(&self, now: Instant) -> bool {
-        matches!(self.answer, Answer::None) && !self.is_old(now)
+        matches!(self.answer, Answer::None) && now.saturating_duration_since(self.asked) < DEVICE_AGE_MAX
     }
 }
 
 impl State {
-    fn sweep(&mut self, now: Instant) {
-        self.by_user_code.retain(|_, request| !request.is_old(now));
-        let Self { by_user_code, by_device_code } = self;
-        by_device_code.retain(|_, user| by_user_code.contains_key(user));
-    }
-
-    fn forget(&mut self, code: &UserCode) {
-        if let Some(request) = self.by_user_code.remove(code) {
+    /// Forgets requests that were taken out, and returns their device codes.
+    fn forget_all(&mut self, gone: Vec<(Digest, Request)>) -> impl Iterator<Item = Digest> + '_ {
+        gone.into_iter().map(|(_, request)| {
             self.by_device_code.remove(&request.device);
-        }
-    }
-}
-
-/// Returns what counts as one address: all of an IPv6 network that one customer gets.
-#[must_use]
-pub fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            std::net::Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
+            request.device
+        })
     }
 }
 

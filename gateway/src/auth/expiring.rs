@@ -45,6 +45,12 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
         (age < self.lifetime).then_some((&entry.value, age))
     }
 
+    /// Returns the values that have not expired, in no order.
+    pub(crate) fn values(&self, now: Instant) -> impl Iterator<Item = &V> {
+        let is_alive = move |entry: &&Entry<V>| now.saturating_duration_since(entry.born) < self.lifetime;
+        self.entries.values().filter(is_alive).map(|entry| &entry.value)
+    }
+
     /// Adds or replaces an entry born `now`; drops what has expired and, when full, the oldest.
     pub(crate) fn insert(&mut self, key: K, value: V, now: Instant) {
         while self.order.front().is_some_and(|birth| now.saturating_duration_since(birth.born) >= self.lifetime) {
@@ -67,6 +73,12 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
     pub(crate) fn remove(&mut self, key: &K, now: Instant) -> Option<V> {
         let entry = self.entries.remove(key)?;
         (now.saturating_duration_since(entry.born) < self.lifetime).then_some(entry.value)
+    }
+
+    /// Takes all entries out.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
     }
 
     fn drop_oldest(&mut self) {

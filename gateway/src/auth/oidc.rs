@@ -65,6 +65,12 @@ impl ProviderSession {
         Self { subject: subject.into(), session: session.map(Into::into), id_token }
     }
 
+    /// Takes one that was stored, without its ID token: signing out at the provider then asks the user.
+    #[must_use]
+    pub fn restored(subject: &str, session: Option<&str>) -> Self {
+        Self { subject: subject.into(), session: session.map(Into::into), id_token: None }
+    }
+
     /// Returns whom the provider signed in.
     #[must_use]
     pub fn subject(&self) -> &str {

@@ -216,6 +216,29 @@ pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> O
     record.shares.iter().find(personal).map(|_| Seen::Shared)
 }
 
+/// Decides whether `principal` may be shown, with a request of this `shape`, that there is this workspace, and what it has for
+/// them.
+///
+/// # Errors
+/// The decision to answer with, which is never [`Decision::Allow`]: the one that a port would have for a user who may know
+/// nothing of the workspace.
+pub fn may_see(
+    principal: Option<&Principal>,
+    record: Option<&Exposure<'_>>,
+    shape: RequestShape,
+    now: UnixSeconds,
+) -> Result<Seen, Decision> {
+    let proven = principal.filter(|principal| match principal.via {
+        Via::ApiToken => true,
+        Via::Browser => shape.cookie_counts(),
+    });
+    let Some(principal) = proven else {
+        let is_visit = shape.purpose == Purpose::PageVisit;
+        return Err(if is_visit { Decision::SignIn } else { Decision::Unauthorized });
+    };
+    record.and_then(|record| sees(principal, record, now)).ok_or(Decision::NotFound)
+}
+
 /// Returns the shares of a workspace by which `principal` may reach a port now.
 pub fn shared_with<'a>(
     principal: &'a Principal,

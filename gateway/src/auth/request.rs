@@ -12,7 +12,8 @@ use crate::auth::cookie::{self, CookieNames, Found};
 use crate::auth::principal::{Principal, Via};
 use crate::auth::secret::Digest;
 use crate::auth::token::{Token, TokenKind};
-use crate::model::UserName;
+use crate::availability::Availability;
+use crate::model::{UnixSeconds, UserName};
 
 /// Carries an API token beside the app's own `Authorization`. No app ever sees it.
 pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-authorization");
@@ -100,7 +101,16 @@ pub enum At<'a> {
 #[derive(Debug)]
 pub struct Identities {
     sessions: Arc<BrowserSessions>,
-    tokens: Cache<[u8; 32], UserName>,
+    tokens: Cache<[u8; 32], LiveToken>,
+}
+
+/// An API token that counts, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveToken {
+    /// Whose it is.
+    pub user: UserName,
+    /// From when on it counts no more, also while it is remembered.
+    pub expires_at: Option<UnixSeconds>,
 }
 
 impl Identities {
@@ -108,6 +118,12 @@ impl Identities {
     #[must_use]
     pub fn new(sessions: Arc<BrowserSessions>) -> Self {
         Self { sessions, tokens: Cache::new() }
+    }
+
+    /// Makes one whose tokens count on in outages of the store.
+    #[must_use]
+    pub fn bridging(sessions: Arc<BrowserSessions>, availability: Availability) -> Self {
+        Self { sessions, tokens: Cache::bridging(availability) }
     }
 
     /// Returns whom `offered` proves at `at`. `load` asks the store for the user of a live token by its hash; it runs only
@@ -124,12 +140,12 @@ impl Identities {
         &self,
         offered: &Offered,
         at: At<'_>,
-        now: Instant,
+        (now, wall): (Instant, UnixSeconds),
         load: L,
     ) -> Result<Option<Principal>, Unavailable>
     where
         L: FnOnce([u8; 32]) -> F,
-        F: Future<Output = Result<Option<UserName>, E>>,
+        F: Future<Output = Result<Option<LiveToken>, E>>,
         E: Display,
     {
         match offered {
@@ -142,8 +158,9 @@ impl Identities {
                 Ok(user.map(|user| Principal { user, via: Via::Browser, groups: Arc::default() }))
             }
             Offered::Token(hash) => {
-                let user = self.tokens.get(hash, now, || load(*hash)).await?;
-                Ok(user.map(|user| Principal { user, via: Via::ApiToken, groups: Arc::default() }))
+                let token = self.tokens.get(hash, now, || load(*hash)).await?;
+                let live = token.filter(|token| token.expires_at.is_none_or(|expires_at| wall < expires_at));
+                Ok(live.map(|live| Principal { user: live.user, via: Via::ApiToken, groups: Arc::default() }))
             }
         }
     }
@@ -163,9 +180,15 @@ impl Identities {
         self.sessions.name_of_host(id)
     }
 
+    /// Forgets all tokens.
+    pub fn forget_tokens(&self) {
+        self.tokens.forget_all();
+    }
+
     /// Forgets a token that was just revoked here, so that it ends at once and not with the cache entry.
-    pub fn forget_token(&self, hash: &[u8; 32], now: Instant) {
-        self.tokens.forget(hash, now);
+    /// Returns whether it was known.
+    pub fn forget_token(&self, hash: &[u8; 32], now: Instant) -> bool {
+        self.tokens.forget(hash, now)
     }
 }
 

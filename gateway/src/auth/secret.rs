@@ -76,6 +76,26 @@ impl Digest {
         decode(text).map(Self)
     }
 
+    /// Takes one that was stored.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; SECRET_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns it as it is stored.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; SECRET_BYTES] {
+        &self.0
+    }
+
+    /// Returns the SHA-256 of a text that is too short to be a secret of its own.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let mut bytes = [0; SECRET_BYTES];
+        let hashed = digest::digest(&digest::SHA256, text);
+        bytes.iter_mut().zip(hashed.as_ref()).for_each(|(to, from)| *to = *from);
+        Self(bytes)
+    }
+
     /// Returns the text form: unpadded base64url.
     #[must_use]
     pub fn encoded(&self) -> String {

@@ -4,6 +4,7 @@
 //! workspace host   GET /anything            no session: set a nonce cookie, redirect            (begin)
 //! public host      /.gateway/authorize      session there? issue a one-time code, redirect back
 //! workspace host   /.gateway/callback       code and nonce fit: set this host's own cookie, go on to /anything
+//! workspace host   /.gateway/neighbours     no session: begin here too; then on to the next port, at last to /anything
 //! public host      /.gateway/sign-in        prove who you are: set the public session
 //! public host      /.gateway/sign-out       end the public session and all that hangs on it
 //! ```
@@ -12,6 +13,7 @@
 //! identity provider ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session.
 //! Nothing here does I/O: where the provider has to be asked, a [`Step`] says so. No code or cookie is ever logged.
 
+mod begun;
 pub mod dev;
 pub mod event;
 pub mod link;
@@ -20,12 +22,14 @@ pub mod path;
 pub mod provider;
 pub mod transfer;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, ORIGIN, SET_COOKIE};
-use http::{Method, Request, Response, StatusCode, Uri, request};
+use http::{Method, Response, StatusCode, Uri, request};
 use tokio::time::Instant;
 
 use crate::auth::browser::{BrowserSessions, session_name};
@@ -35,9 +39,11 @@ use crate::auth::oidc::pending::Destination;
 use crate::auth::principal::{Principal, Via};
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::shape;
+use crate::auth::sign_in::begun::{BEGUN_AGE_MAX, BegunSignIns};
 use crate::auth::sign_in::dev::DevSignIn;
 use crate::auth::sign_in::event::SignInEvent;
 use crate::auth::sign_in::link::SignInLink;
+pub use crate::auth::sign_in::page::{OPENER_POLICY, OPENER_POLICY_OWN};
 use crate::auth::sign_in::page::{Page, redirect};
 use crate::auth::sign_in::path::ReturnPath;
 use crate::auth::sign_in::provider::{AtProvider, Step};
@@ -55,8 +61,8 @@ pub const AUTHORIZE_PATH: &str = "/.gateway/authorize";
 /// The workspace host's page where a one-time code is redeemed.
 pub const CALLBACK_PATH: &str = "/.gateway/callback";
 
-/// How long the nonce of a sign-in is kept by the browser, in seconds.
-const PRE_SECONDS: u64 = 5 * 60;
+/// How long the nonce of a sign-in is kept by the browser, in seconds: as long as a sign-in may take.
+const PRE_SECONDS: u64 = BEGUN_AGE_MAX.as_secs();
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -74,24 +80,38 @@ pub struct Visit<'a> {
     pub uri: &'a Uri,
     /// The headers.
     pub headers: &'a HeaderMap,
+    /// Where the browser is.
+    pub peer: IpAddr,
 }
 
-impl<'a> From<&'a request::Parts> for Visit<'a> {
-    fn from(parts: &'a request::Parts) -> Self {
-        Self { method: &parts.method, uri: &parts.uri, headers: &parts.headers }
+impl<'a> Visit<'a> {
+    /// Takes what counts of a request that came from `peer`.
+    #[must_use]
+    pub fn new(parts: &'a request::Parts, peer: IpAddr) -> Self {
+        Self { method: &parts.method, uri: &parts.uri, headers: &parts.headers, peer }
     }
 }
 
-impl<'a, B> From<&'a Request<B>> for Visit<'a> {
-    fn from(request: &'a Request<B>) -> Self {
-        Self { method: request.method(), uri: request.uri(), headers: request.headers() }
+#[cfg(test)]
+impl<'a, B> From<&'a http::Request<B>> for Visit<'a> {
+    fn from(request: &'a http::Request<B>) -> Self {
+        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        Self { method: request.method(), uri: request.uri(), headers: request.headers(), peer }
     }
+}
+
+/// A browser that has just signed in at a workspace host; the callback's answer carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// The public session that vouched.
+    pub public: Digest,
 }
 
 /// The sign-in pages of both kinds of host, and what they remember.
 pub struct SignIn {
     site: Site,
     sessions: Arc<BrowserSessions>,
+    begun: BegunSignIns,
     transfers: Transfers,
     way: Way,
     is_workspace_host: IsWorkspaceHost,
@@ -122,7 +142,7 @@ impl SignIn {
         announce: Announce,
     ) -> Self {
         let way = Way::Dev { dev: DevSignIn::new(user), announce };
-        Self { site, sessions, transfers: Transfers::default(), way, is_workspace_host }
+        Self::with(site, sessions, way, is_workspace_host)
     }
 
     /// Makes the pages for sign-in with an identity provider, which knows this gateway as `client`.
@@ -134,7 +154,12 @@ impl SignIn {
         is_workspace_host: IsWorkspaceHost,
     ) -> Self {
         let way = Way::Provider(Box::new(AtProvider::new(client)));
-        Self { site, sessions, transfers: Transfers::default(), way, is_workspace_host }
+        Self::with(site, sessions, way, is_workspace_host)
+    }
+
+    fn with(site: Site, sessions: Arc<BrowserSessions>, way: Way, is_workspace_host: IsWorkspaceHost) -> Self {
+        let (begun, transfers) = (BegunSignIns::default(), Transfers::default());
+        Self { site, sessions, begun, transfers, way, is_workspace_host }
     }
 
     /// Makes a fresh link on the operator's word, at start or later; an earlier one is worth nothing any more. `None` where
@@ -161,10 +186,21 @@ impl SignIn {
             AUTHORIZE_PATH => self.authorize(visit, now),
             SIGN_OUT_PATH => self.sign_out(visit, now),
             oidc::CALLBACK_PATH => self.take_back(visit, now)?,
-            oidc::SIGNED_OUT_PATH => Err(Page::SignedOut),
+            oidc::SIGNED_OUT_PATH => Err(match self.public_session(visit.headers, now) {
+                Some(_) => Page::StillSignedIn,
+                None => Page::SignedOut,
+            }),
             _ => return None,
         };
         Some(answer.unwrap_or_else(|page| Step::Answer(page.response(visit.headers))))
+    }
+
+    /// Waits until the store has what sign-ins and sign-outs so far have changed, or is known to be away: a browser that is told
+    /// that it is signed in, or out, stays so over a restart.
+    ///
+    /// Cancel safety: safe.
+    pub async fn written(&self) {
+        self.sessions.journal().written().await;
     }
 
     /// Answers the one sign-in page of a workspace host; `None` for any other path, which is `no_such_host` if it is
@@ -181,13 +217,22 @@ impl SignIn {
     ///
     /// [`Decision::SignIn`]: crate::auth::policy::Decision::SignIn
     #[must_use]
-    pub fn begin(&self, visit: Visit<'_>, host: &str) -> Response<Bytes> {
-        self.to_authorize(visit, host).unwrap_or_else(|page| page.response(visit.headers))
+    pub fn begin(&self, visit: Visit<'_>, host: &str, now: Instant) -> Response<Bytes> {
+        self.to_authorize(visit, host, now).unwrap_or_else(|page| page.response(visit.headers))
     }
 
-    fn to_authorize(&self, visit: Visit<'_>, host: &str) -> Result<Response<Bytes>, Page> {
+    fn to_authorize(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
         let names = self.site.cookies();
-        let pre = self.pre(visit)?;
+        // Several tabs may begin at once: they share a nonce, or each would spoil the others'. One that this gateway did not
+        // give out is replaced.
+        let pre = match cookie::find(visit.headers, names.pre) {
+            Found::One(pre) if self.begun.again(&pre.digest(), host, visit.peer, now) => pre,
+            Found::One(_) | Found::Nothing | Found::Unusable => {
+                let pre = Opaque::random()?;
+                self.begun.first(&pre.digest(), host, visit.peer, now);
+                pre
+            }
+        };
         let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let location = self.authorize_address(host, &ReturnPath::parse_or_root(wanted), &pre.digest());
         redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
@@ -200,12 +245,21 @@ impl SignIn {
         let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(Page::BadRequest)?;
         let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(Page::BadRequest)?;
         let return_to = ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
+        // Begun too long ago, or not by a redirect of this gateway: the workspace host begins anew, with a nonce that it gives
+        // to the browser which comes there.
+        let anew = || redirect(StatusCode::SEE_OTHER, &self.site.workspace(&host, return_to.as_str()), None);
+        if !self.begun.is_open(&pre, &host, now) {
+            return anew().map(Step::Answer);
+        }
         let Some(parent) = self.public_session(visit.headers, now) else {
             return match &self.way {
                 Way::Dev { .. } => self.offer_link(now).and(Err(Page::SignInNeeded)),
                 Way::Provider(_) => Ok(Step::ToProvider(Destination::Authorize { host: host.into(), pre, return_to })),
             };
         };
+        if !self.begun.take(&pre, &host, now) {
+            return anew().map(Step::Answer);
+        }
         let code = Opaque::random()?;
         let location = self.site.workspace(&host, &format!("{CALLBACK_PATH}?code={}", code.reveal()));
         self.transfers.issue(&code, Transfer { host: host.into(), pre, parent, return_to }, now);
@@ -216,18 +270,52 @@ impl SignIn {
         require_visit(visit)?;
         let names = self.site.cookies();
         let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text)).ok_or(Page::BadRequest)?;
-        // Without its nonce a browser cannot have begun this; the code stays unspent for the one that did.
-        let Found::One(pre) = cookie::find(visit.headers, names.pre) else {
-            return Err(Page::TransferFailed);
+        // Without its nonce a browser cannot have begun this. The code is spent all the same: who has shown it once may have
+        // let others see it.
+        let pre = match cookie::find(visit.headers, names.pre) {
+            Found::One(pre) => Some(pre.digest()),
+            Found::Nothing | Found::Unusable => None,
         };
-        let transfer = self.transfers.redeem(&code, host, &pre.digest(), now).map_err(|refused| {
+        let transfer = self.transfers.redeem(&code, host, pre.as_ref(), now).map_err(|refused| {
             tracing::debug!(%refused, "a sign-in was not finished");
             Page::TransferFailed
         })?;
         let id = Opaque::random()?;
-        self.sessions.open_host(&id, transfer.parent, host, now).map_err(|_| Page::TransferFailed)?;
+        self.sessions.open_host(&id, transfer.parent, host, visit.peer, now).map_err(|_| Page::TransferFailed)?;
         // The nonce stays until it expires: another tab may be on its way here with it.
-        redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), names.set(names.session, &id, None))
+        let cookie = names.set(names.session, &id, None);
+        let mut response = redirect(StatusCode::SEE_OTHER, transfer.return_to.as_str(), cookie)?;
+        response.extensions_mut().insert(Entered { public: transfer.parent });
+        Ok(response)
+    }
+
+    /// Answers a visit to a workspace host that is on its way to `onward`: signs the browser in first, if it is not.
+    #[must_use]
+    pub fn pass(&self, visit: Visit<'_>, host: &str, onward: &str, now: Instant) -> Response<Bytes> {
+        let is_signed_in = match cookie::find(visit.headers, self.site.cookies().session) {
+            Found::One(id) => self.sessions.host(&id.digest(), host, now).is_some(),
+            Found::Nothing | Found::Unusable => false,
+        };
+        let passed = require_visit(visit).and_then(|()| {
+            if is_signed_in {
+                redirect(StatusCode::SEE_OTHER, onward, None)
+            } else {
+                self.to_authorize(visit, host, now)
+            }
+        });
+        passed.unwrap_or_else(|page| page.response(visit.headers))
+    }
+
+    /// Returns the user of a browser that has just signed in at a workspace host, unless they have signed out since.
+    #[must_use]
+    pub fn user_of(&self, entered: &Entered, now: Instant) -> Option<UserName> {
+        self.sessions.public(&entered.public, now)
+    }
+
+    /// Returns the hosts at which that browser is signed in, the one that it has entered among them.
+    #[must_use]
+    pub fn hosts_of(&self, entered: &Entered, now: Instant) -> HashSet<Box<str>> {
+        self.sessions.hosts_of(&entered.public, now)
     }
 
     /// Redeems dev mode's link, or leads to the provider. Only a visit does: a browser that fetches ahead or a link checker
@@ -250,7 +338,7 @@ impl SignIn {
         };
         let id = Opaque::random()?;
         tracing::info!(%user, "signed in");
-        self.sessions.open_public(&id, user.clone(), now);
+        self.sessions.open_public(&id, user.clone(), visit.peer, now);
         let names = self.site.cookies();
         let cookie = names.set(names.session, &id, None);
         let mut response = redirect(StatusCode::SEE_OTHER, &self.location(&destination), cookie)?;
@@ -350,8 +438,8 @@ impl SignIn {
         self.sessions.public(&id, now).map(|_| id)
     }
 
-    /// Returns the browser's nonce at this host. Several tabs may begin at once: they share one, or each would spoil the
-    /// others'.
+    /// Returns the browser's nonce at the public host, for a sign-in with a provider. Several tabs may begin at once: they
+    /// share one, or each would spoil the others'.
     fn pre(&self, visit: Visit<'_>) -> Result<Opaque, NoRandomness> {
         match cookie::find(visit.headers, self.site.cookies().pre) {
             Found::One(pre) => Ok(pre),

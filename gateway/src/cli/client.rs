@@ -8,8 +8,8 @@ use std::path::Path;
 
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -51,7 +51,7 @@ pub(super) enum ClientError {
 }
 
 /// What a gateway said instead (RFC 9457).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Refusal {
     status: u16,
@@ -59,17 +59,23 @@ pub(super) struct Refusal {
     pub(super) code: String,
     title: String,
     detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
     /// How long to wait between polls, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interval: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<Mistake>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Place>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     object_errors: Vec<ObjectError>,
 }
 
 /// Something that is wrong with an object in a cluster.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct ObjectError {
     /// Null where it is about all of them.
@@ -81,7 +87,7 @@ pub(super) struct ObjectError {
 }
 
 /// An object in a cluster.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Object {
     kind: String,
@@ -109,7 +115,7 @@ impl fmt::Display for ObjectError {
 }
 
 /// Something that is wrong with a devfile.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Place {
     path: String,
@@ -118,7 +124,7 @@ struct Place {
     message: String,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Mistake {
     pointer: String,
@@ -283,6 +289,14 @@ fn refused(answer: &Answer) -> ClientError {
 }
 
 impl ClientError {
+    /// Returns what the gateway said, for programs.
+    pub(super) fn said(&self) -> Option<Value> {
+        match self {
+            Self::Refused(refusal) => serde_json::to_value(refusal).ok(),
+            Self::Url(..) | Self::Setup(_) | Self::Fetch(_) => None,
+        }
+    }
+
     /// Returns the code with which the gateway refused.
     pub(super) fn code(&self) -> Option<&str> {
         match self {

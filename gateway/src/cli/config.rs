@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde_json::json;
 
+use super::preflight::{self, Findings};
 use super::{Cli, ConfigArgs, ConfigCommand, Console, Exit, Output};
-use crate::config::EffectiveRow;
+use crate::config::{self, Config, DEFAULT_FILE, EffectiveRow, Origin};
 use crate::environments::files;
 use crate::executors::cluster_configs;
 
@@ -20,22 +21,53 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
         }
     };
     match args.command {
-        ConfigCommand::Check => {
-            let dir = config.agents_dir.as_deref();
-            let mut refusals = dir.map(cluster_configs::check).unwrap_or_default();
-            refusals.extend(dir.map(files::check).unwrap_or_default());
-            for refusal in &refusals {
-                console.complain(refusal);
-            }
-            if !refusals.is_empty() {
-                return Exit::BadConfig;
-            }
-            console.hint("the configuration is good");
-            Exit::Success
-        }
+        ConfigCommand::Check { output } => check(&config, output, console),
         ConfigCommand::Show { output: Output::Text } => console.finish_with(show_text(config.effective())),
         ConfigCommand::Show { output: Output::Json } => console.finish_with(show_json(config.effective())),
     }
+}
+
+/// Opens what the configuration names, and says what was read.
+fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
+    let Findings { mut problems, later, warnings, opened } = preflight::look(config);
+    problems.extend(later);
+    let mut wrong: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    if let Some(folder) = config.agents_dir.as_deref().filter(|folder| folder.is_dir()) {
+        wrong.extend(cluster_configs::check(folder).iter().map(ToString::to_string));
+        wrong.extend(files::check(folder).iter().map(ToString::to_string));
+    }
+    let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    warnings.extend(config::advice(config));
+    let count = |origin| config.effective().iter().filter(|row| row.origin == origin).count();
+    let (of_file, of_environment) = (count(Origin::File), count(Origin::Environment));
+    for line in &wrong {
+        console.complain(line);
+    }
+    let read = match config.file() {
+        Some(file) => format!("{}: {of_file} keys", file.display()),
+        None => format!("there is no {DEFAULT_FILE} here, and none was named with --config: only defaults"),
+    };
+    match output {
+        Output::Json if wrong.is_empty() => {
+            let found = json!({
+                "file": config.file(), "keys_of_file": of_file, "keys_of_environment": of_environment,
+                "opened": opened, "warnings": warnings,
+            });
+            return console.finish_with(format_args!("{found:#}"));
+        }
+        Output::Json => return Exit::BadConfig,
+        Output::Text => {}
+    }
+    for line in &warnings {
+        console.complain(format_args!("warning: {line}"));
+    }
+    if !wrong.is_empty() {
+        console.complain(format_args!("{read}, {of_environment} of GATEWAY_ variables: {} problems", wrong.len()));
+        return Exit::BadConfig;
+    }
+    console.finish_with(format_args!(
+        "{read}, {of_environment} of GATEWAY_ variables, {opened} files and folders opened: the configuration is good"
+    ))
 }
 
 /// Writes the rows as a TOML file: what is shown can be kept and loaded again.

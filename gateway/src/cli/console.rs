@@ -3,7 +3,11 @@
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use serde_json::{Value, json};
+use tunnel_link::causes;
+
 use super::Exit;
+use super::client::ClientError;
 
 /// Standard output and standard error, or buffers in tests.
 pub struct Console {
@@ -14,6 +18,16 @@ pub struct Console {
     answers: Option<Box<dyn BufRead + Send>>,
     /// The last line of standard error is a status, to be replaced.
     has_status: bool,
+    /// What went wrong, where programs are to be told of it in one object at the end.
+    failure: Option<Failure>,
+}
+
+/// What went wrong, for programs.
+#[derive(Debug, Default)]
+struct Failure {
+    lines: Vec<String>,
+    /// What a gateway said, as it said it.
+    refusal: Option<Value>,
 }
 
 /// Longest status, in characters: one that does not fit in a line could not be replaced.
@@ -35,7 +49,38 @@ impl Console {
     /// Makes a console of two streams. Hints are written only where `err_is_terminal`.
     #[must_use]
     pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, err_is_terminal: bool) -> Self {
-        Self { out, err, err_is_terminal, answers: None, has_status: false }
+        Self { out, err, err_is_terminal, answers: None, has_status: false, failure: None }
+    }
+
+    /// Has failures written as one JSON object, by [`Console::end`].
+    #[must_use]
+    pub fn with_json_failures(self, is_json: bool) -> Self {
+        Self { failure: is_json.then(Failure::default), ..self }
+    }
+
+    /// Ends a command: where failures are JSON, writes the one that there was, in the shape of the API's (RFC 9457).
+    pub fn end(&mut self, exit: Exit) {
+        let Some(failure) = self.failure.take() else { return };
+        let detail = failure.lines.join("\n");
+        if exit == Exit::Success {
+            // What was said beside the data, such as a warning.
+            if !detail.is_empty() {
+                self.complain(detail);
+            }
+            return;
+        }
+        let mut problem = match failure.refusal {
+            Some(Value::Object(said)) => said,
+            Some(_) | None => serde_json::Map::new(),
+        };
+        if detail.is_empty() && problem.is_empty() {
+            // It was told on standard output already.
+            return;
+        }
+        problem.insert("detail".to_owned(), detail.into());
+        problem.entry("title").or_insert_with(|| "The command failed".into());
+        problem.entry("code").or_insert_with(|| exit.name().into());
+        self.complain(json!(problem));
     }
 
     /// Says where answers to questions come from.
@@ -57,7 +102,7 @@ impl Console {
 
     /// Shows on a terminal how far something is, in the place of what was shown before.
     pub fn status(&mut self, words: impl Display) {
-        if self.err_is_terminal {
+        if self.err_is_terminal && self.failure.is_none() {
             let words: String = words.to_string().chars().take(STATUS_CHARS_MAX).collect();
             self.has_status = true;
             // Nobody is left to be told that standard error is gone.
@@ -89,16 +134,32 @@ impl Console {
 
     /// Writes lines about what went wrong.
     pub fn complain(&mut self, words: impl Display) {
+        if let Some(failure) = &mut self.failure {
+            failure.lines.push(words.to_string());
+            return;
+        }
         let clear = if std::mem::take(&mut self.has_status) { "\r\x1b[2K" } else { "" };
         // Nobody is left to be told that standard error is gone.
         writeln!(self.err, "{clear}{words}").unwrap_or_default();
     }
 
-    /// Writes an error with its sources, on one line.
+    /// Writes a line at once while the command goes on; where failures are JSON, as an object.
+    pub fn report(&mut self, words: impl Display) {
+        match self.failure.take() {
+            Some(failure) => {
+                self.complain(json!({"detail": words.to_string()}));
+                self.failure = Some(failure);
+            }
+            None => self.complain(words),
+        }
+    }
+
+    /// Writes an error with its causes, on one line, and what to do about it if that is known.
     pub fn complain_of(&mut self, error: &(dyn std::error::Error + 'static)) {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        let line = causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"));
-        self.complain(line);
+        if let Some(failure) = &mut self.failure {
+            failure.refusal = error.downcast_ref::<ClientError>().and_then(ClientError::said);
+        }
+        self.complain(causes::with_remedy(error, "--ca-file"));
     }
 
     /// Returns whether a person sees what is written about the work.
@@ -109,7 +170,7 @@ impl Console {
 
     /// Writes a line that helps a person and would only disturb a program.
     pub fn hint(&mut self, words: impl Display) {
-        if self.err_is_terminal {
+        if self.err_is_terminal && self.failure.is_none() {
             self.complain(words);
         }
     }

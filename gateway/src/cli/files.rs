@@ -1,9 +1,9 @@
 //! How many files this process may have open, of which each connection is one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use crate::config::Limits;
+use crate::config::{Config, Limits, Origin};
 
 /// What is open beside connections of users and agents: listeners, the operator's connections, the store, each worker's
 /// own, and room to read certificates anew.
@@ -20,13 +20,23 @@ pub struct Shortage {
 
 /// Lets this process open as many files as the system allows, and warns when the configured limits may need more: above
 /// that, connections wait in vain though no limit of the gateway's is reached.
-pub fn allow_open_files(limits: &Limits) {
+///
+/// Defaults are there for whoever needs as much, and nobody asked for them: what they would need is worth a warning only where
+/// so few files are allowed that a small crowd reaches it.
+pub fn allow_open_files(config: &Config) {
+    let limits = &config.limits;
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         debug!(%error, "the limit of open files stays as it is");
     }
     let Some(Shortage { allowed, needed }) = shortage(limits, getrlimit(Resource::Nofile).current) else { return };
+    let keys = ["limits.connections", "limits.sessions", "limits.handshakes"];
+    let is_asked_for = keys.iter().any(|key| config.origin(key) != Some(Origin::Default));
+    if !is_worth_a_warning(allowed, is_asked_for) {
+        info!(allowed, "as many connections and files may be open at once as the system allows");
+        return;
+    }
     warn!(
         allowed,
         needed,
@@ -36,6 +46,13 @@ pub fn allow_open_files(limits: &Limits) {
         "too few open files are allowed for the configured limits: raise the hard limit (ulimit -Hn, LimitNOFILE=) or \
          lower limits.connections and limits.sessions"
     );
+}
+
+/// Open files that are enough for a crowd of some thousand users and agents.
+const AMPLE: u64 = 4096;
+
+fn is_worth_a_warning(allowed: u64, is_asked_for: bool) -> bool {
+    is_asked_for || allowed < AMPLE
 }
 
 /// Compares the configured limits with the limit of open files; `None` stands for no limit.
@@ -51,6 +68,12 @@ pub fn shortage(limits: &Limits, allowed: Option<u64>) -> Option<Shortage> {
 mod tests {
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn first_start_with_nothing_configured_is_no_reason_to_warn() {
+        assert!(!is_worth_a_warning(20_000, false), "defaults on an ordinary machine");
+        assert!(is_worth_a_warning(20_000, true) && is_worth_a_warning(1_024, false));
+    }
 
     #[test]
     fn limits_that_need_more_open_files_than_are_allowed_are_found() {

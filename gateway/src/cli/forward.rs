@@ -4,6 +4,7 @@ mod spec;
 mod stdio;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +16,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tunnel_link::causes;
 use tunnel_link::raw::{Copied, Socket};
 use tunnel_link::socket;
 
-use super::credentials::{Remote, signed_in};
-use super::tunnel::{Target, Tunnel};
+use super::client::Client;
+use super::credentials::{Remote, SignedIn, signed_in};
+use super::place::complain;
+use super::tunnel::{Target, Tunnel, TunnelError};
 use super::{Console, Exit, Output};
 use crate::model::WorkspaceName;
 
@@ -59,7 +63,7 @@ pub struct ForwardArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text, conflicts_with = "stdio")]
+    #[arg(long, short, value_enum, default_value_t = Output::Text, conflicts_with = "stdio")]
     pub output: Output,
     /// Which gateway, and as whom.
     #[command(flatten)]
@@ -90,7 +94,7 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
             return Exit::Failed;
         }
     };
-    let tunnel = match Tunnel::new(signed_in).await {
+    let tunnel = match Tunnel::new(signed_in.clone()).await {
         Ok(tunnel) => tunnel,
         Err(error) => {
             console.complain_of(&error);
@@ -108,7 +112,33 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
                 }
             }
         }
-        None => listen(args, Arc::new(tunnel), console).await,
+        None => match refused_ahead(signed_in, &tunnel, args).await {
+            Ok(()) => listen(args, Arc::new(tunnel), console).await,
+            Err(error) => complain(&*error, console),
+        },
+    }
+}
+
+/// Asks whether there is such a workspace before anything is promised about its ports; returns why there is none. The API does
+/// not tell of one that is open to everybody and shared with nobody by name: there, a port is tried.
+async fn refused_ahead(signed_in: SignedIn, tunnel: &Tunnel, args: &ForwardArgs) -> Result<(), Box<dyn Error>> {
+    let SignedIn { gateway, token, ca_file } = signed_in;
+    let client = Client::new(&gateway, Some(&token), ca_file.as_deref())?;
+    let asked: Result<serde_json::Value, _> = client.get(&format!("/workspaces/{}", args.workspace)).await;
+    let Err(error) = asked else { return Ok(()) };
+    match (error.code(), args.forwardings.first()) {
+        (Some("not_found"), Some(first)) => {
+            let target = Target { workspace: args.workspace.clone(), port: first.port };
+            match tunnel.open(&target).await {
+                Err(TunnelError::Refused(refusal)) if refusal.is_of("no_such_host") => {
+                    Err(TunnelError::Refused(refusal).into())
+                }
+                Ok(_) | Err(_) => Ok(()),
+            }
+        }
+        (Some("sign_in_required"), _) => Err(error.into()),
+        // Each connection says for itself what is wrong.
+        (Some(_) | None, _) => Ok(()),
     }
 }
 
@@ -126,7 +156,7 @@ async fn listen(args: &ForwardArgs, tunnel: Arc<Tunnel>, console: &mut Console) 
         }
     }
     for way in ways.iter().filter(|way| !way.local.ip().is_loopback()) {
-        console.complain(format_args!("warning: whoever reaches {} reaches {} as you", way.local, way.target));
+        console.report(format_args!("warning: whoever reaches {} reaches {} as you", way.local, way.target));
     }
     let stops = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(interrupt), Ok(terminate)) = stops else {
@@ -153,7 +183,7 @@ async fn until_stopped(mut said: mpsc::Receiver<String>, stops: (Signal, Signal)
         tokio::select! {
             _ = interrupt.recv() => return,
             _ = terminate.recv() => return,
-            Some(line) = said.recv() => console.complain(line),
+            Some(line) = said.recv() => console.report(line),
         }
     }
 }
@@ -237,8 +267,7 @@ async fn connect(stream: TcpStream, peer: SocketAddr, target: Arc<Target>, tunne
         Err(error) => {
             // So that the program at this end does not take it for a good end.
             local.into_inner().set_zero_linger().ok();
-            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            report.failed(causes.fold(format!("{peer}: {error}"), |line, cause| format!("{line}: {cause}")));
+            report.failed(format!("{peer}: {}", causes::with_remedy(&error, "--ca-file")));
         }
     }
 }

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::client::{Client, ClientError, shown};
 use super::credentials::{CA_FILE_VARIABLE, Credentials, Kept, Remote, credentials_path, named_gateway, signed_in};
-use super::place::{complain, connect};
-use super::{Console, Exit, Output};
+use super::place::{Folder, Place, choose, complain, connect};
+use super::{Cli, Console, Exit, Output};
 use crate::auth::token::Token;
 use crate::config::PublicUrl;
 
@@ -24,12 +24,22 @@ Examples:
   gateway login --gateway https://gateway.example.com
   gateway login                                 again, at the gateway used last
   gateway login --gateway https://gw.lan --ca-file authority.pem
-  gateway whoami --output json
-  gateway logout
 
-The sign-in is confirmed in a browser, on this machine or any other: compare the code there with the one shown here. It
-gives a token that is good for 30 days, kept in $XDG_CONFIG_HOME/gateway/credentials.json, which only you can read.
-Programs without a person use --token-file or GATEWAY_TOKEN_FILE with a token of gateway token create.";
+The sign-in is confirmed in a browser, on this machine or any other: compare the code there with the one shown here. It gives a \
+token that is good for 30 days, kept in $XDG_CONFIG_HOME/gateway/credentials.json, which only you can read. Programs without a \
+person use --token-file or GATEWAY_TOKEN_FILE with a token of gateway token create.";
+
+const WHOAMI_EXAMPLES: &str = "\
+Examples:
+  gateway whoami
+  gateway whoami -o json
+
+Tells as whom the commands speak here: as a user, over the API of a gateway, or as the gateway's operator, on its database.";
+
+const LOGOUT_EXAMPLES: &str = "\
+Examples:
+  gateway logout
+  gateway logout --local                        where the gateway cannot be reached any more";
 
 /// Longest time between polls that a gateway may ask for.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -51,16 +61,16 @@ pub struct LoginArgs {
     #[arg(long)]
     pub no_browser: bool,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
 
 /// Flags of `gateway whoami`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = LOGIN_EXAMPLES)]
+#[command(after_help = WHOAMI_EXAMPLES)]
 pub struct WhoAmIArgs {
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]
@@ -69,7 +79,7 @@ pub struct WhoAmIArgs {
 
 /// Flags of `gateway logout`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = LOGIN_EXAMPLES)]
+#[command(after_help = LOGOUT_EXAMPLES)]
 pub struct LogoutArgs {
     /// Gateway to sign out of [env: `GATEWAY_URL`] [default: the one signed in to or named last].
     #[arg(long, value_name = "URL", value_parser = super::credentials::parse_gateway)]
@@ -163,7 +173,7 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
         }
         Output::Json => {
             let told = json!({"gateway": gateway.to_string(), "user": user, "expires_at": expires_at});
-            console.finish_with(format_args!("{told:#}"))
+            console.finish_with(told)
         }
     })
 }
@@ -172,8 +182,17 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
 async fn ask(client: &Client, args: &LoginArgs, console: &mut Console) -> Result<Granted, LoginError> {
     let codes: Codes = client.post("/device", &json!({"machine": browser::machine()})).await?;
     let (uri, code) = (shown(&codes.verification_uri_complete), shown(&codes.user_code));
-    console.complain(format_args!("Open this address in a browser, on any machine:\n\n    {uri}\n"));
-    console.complain(format_args!("Go on there only if it shows this code:\n\n    {code}\n"));
+    match args.output {
+        Output::Text => {
+            console.complain(format_args!("Open this address in a browser, on any machine:\n\n    {uri}\n"));
+            console.complain(format_args!("Go on there only if it shows this code:\n\n    {code}\n"));
+        }
+        Output::Json => {
+            let asked = json!({"verification_uri": uri, "user_code": code, "expires_in": codes.expires_in});
+            // Whoever reads no more will not see that it worked either.
+            console.data(asked).unwrap_or_default();
+        }
+    }
     if !args.no_browser && console.is_attended() {
         browser::open(&uri);
     }
@@ -211,7 +230,12 @@ fn slower(error: &ClientError, interval: Duration) -> Duration {
 }
 
 /// Runs `gateway whoami`.
-pub async fn run_whoami(args: &WhoAmIArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+pub async fn run_whoami(cli: &Cli, args: &WhoAmIArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+    match choose(cli, &args.remote, env, Folder::working()) {
+        Ok(Place::Gateway) => {}
+        Ok(Place::Here) => return say_operator(cli, args.output, env, console),
+        Err(error) => return complain(&error, console),
+    }
     let (client, signed_in) = match connect(&args.remote, env, console) {
         Ok(connected) => connected,
         Err(exit) => return exit,
@@ -240,6 +264,27 @@ pub async fn run_whoami(args: &WhoAmIArgs, env: &BTreeMap<String, String>, conso
             console.finish_with(format_args!("{} at {}{token}", shown(&who.user), signed_in.gateway))
         }
     }
+}
+
+/// Tells that commands work on the database of this machine.
+fn say_operator(cli: &Cli, output: Output, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
+    let config = match cli.load_config(env) {
+        Ok(config) => config,
+        Err(bad) => {
+            console.complain(bad);
+            return Exit::BadConfig;
+        }
+    };
+    let (database, file) = (&config.store.url, config.file());
+    console.finish_with(match output {
+        Output::Json => {
+            format!("{:#}", json!({"operator": true, "database": database.to_string(), "configuration": file}))
+        }
+        Output::Text => {
+            let by = file.map_or_else(|| "no configuration file".to_owned(), |file| file.display().to_string());
+            format!("the gateway's operator, on {database} ({by}); signed in nowhere")
+        }
+    })
 }
 
 /// Runs `gateway logout`.

@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use thiserror::Error;
+
 use super::client::Client;
 use super::credentials::{
     Credentials, CredentialsError, GATEWAY_VARIABLE, Remote, SignedIn, credentials_path, signed_in,
 };
 use super::{Cli, Console, Exit};
+use crate::config::{DEFAULT_DATABASE, DEFAULT_FILE};
 
 /// The variable that names a configuration.
 const CONFIG_VARIABLE: &str = "GATEWAY_CONFIG";
+
+/// The variable that names a database.
+const STORE_VARIABLE: &str = "GATEWAY_STORE__URL";
 
 /// Where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +27,64 @@ pub(super) enum Place {
     Here,
 }
 
-/// Chooses, by what was said most plainly: flags, then variables, then whether anybody has signed in.
+/// Why there is no place.
+#[derive(Debug, Error)]
+pub(super) enum NoPlace {
+    /// The file with credentials cannot be used, and nothing was said that makes it needless.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// Nobody signed in, and nothing here is a gateway's.
+    #[error(
+        "you are not signed in: gateway login --gateway URL. On the gateway's own machine, name its configuration with \
+         --config FILE, or go to the folder that has its {DEFAULT_FILE} or {DEFAULT_DATABASE}"
+    )]
+    NotSignedIn,
+    /// The command is for the gateway's own machine, and this is not it.
+    #[error(
+        "this works on the gateway's own machine only: name its configuration with --config FILE, or go to the folder that \
+         has its {DEFAULT_FILE} or {DEFAULT_DATABASE}"
+    )]
+    NotOperator,
+}
+
+/// What of a gateway's is in a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Folder {
+    has_file: bool,
+    has_database: bool,
+}
+
+impl Folder {
+    /// Looks into the working directory.
+    pub(super) fn working() -> Self {
+        Self { has_file: Path::new(DEFAULT_FILE).exists(), has_database: Path::new(DEFAULT_DATABASE).exists() }
+    }
+}
+
+/// Tells whether a configuration was given: only then may a command make the database that it names.
+pub(super) fn is_configured(cli: &Cli, env: &BTreeMap<String, String>) -> bool {
+    cli.config.is_some() || env.contains_key(STORE_VARIABLE) || Folder::working().has_file
+}
+
+/// Checks that a command which works on the database only has one.
 ///
 /// # Errors
-/// The file with credentials cannot be used, and nothing was said that makes it needless.
-pub(super) fn choose(cli: &Cli, remote: &Remote, env: &BTreeMap<String, String>) -> Result<Place, CredentialsError> {
+/// [`NoPlace::NotOperator`].
+pub(super) fn for_operator(cli: &Cli, env: &BTreeMap<String, String>) -> Result<(), NoPlace> {
+    if is_configured(cli, env) || Folder::working().has_database { Ok(()) } else { Err(NoPlace::NotOperator) }
+}
+
+/// Chooses, by what was said most plainly: flags, then variables, then whether anybody has signed in, then what is in the
+/// working directory.
+///
+/// # Errors
+/// [`NoPlace`] says how to get one.
+pub(super) fn choose(
+    cli: &Cli,
+    remote: &Remote,
+    env: &BTreeMap<String, String>,
+    folder: Folder,
+) -> Result<Place, NoPlace> {
     let by_variable = env.get(CONFIG_VARIABLE).map(Path::new);
     let config_flag = cli.config.is_some() && cli.config.as_deref() != by_variable;
     if remote.gateway.is_some() || remote.token_file.is_some() {
@@ -40,13 +99,14 @@ pub(super) fn choose(cli: &Cli, remote: &Remote, env: &BTreeMap<String, String>)
     if cli.config.is_some() {
         return Ok(Place::Here);
     }
+    let is_here = folder.has_file || folder.has_database || env.contains_key(STORE_VARIABLE);
+    let here = || if is_here { Ok(Place::Here) } else { Err(NoPlace::NotSignedIn) };
     let path = match credentials_path(env) {
         Ok(path) => path,
-        Err(CredentialsError::NoHome) => return Ok(Place::Here),
-        Err(error) => return Err(error),
+        Err(CredentialsError::NoHome) => return here(),
+        Err(error) => return Err(error.into()),
     };
-    let has_signed_in = Credentials::load(&path)?.last_used().is_some();
-    Ok(if has_signed_in { Place::Gateway } else { Place::Here })
+    if Credentials::load(&path)?.last_used().is_some() { Ok(Place::Gateway) } else { here() }
 }
 
 /// Returns a client for the gateway, or `None` for this machine; says why not and how the command ends.
@@ -56,7 +116,7 @@ pub(super) fn client(
     env: &BTreeMap<String, String>,
     console: &mut Console,
 ) -> Result<Option<Client>, Exit> {
-    let place = choose(cli, remote, env).map_err(|error| complain(&error, console))?;
+    let place = choose(cli, remote, env, Folder::working()).map_err(|error| complain(&error, console))?;
     match place {
         Place::Here => Ok(None),
         Place::Gateway => connect(remote, env, console).map(|(client, _)| Some(client)),
@@ -90,6 +150,11 @@ mod tests {
 
     /// Chooses for a command line and variables, with or without somebody who has signed in.
     fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Place {
+        let here = Folder { has_file: true, has_database: false };
+        chosen_in(here, words, variables, has_signed_in).unwrap()
+    }
+
+    fn chosen_in(here: Folder, words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Result<Place, NoPlace> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials.json");
         let mut env: BTreeMap<String, String> =
@@ -112,7 +177,18 @@ mod tests {
         let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::List(list) }) = &cli.command else {
             panic!("{cli:?}")
         };
-        choose(&cli, &list.remote, &env).unwrap()
+        choose(&cli, &list.remote, &env, here)
+    }
+
+    #[test]
+    fn without_a_sign_in_or_a_configuration_it_is_said_how_to_get_one() {
+        let error = chosen_in(Folder::default(), "", &[], false).unwrap_err().to_string();
+        assert!(error.contains("gateway login --gateway URL") && error.contains("--config FILE"), "{error}");
+        let database = Folder { has_file: false, has_database: true };
+        assert_eq!(chosen_in(database, "", &[], false).unwrap(), Place::Here);
+        let by_variable = chosen_in(Folder::default(), "", &[("GATEWAY_STORE__URL", "sqlite://g.db")], false);
+        assert_eq!(by_variable.unwrap(), Place::Here);
+        assert_eq!(chosen_in(database, "", &[], true).unwrap(), Place::Gateway);
     }
 
     #[test]

@@ -38,8 +38,8 @@ Examples:
   rsync -a src/ my-app.gateway:src/
   code --remote ssh-remote+my-app.gateway
 
-Without --write the lines are printed. With it they go into ~/.ssh/gateway.config, and one line at the top of
-~/.ssh/config includes them; everything else there stays as it is.";
+Without --write the lines are printed. With it they go into ~/.ssh/gateway.config, and one line at the top of ~/.ssh/config \
+includes them; everything else there stays as it is.";
 
 /// The file with the lines for ssh, beside ssh's own configuration.
 const FILE: &str = "gateway.config";

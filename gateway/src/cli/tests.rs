@@ -53,6 +53,8 @@ struct Done {
     exit: Exit,
     out: String,
     err: String,
+    /// As whom it was done.
+    said: String,
 }
 
 impl Site {
@@ -76,7 +78,21 @@ impl Site {
         let (out, err) = (Buffer::default(), Buffer::default());
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), err_is_terminal);
         let exit = self.run_on(words, &mut console).await;
-        Done { exit, out: out.text(), err: err.text() }
+        // As whom it is done is said first; one test asks for that.
+        let lines: Vec<String> = err.text().split_inclusive('\n').map(str::to_owned).collect();
+        let (said, err) =
+            lines.into_iter().partition::<Vec<_>, _>(|line| line.starts_with("as the gateway's operator"));
+        Done { exit, out: out.text(), err: err.concat(), said: said.concat() }
+    }
+
+    /// Runs a command that is to tell failures as JSON, and returns what it tells.
+    async fn failure(&self, words: &[&str]) -> (Exit, serde_json::Value) {
+        let err = Buffer::default();
+        let console = Console::new(Box::new(io::sink()), Box::new(err.clone()), true);
+        let mut console = console.with_json_failures(true);
+        let exit = self.run_on(words, &mut console).await;
+        console.end(exit);
+        (exit, serde_json::from_str(&err.text()).unwrap())
     }
 
     async fn run_on(&self, words: &[&str], console: &mut Console) -> Exit {
@@ -87,7 +103,7 @@ impl Site {
             Command::Token(args) => run_token(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Workspace(args) => run_workspace(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
             Command::Login(args) => run_login(args, &env, console).await,
-            Command::Whoami(args) => run_whoami(args, &env, console).await,
+            Command::Whoami(args) => run_whoami(&cli, args, &env, console).await,
             Command::Logout(args) => run_logout(args, &env, console).await,
             Command::Environment(args) => run_environment(args, &env, console).await,
             Command::User(args) => run_user(&cli, args, &env, console, UnixSeconds::new(1_800_000_000)).await,
@@ -96,6 +112,8 @@ impl Site {
             | Command::Forward(_)
             | Command::Ssh(_)
             | Command::SshConfig(_)
+            | Command::Completions(_)
+            | Command::Man(_)
             | Command::CiRun(_) => {
                 panic!("not run here")
             }
@@ -132,6 +150,8 @@ fn help_has_usage_and_examples() {
       forward      Bring ports of a workspace to this machine
       ssh          Log in to a workspace with SSH
       ssh-config   Let plain ssh, scp, rsync and editors find workspaces
+      completions  Write what completes these commands in a shell
+      man          Write a manual page for each command into a folder
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -151,7 +171,7 @@ fn help_has_usage_and_examples() {
       gateway serve --config gateway.toml           run a gateway
       gateway config check                          all problems of the configuration at once
       gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
-      gateway token create --workspace my-app       a token for the agent of a workspace
+      gateway token create --workspace my-app --out agent.token
       gateway workspace create my-app --agent cluster-1
       gateway workspace share my-app 3000 --with signed-in
       gateway user disable ann                      lets somebody in no more
@@ -172,6 +192,55 @@ fn every_command_has_examples() {
         let words = ["gateway", command];
         let help = Cli::try_parse_from(words.into_iter().chain(["--help"])).unwrap_err().to_string();
         assert!(help.contains("Examples:\n") && help.contains("--config <FILE>"), "{words:?}: {help}");
+    }
+}
+
+/// Calls `check` with each command, the words that lead to it, and the help of the one above.
+fn each_command(check: &mut dyn FnMut(&clap::Command, &str, &str)) {
+    fn walk(command: &clap::Command, path: &str, above: &str, check: &mut dyn FnMut(&clap::Command, &str, &str)) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        check(command, path, above);
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+            walk(inner, &format!("{path} {}", inner.get_name()), &help, check);
+        }
+    }
+    walk(&Cli::command(), "gateway", "", check);
+}
+
+#[test]
+fn help_of_each_command_has_examples_of_its_own_and_whole_paragraphs() {
+    each_command(&mut |command, path, above| {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.starts_with("Examples:\n"), "{path}: {help}");
+        assert_ne!(help, above, "{path} repeats what the command above says");
+        let is_leaf = command.get_subcommands().next().is_none();
+        for line in help.lines().filter(|line| line.starts_with("  gateway ")).filter(|_| is_leaf) {
+            assert!(line.trim_start().starts_with(path), "{path}: {line}");
+        }
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && line != "Examples:";
+        let lines: Vec<&str> = help.lines().collect();
+        for pair in lines.windows(2) {
+            // The terminal's width breaks lines; a line that ends before would be broken twice.
+            assert!(!(is_prose(pair[0]) && is_prose(pair[1])), "{path}: wrapped by hand: {pair:?}");
+        }
+    });
+}
+
+#[test]
+fn every_output_can_be_asked_for_in_short() {
+    each_command(&mut |command, path, _| {
+        for arg in command.get_arguments().filter(|arg| arg.get_id() == "output") {
+            assert_eq!(arg.get_short(), Some('o'), "{path}");
+        }
+    });
+    let asks = |words: &str| asks_for_json(words.split(' ').map(OsString::from));
+    for words in
+        ["token list -o json", "--output=json token list", "workspace list -ojson", "config check --output json"]
+    {
+        assert!(asks(words), "{words}");
+    }
+    for words in ["token list -o text", "ssh app -- --output json", "token create --note json", "token list"] {
+        assert!(!asks(words), "{words}");
     }
 }
 
@@ -198,7 +267,6 @@ fn wrong_usage_ends_with_2() {
         &["token", "create", "--user", "b", "--owner", "c"],
         &["token", "create", "--workspace", "Not-A-Name"],
         &["token", "revoke", "12"],
-        &["workspace", "create", "app"],
         &["workspace", "create", "app", "--agent", "Not-A-Name"],
         &["workspace", "start"],
         &["workspace", "stop", "app", "--timeout", "soon"],
@@ -220,12 +288,121 @@ async fn bad_configuration_ends_with_64_and_tells_all() {
 }
 
 #[tokio::test]
-async fn config_check_is_quiet_and_kind() {
-    let site = Site::new("");
+async fn config_check_says_what_it_read_and_that_it_is_good() {
+    let site = Site::new("zone = 'ws.localhost'\n");
     let done = site.run(&["config", "check"], false).await;
-    assert_eq!((done.exit, done.out.as_str(), done.err.as_str()), (Exit::Success, "", ""));
-    let done = site.run(&["config", "check"], true).await;
-    assert_eq!((done.out.as_str(), done.err.as_str()), ("", "the configuration is good\n"));
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, ""));
+    let file = site.0.path().join("gateway.toml");
+    let expected = format!("{}: 2 keys, 0 of GATEWAY_ variables, ", file.display());
+    assert!(
+        done.out.starts_with(&expected) && done.out.ends_with("opened: the configuration is good\n"),
+        "{}",
+        done.out
+    );
+    let done = site.run(&["config", "check", "-o", "json"], false).await;
+    let found: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&found["keys_of_file"], &found["warnings"]), (&2.into(), &serde_json::json!([])));
+    assert!(!site.0.path().join("gateway.db").exists(), "nothing is made by a look");
+}
+
+#[tokio::test]
+async fn config_check_opens_what_is_named_and_serve_would_say_the_same() {
+    let site = Site::new("audit.path = 'no/audit.log'\n[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n");
+    let done = site.run(&["config", "check"], false).await;
+    assert_eq!((done.exit, done.out.as_str()), (Exit::BadConfig, ""));
+    for key in [":2: audit.path: ", ":4: tls.public.cert: ", ":5: tls.public.key: "] {
+        assert!(done.err.contains(key), "{key}: {}", done.err);
+    }
+    let (exit, failure) = site.failure(&["config", "check", "-o", "json"]).await;
+    assert_eq!((exit, &failure["code"]), (Exit::BadConfig, &"bad_configuration".into()));
+    assert_eq!(failure["detail"].as_str().unwrap().lines().count(), 3, "{failure}");
+}
+
+#[tokio::test]
+async fn reading_makes_no_database_and_says_where_none_is() {
+    let site = Site::new("");
+    for words in [
+        "token list",
+        "token revoke t-1",
+        "token rotate t-1",
+        "workspace list",
+        "workspace show app",
+        "workspace open app 80",
+        "workspace share app",
+        "workspace share app 80 --with public",
+        "workspace stop app",
+        "user list",
+        "user disable ann",
+    ] {
+        let done = site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
+        assert_eq!(done.exit, Exit::Failed, "{words}: {}", done.out);
+        assert!(
+            done.err.contains("there is no database ") && done.err.contains("gateway serve makes it"),
+            "{}",
+            done.err
+        );
+    }
+    let left: Vec<_> = std::fs::read_dir(site.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["gateway.toml"]);
+    let done = site.run(&["token", "create", "--workspace", "app"], true).await;
+    assert_eq!(done.exit, Exit::Success, "a configuration says which: {}", done.err);
+    let expected = format!("as the gateway's operator, on {}\n", site.store_url());
+    assert_eq!(done.said, expected);
+}
+
+#[tokio::test]
+async fn failure_is_json_where_json_was_asked_for() {
+    let site = Site::new("");
+    site.run(&["token", "create", "--user", "alice"], false).await;
+    let (exit, failure) = site.failure(&["token", "revoke", "t-9"]).await;
+    assert_eq!(exit, Exit::Failed);
+    let expected =
+        serde_json::json!({"code": "failed", "title": "The command failed", "detail": "there is no token t-9"});
+    assert_eq!(failure, expected);
+}
+
+#[tokio::test]
+async fn token_goes_into_a_file_that_only_its_user_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let site = Site::new("");
+    let path = site.0.path().join("agent.token");
+    let file = path.to_str().unwrap();
+    let done = site.run(&["token", "create", "--workspace", "app", "--out", file], false).await;
+    assert_eq!((done.exit, done.out.as_str(), done.err), (Exit::Success, "", format!("t-1 is in {file}\n")));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let first = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(Token::parse(first.trim_end()).unwrap().kind(), TokenKind::Agent);
+    let done = site.run(&["token", "create", "--workspace", "app", "--out", file], false).await;
+    assert_eq!((done.exit, done.err.contains("is there already")), (Exit::Failed, true), "{}", done.err);
+    assert_eq!(site.run(&["token", "list"], false).await.out.lines().count(), 2, "none was made for nothing");
+    let done = site.run(&["token", "rotate", "t-1", "--out", file, "--force", "-o", "json"], false).await;
+    let kept: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&kept["id"], &kept["file"], &kept["token"]), (&"t-2".into(), &file.into(), &serde_json::Value::Null));
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), first);
+}
+
+#[tokio::test]
+async fn who_am_i_is_the_operator_where_a_configuration_says_so() {
+    let site = Site::new("");
+    let done = site.run(&["whoami"], false).await;
+    assert!(done.out.starts_with(&format!("the gateway's operator, on {} (", site.store_url())), "{}", done.out);
+    let told: serde_json::Value = serde_json::from_str(&site.run(&["whoami", "-o", "json"], false).await.out).unwrap();
+    assert_eq!((&told["operator"], &told["database"]), (&true.into(), &site.store_url().into()));
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_are_of_all_commands() {
+    let out = Buffer::default();
+    let mut console = Console::new(Box::new(out.clone()), Box::new(io::sink()), false);
+    assert_eq!(run_completions(&CompletionsArgs { shell: clap_complete::Shell::Bash }, &mut console), Exit::Success);
+    assert!(
+        out.text().contains("gateway__workspace") || out.text().contains("gateway__subcmd__workspace"),
+        "{}",
+        out.text()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run_man(&ManArgs { folder: folder.path().to_owned() }, &mut console), Exit::Success);
+    assert!(folder.path().join("gateway-token-create.1").exists());
 }
 
 #[tokio::test]
@@ -337,10 +514,6 @@ async fn token_that_cannot_be_printed_is_revoked() {
 #[tokio::test]
 async fn token_list_and_revoke_go_by_id() {
     let site = Site::new("");
-    assert_eq!(
-        site.run(&["token", "list"], false).await.out,
-        "ID  KIND  FOR  ENDS IN  STATE  CREATED  EXPIRES  NOTE\n"
-    );
     site.run(&["token", "create", "--workspace", "app"], false).await;
     let token = site.run(&["token", "create", "--user", "alice"], false).await.out;
     let done = site.run(&["token", "revoke", "t-1"], true).await;
@@ -376,13 +549,17 @@ async fn tokens_in_memory_are_refused_because_they_would_vanish() {
 async fn workspace_share_opens_shows_and_takes_back() {
     let site = Site::new("");
     let share = ["workspace", "share", "app"];
+    site.run(&["token", "create", "--workspace", "other"], false).await;
     let done = site.run(&[&share[..], &["80", "--with", "public"]].concat(), false).await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no workspace app\n"));
     site.run(&["token", "create", "--workspace", "app"], false).await;
     let done = site.run(&[&share[..], &["80", "--with", "public"]].concat(), true).await;
-    assert_eq!((done.exit, done.err.as_str()), (Exit::Success, "port 80 of app is open to public\n"));
-    let done = site.run(&[&share[..], &["80", "--with", "user:ann", "--for", "8h"]].concat(), true).await;
-    assert_eq!(done.err, "port 80 of app is open to user:ann until 2027-01-15T16:00:00Z\n");
+    let link = "http://80-app.localhost:8080/\n";
+    assert_eq!((done.exit, done.out.as_str()), (Exit::Success, link), "the link alone, to be handed on");
+    assert_eq!(done.err, "port 80 of app is open to public; a gateway that runs sees it within 3 s\n");
+    let done = site.run(&[&share[..], &["80", "--with", "user:ann", "--for", "8h", "-o", "json"]].concat(), true).await;
+    let opened: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&opened["expires_at"], &opened["url"]), (&"2027-01-15T16:00:00Z".into(), &link.trim_end().into()));
     let shown = site.run(&share, false).await.out;
     insta::assert_snapshot!(shown, @r"
     PORT  AUDIENCE  UNTIL
@@ -461,13 +638,13 @@ async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
     std::fs::write(site.0.path().join("gateway.toml"), &config).unwrap();
     cluster(&site).await;
     let run = async |words: &str| site.run(&words.split(' ').collect::<Vec<_>>(), false).await;
-    let done = run("workspace create app --agent one").await;
+    let done = run("workspace create app").await;
     assert_eq!((done.exit, done.out.as_str()), (Exit::Success, "http://app.localhost:8080/\n"), "{}", done.err);
     let done = run("workspace create app --agent one --owner ann").await;
     assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "the name is taken\n"));
     insta::assert_snapshot!(run("workspace list").await.out, @r"
-    NAME  OWNER  EXECUTOR    STATE              CREATED
-    app   dev    kubernetes  CreationRequested  2027-01-15T08:00:00Z
+    NAME  OWNER  ACCESS    AGENT  STATE              EXECUTOR    ADDRESS
+    app   dev    operator  -      CreationRequested  kubernetes  http://app.localhost:8080/
     ");
     let done = run("workspace stop app --no-wait --output json").await;
     let line: serde_json::Value = serde_json::from_str(&done.out).unwrap();
@@ -497,12 +674,12 @@ async fn workspace_is_made_and_changed_in_the_database_of_this_machine() {
 #[tokio::test]
 async fn user_is_disabled_enabled_and_listed() {
     let site = Site::new("");
-    let done = site.run(&["user", "disable", "ann"], false).await;
-    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user ann\n"));
     let store = Store::open(&site.store_url()).await.unwrap();
     let (name, groups) = ("ann".parse().unwrap(), ["devs".parse().unwrap(), "ops".parse().unwrap()]);
     store.admit(("https://id.example", "u-1"), &name, &groups, UnixSeconds::new(1_800_000_000)).await.unwrap();
     store.close().await;
+    let done = site.run(&["user", "disable", "bob"], false).await;
+    assert_eq!((done.exit, done.err.as_str()), (Exit::Failed, "there is no user bob\n"));
     let done = site.run(&["user", "disable", "ann"], true).await;
     assert_eq!((done.exit, done.err.as_str(), done.out.as_str()), (Exit::Success, "ann is disabled\n", ""));
     insta::assert_snapshot!(site.run(&["user", "list"], false).await.out, @r"

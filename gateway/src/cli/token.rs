@@ -1,13 +1,16 @@
 //! `gateway token`: create, list, rotate and revoke, straight on the database or over a gateway's API.
 
+mod out;
 mod remote;
 mod row;
 
 use std::collections::BTreeMap;
 
+pub use self::out::OutArgs;
+use self::out::TokenFile;
 use self::row::Row;
 use super::local::{Journal, operator};
-use super::{Cli, Console, CreateTokenArgs, Exit, ListArgs, RotateTokenArgs, TokenArgs, TokenCommand, place};
+use super::{Cli, Console, CreateTokenArgs, Exit, ListArgs, Output, RotateTokenArgs, TokenArgs, TokenCommand, place};
 use crate::audit::{Event, Text};
 use crate::auth::token::TokenKind;
 use crate::config::{AuthMode, Config, StoreUrl};
@@ -42,7 +45,11 @@ async fn run_here(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
-    let (config, store) = open_store(cli, env, console).await?;
+    let purpose = match &args.command {
+        TokenCommand::Create(_) => Use::New,
+        TokenCommand::List(_) | TokenCommand::Rotate(_) | TokenCommand::Revoke(_) => Use::Present,
+    };
+    let (config, store) = open_store(cli, env, (purpose, &mut *console)).await?;
     let done = run_on(&store, &config, args, console, now).await;
     store.close().await;
     done
@@ -69,20 +76,45 @@ async fn run_on(
     }
 }
 
+/// What a command does with the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Reads it, or changes what is in it.
+    Present,
+    /// May begin one, where a configuration says which.
+    New,
+}
+
 /// Opens the configured database, or says why not and returns how the command ends.
 pub(super) async fn open_store(
     cli: &Cli,
     env: &BTreeMap<String, String>,
-    console: &mut Console,
+    (purpose, console): (Use, &mut Console),
 ) -> Result<(Config, Store), Exit> {
     let config = cli.load_config(env).map_err(|bad| {
         console.complain(bad);
         Exit::BadConfig
     })?;
+    if let StoreUrl::SqliteFile(path) = &config.store.url {
+        if let Some(stray) = config.stray_database() {
+            console.complain(stray);
+            return Err(Exit::BadConfig);
+        }
+        let is_made = purpose == Use::New && place::is_configured(cli, env);
+        if !is_made && !path.exists() {
+            console.complain(format_args!(
+                "there is no database {}: gateway serve makes it at its first start; is this the gateway's machine, and \
+                 its configuration?",
+                path.display()
+            ));
+            return Err(Exit::Failed);
+        }
+    }
     if config.store.url == StoreUrl::SqliteMemory {
         console.complain("store.url is sqlite::memory:, which ends with this command; name a file");
         return Err(Exit::BadConfig);
     }
+    console.hint(format_args!("as the gateway's operator, on {}", config.store.url));
     let store = Store::open_with(&config.store).await.map_err(|error| fail(console, &error))?;
     Ok((config, store))
 }
@@ -100,6 +132,7 @@ async fn create_token(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
+    let file = prepare(&args.out, console)?;
     let terms = Terms { note: args.note.clone(), expires_at: args.expires.map(|time| now.later(time)) };
     let made = match (&args.workspace, &args.cluster, &args.user) {
         (Some(workspace), None, None) => match owner(store, config, workspace, args.owner.as_ref()).await {
@@ -129,8 +162,45 @@ async fn create_token(
     };
     journal.write(event, console);
     let expires_at = terms.expires_at.map(|time| time.to_string());
-    let shown = row::show_made(&made.id.to_string(), made.token.reveal(), expires_at.as_deref(), args.output);
-    hand_over(store, journal, &made, &shown, console, now).await
+    let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
+    hand_over(store, journal, (&made, shown, args.output), console, now).await
+}
+
+/// Makes the file of `--out`, or says why not.
+fn prepare(args: &OutArgs, console: &mut Console) -> Result<Option<TokenFile>, Exit> {
+    TokenFile::prepare(args).map_err(|error| {
+        console.complain(error);
+        Exit::Failed
+    })
+}
+
+/// A token on its way to whoever asked for it.
+struct Handed<'a> {
+    id: String,
+    token: &'a str,
+    expires_at: Option<&'a str>,
+    file: Option<TokenFile>,
+}
+
+impl Handed<'_> {
+    /// Writes it where it is to be, and says what has to be known of it.
+    fn give(self, output: Output, console: &mut Console) -> std::io::Result<()> {
+        let Self { id, token, expires_at, file } = self;
+        let Some(file) = file else {
+            console.data(row::show_made(&id, token, expires_at, output))?;
+            console
+                .hint(format_args!("{id} is shown this once; keep it in a file that only its user can read (--out)"));
+            return Ok(());
+        };
+        let path = file.path().to_owned();
+        file.keep(token)?;
+        match output {
+            Output::Text => console.complain(format_args!("{id} is in {}", path.display())),
+            // It is written, whoever hears of it.
+            Output::Json => console.data(row::show_kept(&id, &path, expires_at)).unwrap_or_default(),
+        }
+        Ok(())
+    }
 }
 
 async fn rotate_token(
@@ -140,6 +210,7 @@ async fn rotate_token(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
+    let file = prepare(&args.out, console)?;
     let rotated = store.rotate_token(None, args.id, (args.overlap, args.expires), now).await;
     let (made, expires_at, until) = match rotated.map_err(|error| fail(console, &error))? {
         Rotated::Done { successor, expires_at, until, .. } => (successor, expires_at, until),
@@ -152,8 +223,8 @@ async fn rotate_token(
     let (token, successor) = (Text::of(args.id), Text::of(made.id));
     journal.write(Event::TokenRotated { by: operator(), token, successor, until: Text::of(until) }, console);
     let expires_at = expires_at.map(|time| time.to_string());
-    let shown = row::show_made(&made.id.to_string(), made.token.reveal(), expires_at.as_deref(), args.output);
-    let exit = hand_over(store, journal, &made, &shown, console, now).await?;
+    let shown = Handed { id: made.id.to_string(), token: made.token.reveal(), expires_at: expires_at.as_deref(), file };
+    let exit = hand_over(store, journal, (&made, shown, args.output), console, now).await?;
     console.hint(format_args!("{} stays good until {until}", args.id));
     Ok(exit)
 }
@@ -171,18 +242,16 @@ fn speaks_for(args: &CreateTokenArgs) -> (TokenKind, Text) {
 async fn hand_over(
     store: &Store,
     journal: &Journal,
-    made: &NewToken,
-    shown: &str,
+    (made, shown, output): (&NewToken, Handed<'_>, Output),
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
-    if let Err(error) = console.data(shown) {
+    if let Err(error) = shown.give(output, console) {
         console.complain(format_args!("cannot write the token: {error}"));
         // Nobody has seen it, so nobody would ever revoke it.
         revoke_token(store, journal, made.id, console, now).await?;
         return Err(Exit::Failed);
     }
-    console.hint(format_args!("{} is shown this once; keep it in a file that only its user can read", made.id));
     Ok(Exit::Success)
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::local::{Journal, operator};
-use super::token::{fail, open_store};
+use super::place::{self, complain};
+use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, NamedUser, Output, UserArgs, UserCommand, table};
 use crate::audit::{Event, Text};
 use crate::model::UnixSeconds;
@@ -20,24 +21,27 @@ pub async fn run_user(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Exit {
-    let (config, store) = match open_store(cli, env, console).await {
+    if let Err(error) = place::for_operator(cli, env) {
+        return complain(&error, console);
+    }
+    let (config, store) = match open_store(cli, env, (Use::Present, &mut *console)).await {
         Ok(opened) => opened,
-        Err(exit) => return exit,
-    };
-    let journal = match Journal::open(&config, now, console) {
-        Ok(journal) => journal,
         Err(exit) => return exit,
     };
     let done = match &args.command {
         UserCommand::List { output } => list(&store, *output, console).await,
-        UserCommand::Disable(named) => {
-            let found = store.disable_user(&named.name, now).await;
-            found.map(|found| say(named, found, ("disabled", &journal), console))
-        }
-        UserCommand::Enable(named) => {
-            let found = store.enable_user(&named.name).await;
-            found.map(|found| say(named, found, ("enabled", &journal), console))
-        }
+        UserCommand::Disable(named) | UserCommand::Enable(named) => match Journal::open(&config, now, console) {
+            Ok(journal) => {
+                let is_enabled = matches!(args.command, UserCommand::Enable(_));
+                let found = match is_enabled {
+                    true => store.enable_user(&named.name).await,
+                    false => store.disable_user(&named.name, now).await,
+                };
+                let state = if is_enabled { "enabled" } else { "disabled" };
+                found.map(|found| say(named, found, (state, &journal), console))
+            }
+            Err(exit) => Ok(exit),
+        },
     };
     store.close().await;
     done.unwrap_or_else(|error| fail(console, &error))

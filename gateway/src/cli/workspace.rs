@@ -5,6 +5,7 @@ mod change;
 mod follow;
 mod given;
 mod remote;
+mod row;
 mod wish;
 
 use std::collections::BTreeMap;
@@ -12,14 +13,15 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use self::change::Change;
+use self::row::Row;
 use self::wish::Look;
 use super::local::{Journal, operator};
-use super::token::{fail, open_store};
+use super::token::{Use, fail, open_store};
 use super::{Cli, Console, Exit, OpenArgs, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, place, table};
 use crate::audit::{Event, Items, Text};
 use crate::config::Config;
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
-use crate::store::{Managed, Store, StoreError, Workspace};
+use crate::store::{Managed, Store, StoreError};
 
 /// Whom the store names as the maker of what comes from the command line: whoever can write the database.
 const OPERATOR: &str = "operator";
@@ -57,7 +59,8 @@ async fn run_here(
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, Exit> {
-    let (config, store) = open_store(cli, env, console).await?;
+    let purpose = if matches!(args.command, WorkspaceCommand::Create(_)) { Use::New } else { Use::Present };
+    let (config, store) = open_store(cli, env, (purpose, &mut *console)).await?;
     if let Some(change) = Change::of(&args.command) {
         let done = change::change_here((&store, &config), change, console, now).await;
         store.close().await;
@@ -73,11 +76,12 @@ async fn run_here(
         | WorkspaceCommand::Stop(_)
         | WorkspaceCommand::Restart(_)
         | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
-        WorkspaceCommand::List(args) => list(&store, args.output, console).await,
+        WorkspaceCommand::List(args) => list(&store, &config, args.output, console).await,
         WorkspaceCommand::Show(args) => show_one(&store, &config, args, console, now).await,
         WorkspaceCommand::Open(args) => open_port(&store, &config, args, console).await,
+        WorkspaceCommand::Share(args) if args.port.is_none() => show(&store, args, console, now).await,
         WorkspaceCommand::Share(args) => match Journal::open(&config, now, console) {
-            Ok(journal) => run_share(&store, &journal, args, console, now).await,
+            Ok(journal) => run_share((&store, &config, &journal), args, console, now).await,
             Err(exit) => Ok(exit),
         },
     };
@@ -192,52 +196,28 @@ fn told(share: &Share) -> String {
     format!("{} {}{until}", share.port, share.audience)
 }
 
-async fn list(store: &Store, output: Output, console: &mut Console) -> Result<Exit, StoreError> {
-    let mut workspaces = Vec::new();
+async fn list(store: &Store, config: &Config, output: Output, console: &mut Console) -> Result<Exit, StoreError> {
+    let mut rows = Vec::new();
     for workspace in store.workspaces().await? {
         let managed = match workspace.executor.is_managed() {
             false => None,
             true => store.managed(&workspace.name).await?,
         };
-        workspaces.push((workspace, managed.as_ref().map(Look::of)));
+        rows.push(Row::here(config, &workspace, managed.as_ref()));
     }
-    Ok(console.finish_with(match output {
-        Output::Text => {
-            let rows = workspaces.iter().map(|(workspace, look)| {
-                let Workspace { name, owner, executor, created_at, .. } = workspace;
-                let state = look.as_ref().map_or("-", |look| look.actual.as_str()).to_owned();
-                [name.to_string(), owner.to_string(), executor.as_str().to_owned(), state, created_at.to_string()]
-            });
-            table::text(["NAME", "OWNER", "EXECUTOR", "STATE", "CREATED"], rows)
-        }
-        Output::Json => {
-            let rows = workspaces.iter().map(|(workspace, look)| {
-                json!({
-                    "id": workspace.id.to_string(),
-                    "name": workspace.name.as_str(),
-                    "owner": workspace.owner.as_str(),
-                    "executor": workspace.executor.as_str(),
-                    "state": look,
-                    "created_at": workspace.created_at.to_string(),
-                })
-            });
-            format!("{:#}", json!(rows.collect::<Vec<_>>()))
-        }
-    }))
+    Ok(console.finish_with(row::show(&rows, output)))
 }
 
 async fn run_share(
-    store: &Store,
-    journal: &Journal,
+    (store, config, journal): (&Store, &Config, &Journal),
     args: &ShareArgs,
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
     match (args.port, &args.with) {
         (Some(port), Some(audience)) if args.revoke => unshare((store, journal), args, port, audience, console).await,
-        (Some(port), Some(audience)) => open((store, journal), args, port, audience, console, now).await,
-        (None, None) => show(store, args, console, now).await,
-        (Some(_), None) | (None, Some(_)) => {
+        (Some(port), Some(audience)) => open((store, config, journal), args, (port, audience), console, now).await,
+        (_, None) | (None, Some(_)) => {
             console.complain("give a port and --with, or neither");
             Ok(Exit::Usage)
         }
@@ -245,10 +225,9 @@ async fn run_share(
 }
 
 async fn open(
-    (store, journal): (&Store, &Journal),
+    (store, config, journal): (&Store, &Config, &Journal),
     args: &ShareArgs,
-    port: Port,
-    audience: &Audience,
+    (port, audience): (Port, &Audience),
     console: &mut Console,
     now: UnixSeconds,
 ) -> Result<Exit, StoreError> {
@@ -262,8 +241,26 @@ async fn open(
     let added = [told(&share)].into_iter().collect();
     journal.write(changed(&args.workspace, added, Items::default()), console);
     let until = expires_at.map_or_else(String::new, |time| format!(" until {time}"));
-    console.hint(format_args!("port {port} of {} is open to {audience}{until}", args.workspace));
-    Ok(Exit::Success)
+    console.hint(format_args!(
+        "port {port} of {} is open to {audience}{until}; a gateway that runs sees it within 3 s",
+        args.workspace
+    ));
+    let url = address(config, &args.workspace, Some(&port.to_string()));
+    Ok(console.finish_with(opened(&share_json(&share), &url, args.output)))
+}
+
+/// Shows a port that was just opened: the link alone, so that it can be handed on as it is.
+fn opened(share: &serde_json::Value, url: &str, output: Output) -> String {
+    match output {
+        Output::Text => url.to_owned(),
+        Output::Json => {
+            let mut shown = share.clone();
+            if let Some(members) = shown.as_object_mut() {
+                members.insert("url".to_owned(), url.into());
+            }
+            format!("{shown:#}")
+        }
+    }
 }
 
 async fn unshare(

@@ -1,10 +1,8 @@
 //! Keys of certificates that the gateway gets for itself (RFC 8555).
 
-use std::path::PathBuf;
-
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
-use super::value::{FILE_PATH, Kind, PublicUrl};
+use super::value::{Kind, PublicUrl};
 use super::{Acme, TlsFiles};
 use crate::model::Zone;
 
@@ -45,9 +43,9 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> 
     let directory = reader.take_optional(SWITCH, &DIRECTORY);
     let email = reader.take_optional("tls.acme.email", &EMAIL);
     let names = reader.take_optional("tls.acme.names", &NAMES);
-    let dns_hook = reader.take_optional("tls.acme.dns_hook", &FILE_PATH);
-    let folder = reader.take("tls.acme.folder", PathBuf::from("acme"), &FILE_PATH);
-    let ca_file = reader.take_optional("tls.acme.ca_file", &FILE_PATH);
+    let dns_hook = reader.take_path("tls.acme.dns_hook");
+    let folder = reader.take_path_or("tls.acme.folder", "acme");
+    let ca_file = reader.take_path("tls.acme.ca_file");
     let accepts_terms = reader.take("tls.acme.accept_terms", false, &YES_OR_NO);
     let others = [("tls.acme.email", email.is_some()), ("tls.acme.names", names.is_some())];
     let others = others.into_iter().chain([("tls.acme.dns_hook", dns_hook.is_some())]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::PublicUrl;
 use super::reader::Reader;
-use super::value::{DURATION, ENDPOINT, FILE_PATH, Kind};
+use super::value::{DURATION, ENDPOINT, Kind};
 use crate::model::{Endpoint, UserTemplate, WorkspaceTemplate, Zone};
 
 /// Longest time between two questions whether the pod of a live session is still there.
@@ -209,8 +209,8 @@ fn read_kubernetes(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Op
     let audience = reader.take(of("audience"), public_url.to_string().into(), &EXACT_TEXT);
     let jwks_url = reader.take_optional(of("jwks_url"), &ENDPOINT);
     let api_server = reader.take_optional(of("api_server"), &ENDPOINT);
-    let ca_file = reader.take_optional(of("ca_file"), &FILE_PATH);
-    let token_file = reader.take_optional(of("token_file"), &FILE_PATH);
+    let ca_file = reader.take_path(of("ca_file"));
+    let token_file = reader.take_path(of("token_file"));
     let recheck = reader.take_within(of("recheck"), RECHECK_MAX, Duration::from_secs(1)..=RECHECK_MAX, &DURATION);
     if reader.is_sound(&[&of("jwks_url"), &of("api_server"), &of("token_file")]) {
         match (&jwks_url, &api_server, &token_file) {
@@ -246,7 +246,7 @@ fn read_ci(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Option<CiI
     let issuer = reader.take_required(of("issuer"), &ENDPOINT);
     let audience = reader.take(of("audience"), public_url.to_string().into(), &EXACT_TEXT);
     let jwks_url = reader.take_optional(of("jwks_url"), &ENDPOINT);
-    let ca_file = reader.take_optional(of("ca_file"), &FILE_PATH);
+    let ca_file = reader.take_path(of("ca_file"));
     let session_max = reader.take_within(of("session_max"), day, Duration::from_secs(1)..=30 * day, &DURATION);
     let once_per = reader.take_optional(of("once_per"), &CLAIM_NAMES).unwrap_or_default();
     let rules = reader.tables(of("rules"), |reader, key| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::AgentAuth;
 use super::reader::Reader;
 use super::sections::{AUTH_MODE, AuthMode};
-use super::value::{DURATION, FILE_PATH, Kind, PublicUrl, Secret};
+use super::value::{COUNT, DURATION, Kind, PublicUrl, Secret};
 use crate::model::{Endpoint, GroupName, Scheme};
 
 const ISSUER: &str = "auth.oidc.issuer";
@@ -39,11 +39,16 @@ pub struct Auth {
     pub session_idle: Duration,
     /// A browser session ends after this, used or not, and groups count no longer (`auth.session_max`).
     pub session_max: Duration,
+    /// Other ports of a workspace at which the first sign-in at one of them signs a browser in too (`auth.neighbour_ports`).
+    pub neighbour_ports: usize,
     /// How agents prove who they are (`auth.agents.*`).
     pub agents: AgentAuth,
     /// The identity provider (`auth.oidc.*`); there exactly if `mode` is [`AuthMode::Oidc`].
     pub oidc: Option<Oidc>,
 }
+
+/// Each costs three redirects beside the six of a sign-in with a provider, and browsers give up after 16 to 20.
+const NEIGHBOUR_PORTS_MAX: usize = 4;
 
 /// The identity provider, and what of its word counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,8 +142,9 @@ pub(super) fn read(reader: &mut Reader, agents: AgentAuth) -> Auth {
         let (idle, max) = (("auth.session_idle", "must not be above"), ("auth.session_max", "must not be below"));
         reader.object_to_pair(idle, max);
     }
+    let neighbour_ports = reader.take_within("auth.neighbour_ports", 2, 0..=NEIGHBOUR_PORTS_MAX, &COUNT);
     let oidc = read_oidc(reader, mode);
-    Auth { mode, session_idle, session_max, agents, oidc }
+    Auth { mode, session_idle, session_max, neighbour_ports, agents, oidc }
 }
 
 fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
@@ -149,7 +155,7 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
     let username_claim = reader.take(USERNAME_CLAIM, "preferred_username".to_owned(), &WORD);
     let groups_claim = reader.take(GROUPS_CLAIM, "groups".to_owned(), &WORD);
     let required_group = reader.take_optional(REQUIRED_GROUP, &GROUP);
-    let ca_file = reader.take_optional(CA_FILE, &FILE_PATH);
+    let ca_file = reader.take_path(CA_FILE);
     match mode {
         AuthMode::Dev => {
             // Whoever set these believes that users sign in there.
@@ -182,7 +188,7 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
 }
 
 fn read_secret(reader: &mut Reader) -> Option<ClientSecret> {
-    let file = reader.take_optional(CLIENT_SECRET_FILE, &Kind { accepted: "the path of a file", ..FILE_PATH });
+    let file = reader.take_path(CLIENT_SECRET_FILE);
     let value = reader.take_optional(CLIENT_SECRET, &SECRET);
     if reader.is_in_file(CLIENT_SECRET) {
         reader.object(CLIENT_SECRET, format!("a secret has no place in this file; use {CLIENT_SECRET_FILE}"));

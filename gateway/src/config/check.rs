@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::reader::Reader;
-use super::{Config, auth};
+use super::{AuthMode, CiSystem, Config, auth};
 use crate::model::{Port, WorkspaceName, Zone};
 
 /// Notes every contradiction between keys.
@@ -12,7 +12,28 @@ pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
     listeners_are_distinct(config, reader);
     public_url_is_not_a_workspace(config, reader);
     auth::public_url_is_private(&config.auth, &config.public_url, reader);
+    jobs_of_others_are_isolated(config, reader);
     budgets_contain_windows(config, reader);
+}
+
+/// A command runs as the gateway's own account. Where others than the operator sign in, a job of theirs would read the
+/// gateway's database, keys and every other job's secrets.
+fn jobs_of_others_are_isolated(config: &Config, reader: &mut Reader) {
+    if config.auth.mode != AuthMode::Oidc || !config.ci.enabled || !reader.is_sound(&["auth.mode"]) {
+        return;
+    }
+    for provider in &config.ci.providers {
+        let CiSystem::Command(command) = &provider.system else { continue };
+        let kind = format!("ci.providers.{}.kind", provider.name);
+        if !command.isolates_jobs && reader.is_sound(&[&kind]) {
+            reader.object(
+                kind,
+                "is `command` while auth.mode is `oidc`: each user who makes a workspace there would have a shell as the \
+                 gateway's own account. Use `gitlab`, or, if the program runs each job in a container or machine of its \
+                 own, say isolates_jobs = true beside it",
+            );
+        }
+    }
 }
 
 fn listeners_are_distinct(config: &Config, reader: &mut Reader) {

@@ -1,6 +1,6 @@
 //! `ci`: workspaces in jobs of CI systems (design, section 6.4).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::PublicUrl;
@@ -124,6 +124,9 @@ pub struct CommandCi {
     /// The gateway's own variables that the program gets by name, besides those without which no program works
     /// (`environment`).
     pub environment: Vec<String>,
+    /// The operator's word that the program keeps jobs away from the gateway's files, processes and account, and from each
+    /// other (`isolates_jobs`); needed where others than the operator sign in.
+    pub isolates_jobs: bool,
     /// The gateway's program, if it is not the one that runs. Not a key: for those who run a gateway inside another program.
     pub supervisor: Option<PathBuf>,
 }
@@ -274,9 +277,12 @@ const EDITOR: Kind<EditorFrom> = Kind {
 /// Reads `ci`.
 pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl) -> Ci {
     let enabled = reader.take(ENABLED, false, &YES_OR_NO);
-    let agent_files = reader.take(AGENT_FILES, Vec::new(), &FILE_PATHS);
+    let agent_files = reader.take_anchored(AGENT_FILES, Some(Vec::new()), &FILE_PATHS, |files, folder| {
+        files.into_iter().map(|file: PathBuf| folder.join(file)).collect()
+    });
+    let agent_files = agent_files.unwrap_or_default();
     let agents_url = reader.take_optional("ci.agents_url", &URL);
-    let ca_file = reader.take_optional("ci.ca_file", &FILE_PATH);
+    let ca_file = reader.take_path("ci.ca_file");
     let names = reader.sections(PROVIDERS);
     if enabled && names.is_empty() {
         reader.object(ENABLED, "needs a provider: without any ([ci.providers.NAME]), no workspace could be made");
@@ -341,9 +347,9 @@ fn read_gitlab(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Option
     let url = reader.take_required(of("url"), &ENDPOINT);
     let project = reader.take_required(of("project"), &TEXT);
     let reference = reader.take(of("ref"), "main".into(), &TEXT);
-    let token_file = reader.take_required(of("token_file"), &FILE_PATH);
+    let token_file = reader.take_required_anchored(of("token_file"), &FILE_PATH, |path, folder| folder.join(path));
     let token = reader.take(of("token"), GitlabToken::Private, &TOKEN);
-    let ca_file = reader.take_optional(of("ca_file"), &FILE_PATH);
+    let ca_file = reader.take_path(of("ca_file"));
     let issuer = reader.take_optional(of("issuer"), &ENDPOINT);
     let audience = reader.take(of("audience"), public_url.to_string().into(), &TEXT);
     let jwks_url = reader.take_optional(of("jwks_url"), &ENDPOINT);
@@ -364,10 +370,19 @@ fn read_gitlab(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Option
 
 fn read_command(reader: &mut Reader, key: &str) -> Option<CommandCi> {
     let of = |name: &str| format!("{key}.{name}");
-    let program = reader.take_required(of("program"), &WORDS);
-    let dir = reader.take_required(of("dir"), &FILE_PATH);
+    let program = reader.take_required_anchored(of("program"), &WORDS, program_in);
+    let dir = reader.take_required_anchored(of("dir"), &FILE_PATH, |path, folder| folder.join(path));
     let environment = reader.take(of("environment"), Vec::new(), &VARIABLES);
-    Some(CommandCi { program: program?, dir: dir?, environment, supervisor: None })
+    let isolates_jobs = reader.take(of("isolates_jobs"), false, &YES_OR_NO);
+    Some(CommandCi { program: program?, dir: dir?, environment, isolates_jobs, supervisor: None })
+}
+
+/// Lets a program that is named by a relative path start at a folder; one that is named alone is searched for in `PATH`.
+fn program_in(mut words: Vec<String>, folder: &Path) -> Vec<String> {
+    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
+        *program = folder.join(&*program).display().to_string();
+    }
+    words
 }
 
 fn read_editor(reader: &mut Reader, key: &str) -> Option<CiEditor> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::PublicUrl;
 use super::reader::Reader;
-use super::value::{DURATION, ENDPOINT, FILE_PATH, Kind, TEXT};
+use super::value::{DURATION, ENDPOINT, Kind, TEXT};
 use crate::model::{Endpoint, UserName};
 
 const ISSUER: &str = "environments.issuer";
@@ -69,7 +69,7 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl) -> Environments 
     let issuer = reader.take_optional(ISSUER, &ENDPOINT);
     let audience = reader.take(AUDIENCE, public_url.to_string().into(), &TEXT);
     let jwks_url = reader.take_optional(JWKS_URL, &ENDPOINT);
-    let ca_file = reader.take_optional(CA_FILE, &FILE_PATH);
+    let ca_file = reader.take_path(CA_FILE);
     if issuer.is_none() && reader.is_sound(&[ISSUER]) {
         for (key, is_set) in [(JWKS_URL, jwks_url.is_some()), (CA_FILE, ca_file.is_some())] {
             if is_set {
@@ -78,7 +78,7 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl) -> Environments 
         }
     }
     let operators = reader.take(OPERATORS, Vec::new(), &USERS);
-    let hook_token_file = reader.take_optional(HOOK_TOKEN_FILE, &FILE_PATH);
+    let hook_token_file = reader.take_path(HOOK_TOKEN_FILE);
     let complete_max = reader.take_within(COMPLETE_MAX, COMPLETE_DEFAULT, COMPLETE_TIMES, &DURATION);
     let jobs = issuer.map(|issuer| JobIssuer { issuer, audience, jwks_url, ca_file });
     Environments { jobs, operators, hook_token_file, complete_max }

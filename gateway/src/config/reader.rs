@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use super::problem::{BadConfig, Place, Problem};
 use super::source::{self, Layers, Raw, variable_of};
-use super::value::{Kind, Secret};
+use super::value::{FILE_PATH, Kind, Secret};
 use super::{EffectiveRow, Origin};
 
 /// Longest unknown key for which a near miss is searched, in characters; the search is quadratic.
@@ -41,7 +42,7 @@ impl Reader {
     pub(super) fn take<T>(&mut self, key: impl Into<Key>, default: T, kind: &Kind<T>) -> T {
         let key = key.into();
         let value = self.read(&key, kind).unwrap_or(default);
-        self.add_row(key, Some((kind.show)(&value)), kind.secret);
+        self.add_row(key, Some((kind.show)(&value)), kind);
         value
     }
 
@@ -61,7 +62,7 @@ impl Reader {
             value = None;
         }
         let value = value.unwrap_or(default);
-        self.add_row(key, Some((kind.show)(&value)), kind.secret);
+        self.add_row(key, Some((kind.show)(&value)), kind);
         value
     }
 
@@ -69,7 +70,7 @@ impl Reader {
     pub(super) fn take_optional<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
         let key = key.into();
         let value = self.read(&key, kind);
-        self.add_row(key, value.as_ref().map(kind.show), kind.secret);
+        self.add_row(key, value.as_ref().map(kind.show), kind);
         value
     }
 
@@ -77,6 +78,22 @@ impl Reader {
     pub(super) fn take_required<T>(&mut self, key: impl Into<Key>, kind: &Kind<T>) -> Option<T> {
         let key = key.into();
         let value = self.take_optional(key.clone(), kind);
+        self.require(key, value, kind)
+    }
+
+    /// Reads a value with paths in it that has no default, as [`Reader::take_anchored`] does. `None` is a noted problem.
+    pub(super) fn take_required_anchored<T>(
+        &mut self,
+        key: impl Into<Key>,
+        kind: &Kind<T>,
+        anchor: fn(T, &Path) -> T,
+    ) -> Option<T> {
+        let key = key.into();
+        let value = self.take_anchored(key.clone(), None, kind, anchor);
+        self.require(key, value, kind)
+    }
+
+    fn require<T>(&mut self, key: Key, value: Option<T>, kind: &Kind<T>) -> Option<T> {
         if value.is_none() && self.is_sound(&[&key]) {
             let entry = key.rsplit_once('.').and_then(|(entry, _)| self.layers.entries.get(entry));
             let place = entry.cloned().unwrap_or(Place::Default);
@@ -86,6 +103,43 @@ impl Reader {
             self.unsound.insert(key);
         }
         value
+    }
+
+    /// Reads the path of a file or folder, which may have no value. One that stands in the file starts at the file's folder.
+    pub(super) fn take_path(&mut self, key: impl Into<Key>) -> Option<PathBuf> {
+        self.take_anchored(key, None, &FILE_PATH, |path, folder| folder.join(path))
+    }
+
+    /// Reads the path of a file or folder that has a default, which starts at the file's folder too.
+    pub(super) fn take_path_or(&mut self, key: impl Into<Key>, default: &str) -> PathBuf {
+        let default = PathBuf::from(default);
+        let read = self.take_anchored(key, Some(default.clone()), &FILE_PATH, |path, folder| folder.join(path));
+        read.unwrap_or(default)
+    }
+
+    /// Reads a value with paths in it: `anchor` lets relative ones start at a folder, which is that of the file for what stands
+    /// there and for defaults. Those of variables and flags start at the working directory, where they were typed.
+    pub(super) fn take_anchored<T>(
+        &mut self,
+        key: impl Into<Key>,
+        default: Option<T>,
+        kind: &Kind<T>,
+        anchor: fn(T, &Path) -> T,
+    ) -> Option<T> {
+        let key = key.into();
+        let mut value = self.read(&key, kind).or(default);
+        let is_of_file = matches!(self.places.get(&key), Some(Place::Default | Place::File { .. }));
+        if is_of_file && let Some(folder) = self.folder() {
+            value = value.map(|value| anchor(value, &folder));
+        }
+        self.add_row(key, value.as_ref().map(kind.show), kind);
+        value
+    }
+
+    /// Returns the folder of the file that was read; `None` where that is the working directory, or none was.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        let folder = self.layers.file.as_deref()?.parent()?;
+        (!folder.as_os_str().is_empty()).then(|| folder.to_owned())
     }
 
     /// Reads a list of tables (`[[key]]` in the file): `read` gets each one's key, which its own keys begin with.
@@ -115,7 +169,7 @@ impl Reader {
         for (full, raw) in found {
             let name = source::unquoted(full.get(key.len() + 1..).unwrap_or_default());
             self.places.insert(full.clone().into(), raw.place);
-            self.add_row(full.clone().into(), Some(raw.text.clone()), false);
+            self.push_row(full.clone().into(), Some(raw.text.clone()), "a text");
             match name {
                 Some(name) => read.push((name, raw.text)),
                 None => self.object(full, "is more than one name; put quotes around a name with dots"),
@@ -232,10 +286,14 @@ impl Reader {
         }
     }
 
-    fn add_row(&mut self, key: Key, value: Option<String>, secret: bool) {
-        let value = value.map(|value| if secret { Secret::MASK.to_owned() } else { value });
-        let origin = self.places.get(&key).map_or(Origin::Default, Place::origin);
-        self.rows.push(EffectiveRow { key, value, origin });
+    fn add_row<T>(&mut self, key: Key, value: Option<String>, kind: &Kind<T>) {
+        let value = value.map(|value| if kind.secret { Secret::MASK.to_owned() } else { value });
+        self.push_row(key, value, kind.accepted);
+    }
+
+    fn push_row(&mut self, key: Key, value: Option<String>, accepted: &'static str) {
+        let place = self.places.get(&key).cloned().unwrap_or(Place::Default);
+        self.rows.push(EffectiveRow { key, value, origin: place.origin(), place, accepted });
     }
 }
 

@@ -12,7 +12,7 @@ use super::acme;
 use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, FILE_PATH, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
 };
 use super::{
     AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, environments, store,
@@ -130,17 +130,18 @@ pub(super) fn read(reader: &mut Reader) -> Config {
             format: reader.take("log.format", LogFormat::Text, &LOG_FORMAT),
         },
         audit: AuditLog {
-            path: reader.take_optional("audit.path", &FILE_PATH),
+            path: reader.take_path("audit.path"),
             rotate_bytes: reader.take_within("audit.rotate_bytes", 64 * MIB, KIB..=1024 * GIB, &SIZE),
             keep: reader.take_within("audit.keep", 8, 0..=1000, &COUNT_32),
         },
-        agents_dir: reader.take_optional("agents_dir", &FILE_PATH),
+        agents_dir: reader.take_path("agents_dir"),
         ci,
         environments,
         timeouts: read_timeouts(reader),
         limits: read_limits(reader),
         tunnel: read_tunnel(reader),
         rows: Vec::new(),
+        file: None,
     }
 }
 
@@ -150,6 +151,7 @@ fn read_listen(reader: &mut Reader) -> Listen {
         public: reader.take("listen.public", loopback(8080), &ADDRESS),
         agents: reader.take("listen.agents", loopback(8081), &ADDRESS),
         admin: reader.take("listen.admin", Some(loopback(8082)), &ADDRESS_OR_OFF),
+        admin_hosts: reader.take("listen.admin_hosts", Vec::new(), &HOST_NAMES),
         trusted_proxies: reader.take("listen.trusted_proxies", Vec::new(), &NETWORKS),
         websocket_http2: reader.take("listen.websocket_http2", true, &YES_OR_NO),
     }
@@ -170,9 +172,9 @@ fn read_tls_files(
     [cert_key, key_key, dir_key]: [&'static str; 3],
     client_ca_key: Option<&'static str>,
 ) -> Option<TlsFiles> {
-    let cert = reader.take_optional(cert_key, &FILE_PATH);
-    let key = reader.take_optional(key_key, &FILE_PATH);
-    let certs_dir = reader.take_optional(dir_key, &FILE_PATH);
+    let cert = reader.take_path(cert_key);
+    let key = reader.take_path(key_key);
+    let certs_dir = reader.take_path(dir_key);
     let client_ca = client_ca_key.and_then(|name| read_client_ca(reader, name));
     if !reader.is_sound(&[cert_key, key_key]) {
         return None;
@@ -195,7 +197,7 @@ fn read_tls_files(
 
 fn read_client_ca(reader: &mut Reader, name: &'static str) -> Option<(&'static str, ClientCa)> {
     const REQUIRED: &str = "auth.agents.mtls.required";
-    let file = reader.take_optional(name, &FILE_PATH);
+    let file = reader.take_path(name);
     let required = reader.take(REQUIRED, false, &YES_OR_NO);
     if required && file.is_none() {
         reader.object(REQUIRED, format!("needs {name}: nobody says which certificates count"));
@@ -224,6 +226,10 @@ fn read_limits(reader: &mut Reader) -> Limits {
     let mut count = |key, default| reader.take_within(key, default, 1..=COUNT_32_MAX, &COUNT_32);
     let connections_per_address = count("limits.connections_per_address", 512);
     let connections_per_second_per_address = count("limits.connections_per_second_per_address", 500);
+    // A few thousand agents behind one address that all redial are in after some seconds; those that say nothing take a fifth of what
+    // there is for all agents.
+    let agent_connections_per_address = count("limits.agent_connections_per_address", 4_096);
+    let agent_connections_per_second_per_address = count("limits.agent_connections_per_second_per_address", 1_000);
     let handshakes_per_address = count("limits.handshakes_per_address", 64);
     let failed_sign_ins_per_minute = count("limits.failed_sign_ins_per_minute", 300);
     let requests_per_port = count("limits.requests_per_port", 1024);
@@ -236,6 +242,8 @@ fn read_limits(reader: &mut Reader) -> Limits {
         connections: reader.take_within("limits.connections", 10_000, 1..=COUNT_MAX, &COUNT),
         connections_per_address,
         connections_per_second_per_address,
+        agent_connections_per_address,
+        agent_connections_per_second_per_address,
         handshakes: reader.take_within("limits.handshakes", 256, 1..=COUNT_MAX, &COUNT),
         handshakes_per_address,
         failed_sign_ins_per_minute,
@@ -252,6 +260,12 @@ fn read_limits(reader: &mut Reader) -> Limits {
         http2_resets_per_second,
         sessions: reader.take_within("limits.sessions", 20_000, 1..=COUNT_MAX, &COUNT),
         sessions_per_second: reader.take_within("limits.sessions_per_second", 1_000, 1..=1_000_000, &COUNT_32),
+        external_workspaces_per_user: reader.take_within(
+            "limits.external_workspaces_per_user",
+            10,
+            0..=1_000_000,
+            &COUNT_32,
+        ),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -60,6 +60,8 @@ pub(super) struct Layers {
     /// Where each entry of a list begins, by its key.
     pub(super) entries: BTreeMap<String, Place>,
     pub(super) problems: Vec<Problem>,
+    /// The file that was read.
+    pub(super) file: Option<PathBuf>,
 }
 
 /// Returns this process's `GATEWAY_…` variables; bytes that are not UTF-8 become U+FFFD, which no key accepts.
@@ -75,6 +77,7 @@ pub fn process_environment() -> BTreeMap<String, String> {
 pub(super) fn collect(file: Option<&Path>, env: &BTreeMap<String, String>, flags: &[Flag]) -> Layers {
     let mut layers = Layers::default();
     if let Some(path) = file {
+        layers.file = Some(path.to_owned());
         add_file(&mut layers, path);
     }
     for (name, value) in env {

@@ -1,9 +1,14 @@
 //! The keys of `store`: which database, and where its secrets are.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use super::DEFAULT_DATABASE;
 use super::reader::Reader;
-use super::value::{FILE_PATH, Kind, STORE_URL, StoreUrl};
+use super::value::{DURATION, STORE_URL, StoreUrl};
+
+/// How long an outage of the database may last before nobody gets in any more.
+const OUTAGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// The key's file when none is named.
 const KEY_FILE: &str = "gateway.key";
@@ -18,17 +23,25 @@ pub struct StoreConfig {
     /// The file that holds the key which secrets in the database are sealed with (`store.key_file`); `None` is the one of
     /// [`StoreConfig::key_file`].
     pub key_file: Option<PathBuf>,
+    /// How long the name of a workspace that is no more is held back for its owner (`store.name_hold`); zero for not at all.
+    pub name_hold: Duration,
+    /// For how long what was known before counts while the database is away (`store.outage_max`).
+    pub outage_max: Duration,
 }
+
+/// Browsers keep what pages stored for long; a name is easily replaced by another.
+const NAME_HOLD: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl StoreConfig {
     /// Returns what is configured where only the URL is.
     #[must_use]
     pub fn at(url: StoreUrl) -> Self {
-        Self { url, password_file: None, key_file: None }
+        Self { url, password_file: None, key_file: None, name_hold: NAME_HOLD, outage_max: OUTAGE_MAX }
     }
 
-    /// Returns where the key is: in the file that is named, else in `gateway.key` beside the database's file, or in the
-    /// working directory for a database on a server. `None` for a database in memory, whose key is forgotten with it.
+    /// Returns where the key is: in the file that is named, else in `gateway.key` beside the database's file. For a
+    /// database on a server that is beside the configuration's file, or in the working directory without one. `None` for a
+    /// database in memory, whose key is forgotten with it.
     #[must_use]
     pub fn key_file(&self) -> Option<PathBuf> {
         match (&self.url, &self.key_file) {
@@ -43,10 +56,14 @@ impl StoreConfig {
 /// Reads the keys.
 pub(super) fn read(reader: &mut Reader) -> StoreConfig {
     const PASSWORD_FILE: &str = "store.password_file";
-    let url = reader.take("store.url", StoreUrl::SqliteFile(PathBuf::from("gateway.db")), &STORE_URL);
-    let kind = Kind { accepted: "the path of a file", ..FILE_PATH };
-    let password_file = reader.take_optional(PASSWORD_FILE, &kind);
-    let key_file = reader.take_optional("store.key_file", &kind);
+    let default = StoreUrl::SqliteFile(PathBuf::from(DEFAULT_DATABASE));
+    let url = reader.take_anchored("store.url", Some(default.clone()), &STORE_URL, |url, folder| url.anchored(folder));
+    let url = url.unwrap_or(default);
+    let password_file = reader.take_path(PASSWORD_FILE);
+    let key_file = reader.take_path("store.key_file");
+    // A database on a server has no folder of its own to keep the key in.
+    let beside_file = || reader.folder().map(|folder| folder.join(KEY_FILE));
+    let key_file = key_file.or_else(|| matches!(url, StoreUrl::Postgres(_)).then(beside_file).flatten());
     if password_file.is_some() && reader.is_sound(&["store.url"]) {
         match &url {
             StoreUrl::Postgres(url) if url.has_password() => {
@@ -58,7 +75,10 @@ pub(super) fn read(reader: &mut Reader) -> StoreConfig {
             }
         }
     }
-    StoreConfig { url, password_file, key_file }
+    let name_hold = reader.take("store.name_hold", NAME_HOLD, &DURATION);
+    let longest = Duration::from_secs(24 * 60 * 60);
+    let outage_max = reader.take_within("store.outage_max", OUTAGE_MAX, Duration::ZERO..=longest, &DURATION);
+    StoreConfig { url, password_file, key_file, name_hold, outage_max }
 }
 
 #[cfg(test)]

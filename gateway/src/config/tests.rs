@@ -49,7 +49,7 @@ fn defaults_are_a_working_node_on_loopback() {
     assert_eq!(config.tunnel.window_max, 32 << 20);
     assert!(config.effective().iter().all(|row| row.origin == Origin::Default));
     assert_eq!(Config::default().effective(), config.effective());
-    assert_eq!(Config::default().effective().len(), 93);
+    assert_eq!(Config::default().effective().len(), 100);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn unknown_key_in_the_file_gets_the_nearest_known_one() {
     let text = "zoen = 'a'\nhandshakes = 1\nquux = 1\nlisten-public = 1\n'listen.public' = 1\ndirectory = 'x'\nauth = 'dev'\n[timeout]\n[listen]\n";
     insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
     :5: "listen.public": unknown key; did you mean listen.public?
-    :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
+    :7: auth: is a section, not a key; it has auth.agents.mtls.required, auth.agents.mtls.uri_prefix, auth.mode, auth.neighbour_ports, auth.oidc.ca_file, auth.oidc.client_id, auth.oidc.client_secret, auth.oidc.client_secret_file, auth.oidc.groups_claim, auth.oidc.issuer, auth.oidc.required_group, auth.oidc.scopes, auth.oidc.username_claim, auth.session_idle, auth.session_max
     :6: directory: is not available in this version
     :2: handshakes: unknown key; did you mean limits.handshakes?
     :4: listen-public: unknown key; did you mean listen.public?
@@ -125,10 +125,10 @@ fn unknown_variable_is_a_problem_unless_it_is_of_the_small_set() {
 #[test]
 fn keys_that_contradict_each_other_are_told_where_they_stand() {
     let text = "zone = 'ws.test'\npublic_url = 'http://app.ws.test'\nlisten.public = '0.0.0.0:8081'\nlimits.header_bytes = 1\n\
-        [tls.public]\ncert = 'a'\n[tls.agents]\nclient_ca = 'b'\n[tunnel]\nwindow_initial = '64 MiB'\nreplica_budget = '32 MiB'\n";
+        [tls.public]\ncert = '/a'\n[tls.agents]\nclient_ca = '/b'\n[tunnel]\nwindow_initial = '64 MiB'\nreplica_budget = '32 MiB'\n";
     insta::assert_snapshot!(problems(text, &[]).join("\n"), @r#"
-    :6: tls.public.cert = "a": needs tls.public.key beside it
-    :8: tls.agents.client_ca = "b": needs tls.agents.cert and tls.agents.key beside it
+    :6: tls.public.cert = "/a": needs tls.public.key beside it
+    :8: tls.agents.client_ca = "/b": needs tls.agents.cert and tls.agents.key beside it
     :4: limits.header_bytes = "1": must be from 8 KiB to 16 MiB
     :3: listen.public = "0.0.0.0:8081": collides with listen.agents = "127.0.0.1:8081"
     :2: public_url = "http://app.ws.test": the host would be a workspace's inside zone ws.test; choose one outside
@@ -186,12 +186,39 @@ fn long_value_is_shortened_and_stays_on_one_line() {
 
 #[test]
 fn tls_files_make_the_default_url_https() {
-    let config = load("[tls.public]\ncert = 'c.pem'\nkey = 'k.pem'\n", &[]).unwrap();
+    let config = load("[tls.public]\ncert = '/c.pem'\nkey = '/k.pem'\n", &[]).unwrap();
     assert_eq!(config.public_url.to_string(), "https://localhost:8080");
     assert_eq!(
         config.tls.public,
-        Some(TlsFiles { cert: "c.pem".into(), key: "k.pem".into(), certs_dir: None, client_ca: None })
+        Some(TlsFiles { cert: "/c.pem".into(), key: "/k.pem".into(), certs_dir: None, client_ca: None })
     );
+}
+
+#[test]
+fn relative_path_starts_at_the_folder_of_the_file_that_has_it() {
+    let text = "agents_dir = 'agents'\naudit.path = '/var/log/audit'\n[tls.public]\ncert = 'c.pem'\nkey = '../k.pem'\n\
+        [ci]\nagent_files = 'a, /b'\n[ci.providers.local]\nkind = 'command'\nprogram = 'bin/run --now'\ndir = 'jobs'\n";
+    let file = TempFile::with(text);
+    let env = [("GATEWAY_TLS__PUBLIC__CERTS_DIR", "more"), ("GATEWAY_STORE__KEY_FILE", "k")];
+    let config = Config::load(Some(&file.path), &variables(&env)).unwrap();
+    let folder = file.path.parent().unwrap();
+    assert_eq!(config.agents_dir.as_deref(), Some(&*folder.join("agents")));
+    assert_eq!(config.audit.path.as_deref(), Some(Path::new("/var/log/audit")));
+    let tls = config.tls.public.unwrap();
+    assert_eq!((tls.cert, tls.key), (folder.join("c.pem"), folder.join("../k.pem")));
+    assert_eq!(tls.certs_dir.as_deref(), Some(Path::new("more")), "of a variable: where it was typed");
+    assert_eq!(config.store.url, StoreUrl::SqliteFile(folder.join("gateway.db")), "defaults too");
+    assert_eq!(config.store.key_file(), Some("k".into()));
+    assert_eq!(config.ci.agent_files, [folder.join("a"), PathBuf::from("/b")]);
+    let CiSystem::Command(local) = &config.ci.providers[0].system else { panic!("a command") };
+    assert_eq!(local.program, [folder.join("bin/run").display().to_string(), "--now".to_owned()]);
+    assert_eq!(local.dir, folder.join("jobs"));
+    let server = TempFile::with("store.url = 'postgres://h/db?sslmode=verify-full&sslrootcert=ca.pem'\n");
+    let config = Config::load(Some(&server.path), &variables(&[])).unwrap();
+    let folder = server.path.parent().unwrap();
+    assert_eq!(config.store.key_file(), Some(folder.join("gateway.key")));
+    let StoreUrl::Postgres(url) = &config.store.url else { panic!("a server") };
+    assert_eq!(url.file("sslrootcert"), Some(folder.join("ca.pem")));
 }
 
 #[test]
@@ -204,3 +231,4 @@ fn listen_on_any_port_leaves_the_url_for_the_binder() {
 mod agents;
 mod ci;
 mod environments;
+mod reference;

@@ -1,5 +1,6 @@
 //! Parsers from raw text to typed values, each with the words that tell people what it accepts.
 
+mod hosts;
 mod measure;
 mod network;
 mod store;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::model::{BadEndpoint, Endpoint, Zone};
 
+pub(super) use hosts::HOST_NAMES;
 pub use measure::parse_duration;
 pub(super) use measure::{COUNT, COUNT_32, DURATION, SIZE};
 pub(super) use network::NETWORKS;

@@ -1,20 +1,25 @@
 //! Bodies on their way through: streamed both ways, never gathered, and with a guard that acts when they end.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::followers::Followed;
 use super::headers;
 use super::living::UnderWay;
+use super::respond::Failure;
 use super::upstream::relay::Relayed;
 use super::upstream::{Lease, http1};
 use crate::limits::Seats;
@@ -39,6 +44,8 @@ pub(super) enum RequestBody {
 #[derive(Debug)]
 pub(super) struct Upload {
     incoming: Incoming,
+    /// What came of it before it was asked for.
+    first: Option<Frame<Bytes>>,
     progress: Arc<Progress>,
 }
 
@@ -79,8 +86,34 @@ impl RequestBody {
             return (Self::Empty, None);
         }
         let progress = Arc::new(Progress::new(least));
-        let upload = Upload { incoming, progress: progress.clone() };
+        let upload = Upload { incoming, first: None, progress: progress.clone() };
         (Self::Streaming(Box::new(upload)), Some(progress))
+    }
+
+    /// Waits no longer than that until something comes, or nothing is left to come.
+    ///
+    /// # Errors
+    /// [`Failure`] when the user's body broke off.
+    ///
+    /// Cancel safety: nothing is lost.
+    pub(super) async fn begin(&mut self, patience: Duration) -> Result<(), Failure> {
+        let Self::Streaming(upload) = self else { return Ok(()) };
+        let first = poll_fn(|context| {
+            loop {
+                match std::task::ready!(Pin::new(&mut upload.incoming).poll_frame(context)) {
+                    // An empty piece may be the end, and says nothing otherwise.
+                    Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+                    frame => return Poll::Ready(frame.transpose()),
+                }
+            }
+        });
+        match tokio::time::timeout(patience, first).await {
+            Ok(Ok(Some(frame))) => upload.first = Some(frame),
+            Ok(Ok(None)) => *self = Self::Empty,
+            Ok(Err(_)) => return Err(Failure::BadRequest { reason: "body" }),
+            Err(_elapsed) => {}
+        }
+        Ok(())
     }
 }
 
@@ -90,8 +123,11 @@ impl Body for RequestBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self::Streaming(upload) = self.get_mut() else { return Poll::Ready(None) };
-        let Upload { incoming, progress } = &mut **upload;
-        let frame = Pin::new(incoming).poll_frame(context);
+        let Upload { incoming, first, progress } = &mut **upload;
+        let frame = match first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => Pin::new(incoming).poll_frame(context),
+        };
         progress.waits.store(frame.is_pending(), Ordering::Relaxed);
         let frame = std::task::ready!(frame);
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
@@ -103,13 +139,14 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Streaming(upload) => upload.incoming.is_end_stream(),
+            Self::Streaming(upload) => upload.first.is_none() && upload.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
+            Self::Streaming(upload) if upload.first.is_some() => SizeHint::new(),
             Self::Streaming(upload) => upload.incoming.size_hint(),
         }
     }
@@ -225,6 +262,25 @@ pub(super) enum Source {
     Relayed(Relayed),
     /// A stream of an HTTP/2 connection.
     Http2(Incoming),
+    /// One of which the beginning was looked at.
+    Begun(Box<Begun>),
+}
+
+/// The beginning of a body, to be sent before the rest of it.
+#[derive(Debug)]
+pub(super) struct Begun {
+    frames: VecDeque<Result<Frame<Bytes>, BodyError>>,
+    /// Bytes in the frames.
+    bytes: usize,
+    rest: Source,
+}
+
+impl Begun {
+    /// Copies the first bytes.
+    fn beginning(&self) -> Vec<u8> {
+        let data = self.frames.iter().filter_map(|frame| frame.as_ref().ok()?.data_ref());
+        data.flat_map(|data| data.iter().copied()).collect()
+    }
 }
 
 /// Why a body broke off.
@@ -245,6 +301,23 @@ pub enum BodyError {
 }
 
 impl Source {
+    /// Waits for the first bytes of a body: `least` of them, or as many as come before its end or `until`. Nothing of it is
+    /// lost: what is returned sends them again.
+    pub(super) async fn begun(self, least: usize, until: Instant) -> (Vec<u8>, Self) {
+        let mut begun = Begun { frames: VecDeque::new(), bytes: 0, rest: self };
+        while begun.bytes < least {
+            let next = poll_fn(|context| begun.rest.poll_frame(context));
+            let Ok(Some(frame)) = tokio::time::timeout_at(until, next).await else { break };
+            let is_broken = frame.is_err();
+            begun.bytes += frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+            begun.frames.push_back(frame);
+            if is_broken {
+                break;
+            }
+        }
+        (begun.beginning(), Self::Begun(Box::new(begun)))
+    }
+
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self {
             Self::Http1(None) => Poll::Ready(None),
@@ -260,6 +333,13 @@ impl Source {
             }
             Self::Relayed(relayed) => relayed.poll_frame(context).map_err(BodyError::Http1),
             Self::Http2(incoming) => Pin::new(incoming).poll_frame(context).map_err(BodyError::Http2),
+            Self::Begun(begun) => match begun.frames.pop_front() {
+                Some(frame) => {
+                    begun.bytes -= frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+                    Poll::Ready(Some(frame))
+                }
+                None => begun.rest.poll_frame(context),
+            },
         }
     }
 
@@ -268,6 +348,7 @@ impl Source {
             Self::Http1(lease) => lease.as_ref().is_none_or(|lease| lease.connection.is_answered()),
             Self::Relayed(relayed) => relayed.is_over(),
             Self::Http2(incoming) => incoming.is_end_stream(),
+            Self::Begun(begun) => begun.frames.is_empty() && begun.rest.is_over(),
         }
     }
 
@@ -276,6 +357,7 @@ impl Source {
             Self::Http1(lease) => lease.as_ref().map_or(Some(0), |lease| lease.connection.left()),
             Self::Relayed(relayed) => relayed.left(),
             Self::Http2(incoming) => return incoming.size_hint(),
+            Self::Begun(begun) => begun.rest.size_hint().exact().map(|rest| rest + begun.bytes as u64),
         };
         left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }

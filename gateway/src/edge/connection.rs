@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Sleep;
 use tracing::debug;
 use tunnel_proto::limit::PAYLOAD_BYTES_ALONE;
 
@@ -36,6 +39,11 @@ const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Largest HTTP/2 frame that is accepted.
 const H2_FRAME_BYTES: u32 = 64 * 1024;
 
+/// Largest header section of HTTP/2 that the library hands on, at least, in bytes. Above it the library answers by itself, without a
+/// word; up to it `limits.header_bytes` is the gateway's own to say. Cookies that an app has tossed to its neighbours fill this much,
+/// and whoever has them has to hear how to get rid of them.
+const H2_HEADER_LIST_BYTES: u32 = 1024 * 1024;
+
 /// Streams that a client may have reset before anybody took them, and streams that the library may have reset for a client's
 /// mistakes, over the life of a connection. What comes of streams that were taken is counted by `raw_head::frames`.
 const H2_UNTAKEN_RESETS: usize = 20;
@@ -45,6 +53,10 @@ const H2_ERROR_RESETS: usize = 256;
 /// unread resets the connection, and the reset can overtake the answer (RFC 9112, section 9.6).
 const TURN_AWAY: Duration = Duration::from_millis(250);
 const TURN_AWAY_BYTES: usize = 64 * 1024;
+
+/// How long a connection that was accepted before a drain, and on which nothing was asked, has for its first request: it may
+/// be on its way.
+const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_millis(500);
 
 /// Header fields that hyper takes without allocating.
 const HEADERS_DEFAULT: usize = 100;
@@ -94,7 +106,7 @@ impl Server {
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
             .max_pending_accept_reset_streams(H2_UNTAKEN_RESETS)
             .max_local_error_reset_streams(H2_ERROR_RESETS)
-            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX).max(H2_HEADER_LIST_BYTES))
             .keep_alive_interval(tunnel.keepalive_interval)
             .keep_alive_timeout(tunnel.keepalive_timeout);
         if config.listen.websocket_http2 {
@@ -118,13 +130,22 @@ impl Server {
             let origin = Arc::new(Origin::new(peer.ip(), negotiated, guest.clone()));
             let draining = edge.drain.draining().clone();
             let flight = Arc::new(Flight::default());
-            let watcher = if origin.negotiated.http2 { Watcher::off() } else { Watcher::new(header_bytes) };
             let refuser = refuser(edge.clone(), origin.clone());
             let held = Held { _permit: permit, guest: guest.clone() };
-            let stream = Guarded::new(stream, watcher, flight.clone(), refuser, (resets_per_second, held));
+            let watcher = Watcher::new(header_bytes);
+            let mut stream = Guarded::new(stream, watcher, flight.clone(), refuser, (resets_per_second, held));
+            stream.keep_to(origin.negotiated.alpn);
+            let refuses = AtomicBool::new(edge.drain.is_draining());
+            let mut first_request = FirstRequest { refuses: &refuses, due: None };
             let service = service_fn(|request| {
                 let (edge, origin, in_flight) = (edge.clone(), origin.clone(), flight.begin());
-                async move { Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await)) }
+                let refuses = refuses.load(Ordering::Relaxed);
+                async move {
+                    if refuses {
+                        return Ok(in_flight.answered(edge.answer_in_drain(&request, &origin)));
+                    }
+                    Ok::<_, Infallible>(in_flight.answered(edge.answer(request, &origin).await))
+                }
             });
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
@@ -141,7 +162,8 @@ impl Server {
                 // A task keeps its waker, so the signal has to be waited for only once; after that, it wakes.
                 if !is_draining && (!is_drain_awaited || edge.drain.is_draining()) {
                     is_drain_awaited = true;
-                    if drained.as_mut().poll(context).is_ready() {
+                    let waits = edge.drain.is_draining() && first_request.is_awaited(&flight, context);
+                    if !waits && drained.as_mut().poll(context).is_ready() {
                         is_draining = true;
                         connection.as_mut().graceful_shutdown();
                         if let Poll::Ready(result) = connection.as_mut().poll(context) {
@@ -173,11 +195,31 @@ impl Server {
     }
 }
 
+/// The first request of a connection that was accepted in a drain, or unused when it began: it is told of the drain, and then the
+/// connection ends.
+struct FirstRequest<'a> {
+    refuses: &'a AtomicBool,
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+impl FirstRequest<'_> {
+    /// Returns, in a drain, whether the connection has to stay open for it. Wakes when its time is over.
+    fn is_awaited(&mut self, flight: &Flight, context: &mut Context<'_>) -> bool {
+        let is_unused = flight.taken() == 0 || self.refuses.load(Ordering::Relaxed);
+        if !is_unused || flight.answered() > 0 {
+            return false;
+        }
+        self.refuses.store(true, Ordering::Relaxed);
+        let due = || Box::pin(tokio::time::sleep(FIRST_REQUEST_IN_DRAIN));
+        self.due.get_or_insert_with(due).as_mut().poll(context).is_pending()
+    }
+}
+
 /// Makes the answers to heads that never become requests.
 fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
     move |refusal| {
         let failure = edge.of_stranger(refusal.fault.failure(), &origin);
-        to_bytes(edge.failed(failure, refusal.wants, refusal.is_head, &origin))
+        to_bytes(edge.no_request(failure, (refusal.wants, refusal.is_head), &origin))
     }
 }
 

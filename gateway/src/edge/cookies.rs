@@ -1,4 +1,10 @@
-//! The gateway's cookies stay the gateway's: apps neither see them nor set them, and cannot toss cookies to neighbours.
+//! The gateway's cookies stay the gateway's: apps neither see them nor set them. No answer of an app tosses cookies to its
+//! neighbours either.
+//!
+//! What a page's own script sets (`document.cookie`) is seen by nobody but the browser: with `Domain=` the zone, or a parent of it
+//! that is no public suffix, it reaches every other workspace. What keeps that from harm is elsewhere: the gateway's cookies are bound
+//! to their host by their prefix, a head that cookies made too large is answered with how to get rid of them (`respond`), and a zone
+//! in the Public Suffix List has no such cookies at all.
 //!
 //! Names are compared exactly, in case, and every byte of the app's own cookies stays as it was: an app's cookie may use
 //! any bytes (design, section 5).
@@ -62,6 +68,43 @@ pub fn guard_set(headers: &mut HeaderMap, names: &CookieNames, zone: &Zone) {
     }
 }
 
+/// Takes `Domain` out of cookies that an app set for the host that it was told is its own, `localhost`: the browser knows it under
+/// another name, and would drop them. Without it, they are that host's alone, as the app's cookies are anyway. Allocates only if there
+/// are any.
+pub fn unbind_localhost(headers: &mut HeaderMap) {
+    if !headers.get_all(SET_COOKIE).iter().any(|value| pairs(value).skip(1).any(is_local_domain)) {
+        return;
+    }
+    let lines = headers.get_all(SET_COOKIE).iter();
+    let lines: Vec<HeaderValue> = lines.filter_map(|value| without_attributes(value, is_local_domain)).collect();
+    headers.remove(SET_COOKIE);
+    for line in lines {
+        headers.append(SET_COOKIE, line);
+    }
+}
+
+fn is_local_domain(attribute: &[u8]) -> bool {
+    domain_of(attribute)
+        .is_some_and(|domain| [&b"localhost"[..], b"127.0.0.1"].iter().any(|local| local.eq_ignore_ascii_case(domain)))
+}
+
+/// Returns the host that an attribute `Domain` names, without the dots around it.
+fn domain_of(attribute: &[u8]) -> Option<&[u8]> {
+    let name = pair_name(attribute)?;
+    let domain = attribute.splitn(2, |byte| *byte == b'=').nth(1)?.trim_ascii();
+    let domain = domain.strip_prefix(b".").unwrap_or(domain);
+    let domain = domain.strip_suffix(b".").unwrap_or(domain);
+    name.eq_ignore_ascii_case(b"domain").then_some(domain)
+}
+
+/// Returns a cookie without some of its attributes, every other byte as it was.
+fn without_attributes(value: &HeaderValue, is_out: impl Fn(&[u8]) -> bool) -> Option<HeaderValue> {
+    let kept = pairs(value).enumerate().filter(|(place, part)| *place == 0 || !is_out(part)).map(|(_, part)| part);
+    let kept: Vec<&[u8]> = kept.collect();
+    // Bytes taken from a field value are a field value again.
+    HeaderValue::from_bytes(&kept.join(&b';')).ok()
+}
+
 fn pairs(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     line.as_bytes().split(|byte| *byte == b';')
 }
@@ -107,15 +150,7 @@ fn sets_reserved(value: &HeaderValue, names: &CookieNames) -> bool {
 }
 
 fn tosses(value: &HeaderValue, zone: &Zone) -> bool {
-    pairs(value).skip(1).any(|attribute| {
-        let Some(name) = pair_name(attribute) else {
-            return false;
-        };
-        let domain = attribute.splitn(2, |byte| *byte == b'=').nth(1).unwrap_or_default().trim_ascii();
-        let domain = domain.strip_prefix(b".").unwrap_or(domain);
-        let domain = domain.strip_suffix(b".").unwrap_or(domain);
-        name.eq_ignore_ascii_case(b"domain") && is_zone_or_parent(domain, zone)
-    })
+    pairs(value).skip(1).any(|attribute| domain_of(attribute).is_some_and(|domain| is_zone_or_parent(domain, zone)))
 }
 
 fn is_zone_or_parent(domain: &[u8], zone: &Zone) -> bool {
@@ -227,6 +262,32 @@ mod tests {
             "a=1; Domain=app.ws.example.com; Domain=ws.example.com",
         ] {
             check_set(dropped, false);
+        }
+    }
+
+    #[track_caller]
+    fn check_unbound(value: &str, expected: &str) {
+        let mut headers = HeaderMap::new();
+        headers.append(SET_COOKIE, value.parse().unwrap());
+        headers.append(SET_COOKIE, HeaderValue::from_static("b=2"));
+        unbind_localhost(&mut headers);
+        let all: Vec<_> = headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!(all, [expected, "b=2"]);
+    }
+
+    #[test]
+    fn cookie_for_the_host_that_the_app_was_told_is_for_the_real_one() {
+        check_unbound("a=1; Domain=localhost; Path=/x; HttpOnly", "a=1; Path=/x; HttpOnly");
+        check_unbound("a=1;domain = .LocalHost", "a=1");
+        check_unbound("a=1; Path=/; Domain=127.0.0.1", "a=1; Path=/");
+        for same in [
+            "a=1; Domain=other.org",
+            "a=1; Domain=x.localhost",
+            "a=Domain=localhost",
+            "Domain=localhost",
+            "a=1; Domain",
+        ] {
+            check_unbound(same, same);
         }
     }
 

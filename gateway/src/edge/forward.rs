@@ -2,14 +2,17 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use http::header::{EXPECT, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri, Version, response};
+use http::{Method, Request, Response, StatusCode, Uri, Version, response};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
+use tracing::info;
 use tunnel_link::channel_io::ChannelError;
 use tunnel_proto::hello::{AppProtocol, HostMode as WireHostMode};
 use tunnel_proto::mux::OpenError;
@@ -20,12 +23,13 @@ use super::body::{Progress, RequestBody, ResponseBody, Slot, Source};
 use super::cookies;
 use super::expect::Expectation;
 use super::headers::{self, AppHttp, AppRequest};
+use super::insists;
 use super::living::UnderWay;
 use super::respond::Failure;
 use super::rewrite::{self, HostMode, OwnOrigin};
 use super::upstream::http1::{self, Head, Outgoing};
-use super::upstream::{Accepted, Lease, Upstreams};
-use crate::auth::policy::Grant;
+use super::upstream::{Accepted, Lease, Owner, Upstreams};
+use crate::auth::policy::{Because, Grant};
 use crate::config::Timeouts;
 use crate::model::{Scheme, Zone};
 use crate::net::stream::Negotiated;
@@ -33,6 +37,12 @@ use crate::sessions::registry::{LiveSession, PortMode};
 
 /// What a body of somebody without a name has to bring in each `timeouts.request_body_idle`, in bytes.
 const STRANGER_BODY_BYTES_MIN: u64 = 1024;
+
+/// How long the beginning of a refusal is waited for, to see what it says.
+const LOOK_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a GET over HTTP/2 whose head was not its end is held until it shows whether it has a body. An app of HTTP/1.1 has
+/// to be told with the head, and some refuse one that is announced and empty.
+const BODY_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What forwarding needs from the gateway.
 #[derive(Debug)]
@@ -50,6 +60,8 @@ pub(super) struct Route {
     pub(super) grant: Grant,
     /// The session it goes through.
     pub(super) session: Arc<LiveSession>,
+    /// Whose the connection to the app is.
+    pub(super) owner: Owner,
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
     /// Ends when whoever asked may no longer.
@@ -78,7 +90,8 @@ impl Forwarder {
         route: Route,
     ) -> Result<Response<ResponseBody>, Failure> {
         let (mut parts, body) = request.into_parts();
-        let mode = route.session.mode(route.grant.port());
+        let is_http2 = parts.version == Version::HTTP_2;
+        let mut mode = route.session.mode(route.grant.port());
         let http = match mode.protocol {
             AppProtocol::Http1 => AppHttp::Http1,
             AppProtocol::Http2 => AppHttp::Http2,
@@ -90,19 +103,76 @@ impl Forwarder {
         }
         // Whoever has not said who they are holds a place of the workspace's for no less than a crawl.
         let least = if route.grant.user().is_some() { 1 } else { STRANGER_BODY_BYTES_MIN };
-        let (body, progress) = RequestBody::new(body, least);
+        let (mut body, mut progress) = RequestBody::new(body, least);
+        if is_http2 && http == AppHttp::Http1 && expectation == Expectation::Nothing && may_be_empty(&parts, &body) {
+            // Boxed: few requests wait here.
+            Box::pin(body.begin(BODY_PATIENCE)).await?;
+            progress = progress.filter(|_| !body.is_end_stream());
+        }
+        let is_bare = body.is_end_stream();
         let Answer { mut head, source } = match http {
-            AppHttp::Http1 => self.send_http1(&parts, body, expectation, progress.as_deref(), &route).await?,
+            AppHttp::Http1 => {
+                let answer = self.send_http1(&parts, body, expectation, progress.as_deref(), &route).await?;
+                if is_bare && mode.host == WireHostMode::Auto && insists::may_refuse_host(answer.head.status) {
+                    // On the heap: almost no request comes here.
+                    let answer = Box::pin(self.try_localhost(&mut parts, answer, &route)).await?;
+                    mode = route.session.mode(route.grant.port());
+                    answer
+                } else {
+                    answer
+                }
+            }
             AppHttp::Http2 => {
                 self.send_http2(Request::from_parts(parts, body), progress.as_deref(), &route, mode).await?
             }
         };
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // Nobody asked for it; what follows is no answer to anything.
-            return Err(Failure::AppClosed);
+            return Err(Failure::AppAnswerInvalid);
         }
         self.finish(&mut head, None, &route, mode);
         Ok(Response::from_parts(head, ResponseBody::app(source, route.slot, route.watch)))
+    }
+
+    /// Asks an app once more that seems to refuse its host, as `localhost`, and goes on so if it takes that. Only for the owner
+    /// of the workspace: no other user decides how an app is spoken to.
+    async fn try_localhost(&self, parts: &mut Parts, answer: Answer, route: &Route) -> Result<Answer, Failure> {
+        let (session, port) = (&route.session, route.grant.port());
+        if parts.method != Method::GET || !matches!(route.grant.because(), Because::Owner) {
+            return Ok(answer);
+        }
+        let (answer, is_refused) = refuses_host(answer).await;
+        if !is_refused || !session.insists_on_localhost(port) {
+            return Ok(answer);
+        }
+        // The head that was prepared for the original host differs in nothing else.
+        rewrite::request(&mut parts.headers, HostMode::Localhost, route.origin(), port);
+        let again = self.send_http1(parts, RequestBody::Empty, Expectation::Nothing, None, route).await;
+        let again = match again {
+            Ok(again) => Ok(refuses_host(again).await),
+            Err(failure) => Err(failure),
+        };
+        match again {
+            Ok((again, false)) => {
+                info!(
+                    workspace = %route.grant.workspace(), %port,
+                    "the app refuses the host that users ask for, and sees localhost from now on, as with --app {port}:host=localhost"
+                );
+                Ok(again)
+            }
+            Ok((again, true)) => {
+                session.insists_on_neither(port);
+                info!(
+                    workspace = %route.grant.workspace(), %port,
+                    "the app refuses the host that users ask for, and localhost too: allow the host in its configuration"
+                );
+                Ok(again)
+            }
+            Err(failure) => {
+                session.insists_on_neither(port);
+                Err(failure)
+            }
+        }
     }
 
     /// Turns the head that the user sent into the one that the app gets.
@@ -137,6 +207,9 @@ impl Forwarder {
         mode: PortMode,
     ) {
         headers::to_user(&mut head.headers, switched);
+        if mode.host == WireHostMode::Localhost {
+            cookies::unbind_localhost(&mut head.headers);
+        }
         cookies::guard_set(&mut head.headers, &self.cookies, &self.zone);
         if mode.host == WireHostMode::Localhost || head.status.is_redirection() {
             rewrite::response(&mut head.headers, route.origin(), route.grant.port());
@@ -157,16 +230,17 @@ impl Forwarder {
         let (session, port) = (&route.session, route.grant.port());
         let asks_first = expectation == Expectation::Continue;
         let mut request = Outgoing::new(parts, body, asks_first).map_err(|error| failure_of_http1(&error))?;
-        if let Some(mut lease) = self.upstreams.reuse(session, port) {
+        if let Some(mut lease) = self.upstreams.reuse(session, port, &route.owner) {
             let again = request.again();
             match self.exchange_http1(&mut lease, request, None, progress).await {
                 Ok(head) => return Ok(answer(head, lease.into())),
-                // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1).
-                Err(Failure::AppClosed) if again.is_some() => request = again.ok_or(Failure::AppClosed)?,
+                // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1), or have sent
+                // there what nobody asked for.
+                Err(failure @ (Failure::AppClosed | Failure::AppAnswerInvalid)) => request = again.ok_or(failure)?,
                 Err(failure) => return Err(failure),
             }
         }
-        let (mut lease, accepted) = self.upstreams.connect(session, port);
+        let (mut lease, accepted) = self.upstreams.connect(session, port, &route.owner);
         let head = self.exchange_http1(&mut lease, request, Some(accepted), progress).await?;
         Ok(answer(head, lease.into()))
     }
@@ -179,7 +253,7 @@ impl Forwarder {
         route: &Route,
     ) -> Result<(response::Parts, Lease), Failure> {
         let request = Outgoing::new(parts, body, false).map_err(|error| failure_of_http1(&error))?;
-        let (mut lease, accepted) = self.upstreams.connect(&route.session, route.grant.port());
+        let (mut lease, accepted) = self.upstreams.connect(&route.session, route.grant.port(), &route.owner);
         // An app may have taken the request for more than it was.
         lease.connection.use_once();
         let head = self.exchange_http1(&mut lease, request, Some(accepted), None).await?;
@@ -217,7 +291,7 @@ impl Forwarder {
         let uri = Uri::builder().scheme("http").authority(authority).path_and_query(target).build();
         *request.uri_mut() = uri.map_err(|_| Failure::BadRequest { reason: "target" })?;
         loop {
-            let connected = self.upstreams.http2(&route.session, port).await;
+            let connected = self.upstreams.http2(&route.session, port, &route.owner).await;
             let (mut sender, accepted) = connected.map_err(|error| failure_of(&error))?;
             let is_fresh = accepted.is_some();
             let response = async {
@@ -317,11 +391,27 @@ impl From<TrySendError<Request<RequestBody>>> for Sent {
     }
 }
 
+/// Returns whether a request most often has no body, and does not say whether it has one.
+fn may_be_empty(parts: &Parts, body: &RequestBody) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream() && body.size_hint().exact().is_none()
+}
+
 fn host_mode(mode: PortMode) -> HostMode {
     match mode.host {
-        WireHostMode::Original => HostMode::Original,
+        WireHostMode::Auto | WireHostMode::Original => HostMode::Original,
         WireHostMode::Localhost => HostMode::Localhost,
     }
+}
+
+/// Looks whether an app refuses its host. The answer is as it was, also where its beginning takes long to come.
+async fn refuses_host(answer: Answer) -> (Answer, bool) {
+    let Answer { head, source } = answer;
+    if !insists::may_refuse_host(head.status) {
+        return (Answer { head, source }, false);
+    }
+    let (beginning, source) = source.begun(insists::LOOKED_AT_MAX, Instant::now() + LOOK_PATIENCE).await;
+    let is_refused = insists::looks_like_refusal(head.status, &beginning);
+    (Answer { head, source }, is_refused)
 }
 
 fn answer(head: Head, source: Source) -> Answer {
@@ -341,9 +431,22 @@ fn failure_of(error: &hyper::Error) -> Failure {
         Some(error) => failure_of_channel(error),
         // The user's own body broke off, or is not what its head said.
         None if error.is_user() || error.is_body_write_aborted() => Failure::BadRequest { reason: "body" },
-        // The app closed the connection without an answer, or answered something that is not HTTP.
+        None if breaks_http2(error) => Failure::AppAnswerInvalid,
+        // The app closed the connection without an answer, or gave the call up.
         None => Failure::AppClosed,
     }
+}
+
+/// Returns whether it is our side that found what came to be no HTTP/2, or not the answer to anything.
+fn breaks_http2(error: &hyper::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<h2::Error>() {
+            return error.is_library();
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 /// The same for an exchange over HTTP/1.1.
@@ -351,7 +454,8 @@ fn failure_of_http1(error: &http1::Error) -> Failure {
     match error {
         http1::Error::Channel(error) => ChannelError::find(error).map_or(Failure::AppClosed, failure_of_channel),
         http1::Error::User(_) | http1::Error::Request => Failure::BadRequest { reason: "body" },
-        http1::Error::Closed | http1::Error::Incomplete | http1::Error::Head | http1::Error::Body => Failure::AppClosed,
+        http1::Error::Closed | http1::Error::Incomplete => Failure::AppClosed,
+        http1::Error::Head | http1::Error::Body => Failure::AppAnswerInvalid,
     }
 }
 
@@ -362,6 +466,7 @@ pub(super) fn failure_of_channel(error: ChannelError) -> Failure {
             Failure::Overloaded { limit: "tunnel.channels_per_session" }
         }
         ChannelError::Open(OpenError::BudgetExhausted) => Failure::Overloaded { limit: "tunnel.session_budget" },
+        ChannelError::Open(OpenError::ReplayExhausted) => Failure::Overloaded { limit: "tunnel.unacknowledged" },
         ChannelError::Open(OpenError::Ended) => Failure::AgentAbsent,
         ChannelError::Finished => Failure::SessionLost,
     }

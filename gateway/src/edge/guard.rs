@@ -31,7 +31,7 @@
 //! None of these reaches the app, because the head is written anew. `raw_head` looks at the bytes before the library: it
 //! refuses the ambiguous ones by name, and puts the gateway's answer in the place of the library's bare ones.
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 use hyper::ext::Protocol;
@@ -66,6 +66,9 @@ pub enum BadRequestShape {
     /// There are too many fields, or too many bytes in them.
     #[error("the header section is too large")]
     HeaderTooLarge,
+    /// The same, and most of it are cookies.
+    #[error("the cookies are too large")]
+    CookiesTooLarge,
     /// CONNECT without `:protocol`: the gateway is no open proxy.
     #[error("CONNECT is not taken")]
     Connect,
@@ -108,6 +111,7 @@ impl BadRequestShape {
         match self {
             Self::UriTooLong => "uri_too_long",
             Self::HeaderTooLarge => "header_too_large",
+            Self::CookiesTooLarge => "cookies",
             Self::Connect => "connect",
             Self::ConnectProtocol => "connect_protocol",
             Self::TargetForm => "target_form",
@@ -128,6 +132,7 @@ impl BadRequestShape {
         match self {
             Self::UriTooLong => Failure::UriTooLong,
             Self::HeaderTooLarge => Failure::HeaderTooLarge,
+            Self::CookiesTooLarge => Failure::CookiesTooLarge,
             Self::Connect => Failure::MethodNotAllowed,
             Self::ConnectProtocol
             | Self::TargetForm
@@ -178,11 +183,16 @@ fn check_size(parts: &Parts, limits: &ShapeLimits) -> Result<(), BadRequestShape
     if authority_bytes + path_bytes > limits.uri_bytes_max {
         return Err(BadRequestShape::UriTooLong);
     }
-    let bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
-        name.as_str().len() + value.len() + FIELD_BYTES_OVERHEAD
-    };
+    let bytes = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD_BYTES_OVERHEAD;
     let total: usize = parts.headers.iter().map(bytes).sum();
-    if parts.headers.len() > limits.header_count_max || total > limits.header_bytes_max {
+    if total > limits.header_bytes_max {
+        let cookies: usize = parts.headers.get_all(COOKIE).iter().map(HeaderValue::len).sum();
+        let by_cookies = cookies > total / 2;
+        return Err(if by_cookies { BadRequestShape::CookiesTooLarge } else { BadRequestShape::HeaderTooLarge });
+    }
+    // Over HTTP/2 each cookie may be a field of its own (RFC 9113, section 8.2.3); together they are one.
+    let cookies = parts.headers.get_all(COOKIE).iter().count();
+    if parts.headers.len() - cookies.saturating_sub(1) > limits.header_count_max {
         return Err(BadRequestShape::HeaderTooLarge);
     }
     Ok(())

@@ -4,18 +4,20 @@
 //! are added after, so a Connection field cannot name one of ours away.
 //!
 //! `Trailer` stays: it is no hop-by-hop field (RFC 9110, section 6.6.2), and HTTP/1.1 sends only the trailers it
-//! announces.
+//! announces. It names no field that would not be passed on as a trailer.
 
 use bytes::BytesMut;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
-    EXPECT, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    EXPECT, HOST, MAX_FORWARDS, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tunnel_proto::terminal::{ACCESS_FIELD, ACCESS_OWNER, ACCESS_SHARED, USER_FIELD};
 
 use crate::auth::policy::{Because, Grant};
 use crate::auth::request::is_gateway_bearer;
+use crate::edge::forwarded::is_forwarding_field;
 
 /// Carries the code of a failure that the gateway itself answered.
 pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
@@ -44,7 +46,7 @@ static NEVER_HOP_BY_HOP: [HeaderName; 9] =
     [HOST, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, SET_COOKIE, AUTHORIZATION, ORIGIN, CACHE_CONTROL, CONNECTION];
 
 /// Fields that mean nothing, or harm, in a trailer section (RFC 9110, section 6.5.1): framing, routing, credentials.
-static NEVER_IN_TRAILERS: [HeaderName; 11] = [
+static NEVER_IN_TRAILERS: [HeaderName; 12] = [
     CONTENT_LENGTH,
     CONTENT_TYPE,
     CONTENT_ENCODING,
@@ -56,6 +58,7 @@ static NEVER_IN_TRAILERS: [HeaderName; 11] = [
     CACHE_CONTROL,
     TRAILER,
     EXPECT,
+    MAX_FORWARDS,
 ];
 
 /// The protocol spoken with the app.
@@ -141,7 +144,7 @@ pub fn trailers(trailers: &mut HeaderMap) {
     for name in &NEVER_IN_TRAILERS {
         trailers.remove(name);
     }
-    let forwarding = |name: &&HeaderName| crate::edge::forwarded::is_forwarding_field(name.as_str());
+    let forwarding = |name: &&HeaderName| is_forwarding_field(name.as_str());
     while let Some(name) = trailers.keys().find(forwarding).cloned() {
         trailers.remove(name);
     }
@@ -182,6 +185,8 @@ struct Kinds {
     /// One of [`HOP_BY_HOP`].
     hop_by_hop: bool,
     gateway: bool,
+    /// Trailers are announced.
+    trailer: bool,
 }
 
 impl Kinds {
@@ -191,6 +196,7 @@ impl Kinds {
             kinds.connection |= name == "connection";
             kinds.hop_by_hop |= is_hop_by_hop(name);
             kinds.gateway |= is_gateway_field(name);
+            kinds.trailer |= name == "trailer";
         }
         kinds
     }
@@ -207,7 +213,31 @@ impl Kinds {
         if self.gateway {
             remove_gateway_fields(headers);
         }
+        if self.trailer {
+            announce_what_passes(headers);
+        }
     }
+}
+
+/// Takes out of Trailer what [`trailers`] would take out of the trailers. Allocates only if there is any of that.
+fn announce_what_passes(headers: &mut HeaderMap) {
+    if tokens(headers, &TRAILER).all(passes_as_trailer) {
+        return;
+    }
+    let passed: Vec<&[u8]> = tokens(headers, &TRAILER).filter(|name| passes_as_trailer(name)).collect();
+    let passed = HeaderValue::from_bytes(&passed.join(&b", "[..])).ok().filter(|passed| !passed.is_empty());
+    match passed {
+        Some(passed) => drop(headers.insert(TRAILER, passed)),
+        None => drop(headers.remove(TRAILER)),
+    }
+}
+
+fn passes_as_trailer(name: &[u8]) -> bool {
+    HeaderName::from_bytes(name).is_ok_and(|name| {
+        let is_of_the_connection = name == CONNECTION || is_hop_by_hop(name.as_str());
+        let is_reserved = is_gateway_field(name.as_str()) || is_forwarding_field(name.as_str());
+        !is_of_the_connection && !is_reserved && !NEVER_IN_TRAILERS.contains(&name)
+    })
 }
 
 fn is_hop_by_hop(name: &str) -> bool {

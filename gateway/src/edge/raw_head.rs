@@ -10,7 +10,9 @@
 //! Refused by name: a bare LF as a line end in a head (RFC 9112, section 2.2), a folded line (5.2), a blank before the
 //! colon (5.1), several Host fields (3.2), Content-Length that is not one number or comes more than once (6.3),
 //! Transfer-Encoding that is not `chunked` alone or comes over HTTP/1.0 (6.1), both together (6.3), and a head above the
-//! limit. Every other fault is the library's to find; [`own_error`] recognises its answer so that it can be replaced.
+//! limit. A bare LF in the trailers of a chunked body (9112, 7.1.2) ends the body as broken: the library waits for CRLF CRLF and
+//! reads the fields up to an empty line of either kind, so what stands between would be lost. Every other fault is the library's to
+//! find; [`own_error`] recognises its answer so that it can be replaced.
 //!
 //! Pipelined requests are followed like any others: what comes before an ambiguous head is served, then the refusal is
 //! said. Two things are not watched, and there the library's own safe behaviour is what is left: HTTP/2, of which only
@@ -26,7 +28,7 @@ mod chunked;
 mod frames;
 mod head;
 
-use self::chunked::Chunked;
+use self::chunked::{Broken, Chunked};
 use self::head::{Head, HeadEnd};
 
 /// What is wrong with a head.
@@ -50,6 +52,8 @@ pub(super) enum Fault {
     TargetTooLong,
     /// The head is above the limit.
     HeadTooLarge,
+    /// The same, and most of it are cookies.
+    CookiesTooLarge,
     /// Whatever the library refused.
     Malformed,
 }
@@ -60,6 +64,7 @@ impl Fault {
         let reason = match self {
             Self::TargetTooLong => return Failure::UriTooLong,
             Self::HeadTooLarge => return Failure::HeaderTooLarge,
+            Self::CookiesTooLarge => return Failure::CookiesTooLarge,
             Self::BareLineFeed => "bare_line_feed",
             Self::FoldedLine => "folded_line",
             Self::BlankBeforeColon => "blank_before_colon",
@@ -82,12 +87,13 @@ pub(super) struct Refusal {
     pub(super) is_head: bool,
 }
 
-/// An ambiguous head, found in the bytes that came last.
+/// What could be read in two ways, found in the bytes that came last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) refusal: Refusal,
-    /// So many of these bytes belong to the messages before it.
-    pub(super) keep: usize,
+pub(super) enum Found {
+    /// A head. So many of these bytes belong to the messages before it.
+    Head { refusal: Refusal, keep: usize },
+    /// The end of a body whose head was taken. So many of these bytes stand before that.
+    Body { keep: usize },
 }
 
 /// Follows the requests of one connection.
@@ -105,6 +111,8 @@ pub(super) struct Found {
 pub(super) struct Watcher {
     state: State,
     head_bytes_max: usize,
+    /// The first bytes may not turn it into HTTP/2.
+    is_http1: bool,
     /// Heads of which at least one byte came.
     begun: u64,
     /// Heads that came to their blank line.
@@ -135,10 +143,16 @@ impl Watcher {
         Self {
             state: State::Head(Head::default()),
             head_bytes_max,
+            is_http1: false,
             begun: 0,
             ended: 0,
             last: Sender { wants: Wants::Json, is_head: false },
         }
+    }
+
+    /// Says that the connection speaks HTTP/1.1, whatever it begins with.
+    pub(super) fn keep_to_http1(&mut self) {
+        self.is_http1 = true;
     }
 
     /// Watches nothing: for HTTP/2.
@@ -188,7 +202,7 @@ impl Watcher {
     /// Looks at bytes that came.
     ///
     /// # Errors
-    /// The first ambiguous head. Nothing is watched after that.
+    /// The first that is ambiguous. Nothing is watched after that.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Result<(), Found> {
         let mut rest = bytes;
         // Where the head that is being read began, in `bytes`.
@@ -208,17 +222,21 @@ impl Watcher {
                     }
                 }
                 State::Chunked { body, switching } => match body.skip(&mut rest) {
-                    Some(true) => {
+                    Ok(true) => {
                         self.state = next(*switching);
                         head_at = bytes.len() - rest.len();
                     }
-                    Some(false) => {}
+                    Ok(false) => {}
                     // The library calls this body broken too, and reads nothing behind it.
-                    None => self.state = State::Off,
+                    Err(Broken::Seen) => self.state = State::Off,
+                    Err(Broken::Unseen) => {
+                        self.state = State::Off;
+                        return Err(Found::Body { keep: bytes.len() - rest.len() - 1 });
+                    }
                 },
                 State::Head(_) => {
                     self.look_at_head(&mut rest)
-                        .map_err(|fault| Found { refusal: self.refusal(fault), keep: head_at })?;
+                        .map_err(|fault| Found::Head { refusal: self.refusal(fault), keep: head_at })?;
                     head_at = bytes.len() - rest.len();
                 }
             }
@@ -236,7 +254,7 @@ impl Watcher {
         match result {
             Ok(None) => {}
             // Only the first bytes of a connection can say so (RFC 9113, section 3.4).
-            Ok(Some(HeadEnd::Http2)) if self.begun == 1 => self.state = State::Off,
+            Ok(Some(HeadEnd::Http2)) if self.begun == 1 && !self.is_http1 => self.state = State::Off,
             Ok(Some(HeadEnd::Http2)) => return Err(Fault::Malformed),
             Ok(Some(HeadEnd::Sized { length, switching })) => {
                 self.ended += 1;

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, REFRESH, RETRY_AFTER,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use crate::edge::headers::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
 
 mod failure;
+pub(crate) mod ports;
 
 pub use failure::Failure;
 
@@ -25,6 +26,7 @@ const PAGE: &str = include_str!("assets/failure.html");
 const STYLE: &str = include_str!("assets/failure.css");
 
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The page may do nothing but show its own style, and nobody may frame it.
 static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
@@ -80,6 +82,10 @@ pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: 
     if failure == Failure::SignInRequired {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
     }
+    if failure == Failure::CookiesTooLarge {
+        // Else every page of the site is refused until they are deleted by hand.
+        headers.insert(CLEAR_SITE_DATA, HeaderValue::from_static("\"cookies\""));
+    }
     if failure == Failure::MethodNotAllowed {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
@@ -102,6 +108,17 @@ pub(crate) fn offer_start(response: &mut Response<Bytes>, address: &str, method_
     *response.body_mut() = Bytes::from(page);
 }
 
+/// Makes the page of a failure that passes by itself load again, so that it follows what happens. Only for the answer to a GET:
+/// a browser loads with GET, which would drop the form of anything else.
+pub(crate) fn follow(response: &mut Response<Bytes>, failure: Failure) {
+    let Some(seconds) = failure.reload_after_seconds() else { return };
+    let Ok(page) = std::str::from_utf8(response.body()) else { return };
+    let line = format!("<p class=\"follows\">This page loads again every {seconds} seconds.</p>\n<dl>");
+    let page = page.replacen("<dl>", &line, 1);
+    *response.body_mut() = Bytes::from(page);
+    response.headers_mut().insert(REFRESH, HeaderValue::from(seconds));
+}
+
 fn mark(headers: &mut HeaderMap, failure: Failure, trace: &str) {
     headers.insert(GATEWAY_ERROR, HeaderValue::from_static(failure.code()));
     if let Ok(trace) = HeaderValue::from_str(trace) {
@@ -118,12 +135,13 @@ fn safe_trace(trace_id: &str) -> &str {
 }
 
 fn page(failure: Failure, trace: &str) -> String {
+    let detail = failure.detail().map(|detail| format!("<dt>Detail</dt><dd>{detail}</dd>\n")).unwrap_or_default();
     PAGE.replace("{style}", STYLE)
         .replace("{title}", failure.title())
         .replace("{text}", failure.public_text())
         .replace("{hint}", failure.hint())
         .replace("{code}", failure.code())
-        .replace("{detail}", failure.detail().unwrap_or("none"))
+        .replace("{detail}", &detail)
         .replace("{trace}", trace)
 }
 

@@ -1,27 +1,32 @@
 //! Every request's way through the edge, in one place and one order.
 
 mod absent;
+mod changed;
+mod neighbours;
+mod ports;
 mod public;
 mod recheck;
 mod sign_in;
 mod strangers;
+mod told;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
+pub(crate) use self::neighbours::Neighbours;
 use self::strangers::{count, overloaded, tried};
+use self::told::{Known, Line};
 use super::address::Address;
 use super::body::{ResponseBody, Slot};
 use super::expect::{UnknownExpectation, expectation};
@@ -30,26 +35,29 @@ use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
 use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
 use super::living::{LastWatch, Living, UnderWay};
+use super::misdial;
 use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::tcp;
+use super::upstream::{Client, Owner, Upstreams};
 use super::websocket::{BadUpgrade, upgrade_asked};
 use crate::api::Api;
 use crate::audit::Audit;
 use crate::auth::cache::{Cache, Unavailable};
 use crate::auth::oidc::provider::Provider;
-use crate::auth::policy::{Decision, Exposure, Grant, RequestShape, Target, decide};
+use crate::auth::policy::{Because, Decision, Exposure, Grant, RequestShape, Target, decide};
 use crate::auth::principal::{Principal, Standing};
-use crate::auth::request::{At, Identities, Offered};
+use crate::auth::public_ports::PublicPorts;
+use crate::auth::request::{At, Identities, LiveToken, Offered};
 use crate::auth::shape::{self, Here};
-use crate::auth::sign_in::{SignIn, Visit, path};
+use crate::auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, SignIn, Visit, path};
 use crate::auth::site::Site;
 use crate::limits::{Guest, Limit, Shares};
 use crate::model::{Lifecycle, Port, Scheme, UserName, WorkspaceName};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
-use crate::telemetry::Metrics;
+use crate::telemetry::{AnsweredBy, Metrics};
 
 /// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
 /// longer is better told of than waited for.
@@ -71,10 +79,11 @@ pub struct Edge {
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     /// What workspaces without a session are and are to be; only asked for where a request has failed already.
     pub(crate) lives: Cache<WorkspaceName, Lifecycle>,
-    pub(crate) public_ports: PublicPorts,
+    pub(crate) public_ports: Arc<PublicPorts>,
     pub(crate) living: Living,
     pub(crate) followers: Followers,
     pub(crate) sign_in: SignIn,
+    pub(crate) neighbours: Neighbours,
     pub(crate) shares: Arc<Shares>,
     pub(crate) api: Api,
     pub(crate) audit: Audit,
@@ -84,6 +93,8 @@ pub struct Edge {
     pub(crate) metrics: Metrics,
     pub(crate) drain: Drain,
     pub(crate) traces: Traces,
+    /// Where agents dial.
+    pub(crate) agents_port: u16,
 }
 
 /// The connection that a request came on.
@@ -99,30 +110,22 @@ pub struct Origin {
     pub(crate) watch: LastWatch,
     /// What it may.
     pub(crate) guest: Arc<Guest>,
+    /// What it is to the apps that it reaches without a sign-in.
+    client: OnceLock<Arc<Client>>,
 }
 
 impl Origin {
     /// Makes one for a new connection.
     pub(crate) fn new(peer: IpAddr, negotiated: Negotiated, guest: Arc<Guest>) -> Self {
-        Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest }
-    }
-}
-
-/// The ports that anybody may reach, asked for as a whole ahead of time: so a request without a principal never waits for
-/// the store, and takes the same time whether there is such a workspace or not.
-#[derive(Debug, Default)]
-pub(crate) struct PublicPorts {
-    open: RwLock<HashSet<(WorkspaceName, Port)>>,
-}
-
-impl PublicPorts {
-    fn contains(&self, workspace: &WorkspaceName, port: Port) -> bool {
-        let open = self.open.read();
-        !open.is_empty() && open.contains(&(workspace.clone(), port))
+        Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest, client: OnceLock::new() }
     }
 
-    fn replace(&self, open: Vec<(WorkspaceName, Port)>) {
-        *self.open.write() = open.into_iter().collect();
+    /// Returns whose the connections are that serve a granted request.
+    fn owner(&self, grant: &Grant, upstreams: &Arc<Upstreams>) -> Owner {
+        match grant.user() {
+            Some(user) => Owner::User(user.clone()),
+            None => Owner::Client(self.client.get_or_init(|| upstreams.client()).clone()),
+        }
     }
 }
 
@@ -169,61 +172,107 @@ impl Edge {
         let wants = respond::wants(request.headers(), request.method());
         let head = request.method() == Method::HEAD;
         let over_http2 = request.version() == Version::HTTP_2;
-        match self.route(request, origin).await {
+        let follows = wants == Wants::Html && request.method() == Method::GET;
+        let is_reserved = path::is_reserved(request.uri().path());
+        let mut known = Known::new(Instant::now());
+        let mut answer = match self.route(request, origin, is_reserved, &mut known).await {
             Ok(response) => {
                 self.metrics.answered(response.status());
+                self.metrics.took(known.answered_by(), known.began.elapsed());
                 response
             }
-            Err(Refusal::Response(response)) => response.map(ResponseBody::from),
+            Err(Refusal::Response(response)) => {
+                self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
+                response.map(ResponseBody::from)
+            }
             Err(Refusal::Stopped(start)) => {
-                let mut response = self.failed(Failure::WorkspaceStopped, wants, head, origin);
+                let mut response = self.failed(Failure::WorkspaceStopped, (wants, head), &known, origin);
                 if let (Some(start), Wants::Html) = (start, wants) {
                     respond::offer_start(&mut response, &start, head);
+                }
+                if follows {
+                    respond::follow(&mut response, Failure::WorkspaceStopped);
                 }
                 response.map(ResponseBody::from)
             }
             Err(Refusal::Failure(failure)) => {
-                let mut response = self.failed(failure, wants, head, origin);
+                let mut response = self.failed(failure, (wants, head), &known, origin);
+                if follows {
+                    respond::follow(&mut response, failure);
+                }
                 if (failure.closes_connection() || origin.guest.is_beyond().is_some()) && !over_http2 {
                     response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
                 }
                 response.map(ResponseBody::from)
             }
+        };
+        if is_reserved {
+            // Also where there is nothing.
+            answer.headers_mut().insert(OPENER_POLICY, OPENER_POLICY_OWN);
         }
+        answer
+    }
+
+    /// Answers a request on a connection that came in a drain, whatever it asks for.
+    pub(crate) fn answer_in_drain(&self, request: &Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
+        let wants = respond::wants(request.headers(), request.method());
+        let mut response = self.no_request(Failure::Draining, (wants, request.method() == Method::HEAD), origin);
+        if wants == Wants::Html && request.method() == Method::GET {
+            respond::follow(&mut response, Failure::Draining);
+        }
+        if request.version() != Version::HTTP_2 {
+            response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(ResponseBody::from)
     }
 
     /// Counts and logs a failure, and makes its answer.
-    pub(crate) fn failed(&self, failure: Failure, wants: Wants, head: bool, origin: &Origin) -> Response<Bytes> {
+    pub(super) fn failed(
+        &self,
+        failure: Failure,
+        (wants, head): (Wants, bool),
+        known: &Known,
+        origin: &Origin,
+    ) -> Response<Bytes> {
         let trace = self.traces.next();
         self.metrics.failed(failure.code());
         if let Failure::Overloaded { limit } = failure {
             self.shares.refused(limit);
         }
-        let (code, detail) = (failure.code(), failure.detail());
-        if origin.guest.may_be_told_of(Instant::now().into_std()) {
-            info!(code, detail, %trace, peer = %origin.peer, "request failed");
-        } else {
-            debug!(code, detail, %trace, peer = %origin.peer, "request failed");
-        }
+        self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
+        self.tell(&Line::of(failure, &trace), known, origin);
         respond::response(failure, wants, &trace, head)
     }
 
-    async fn route(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+    /// Counts and logs the failure of a request that nobody looks into, and makes its answer.
+    pub(crate) fn no_request(&self, failure: Failure, asked: (Wants, bool), origin: &Origin) -> Response<Bytes> {
+        self.failed(failure, asked, &Known::new(Instant::now()), origin)
+    }
+
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        origin: &Origin,
+        is_reserved: bool,
+        known: &mut Known,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
         let checked = guard::check(&parts, &self.limits).map_err(guard::BadRequestShape::failure);
         let address = checked.and_then(|()| self.address(&parts, origin));
+        // A workspace may run a gateway of its own, whose agents come through here.
+        if !matches!(address, Ok(Some(_))) && misdial::is_agents(&parts) {
+            return self.misdialed(&parts, origin);
+        }
         let Some(address) = address.map_err(|failure| self.of_stranger(failure, origin))? else {
-            return self.public(Request::from_parts(parts, body), origin).await;
+            // On the heap, so that requests to workspaces do not carry it: ten thousand may be under way.
+            return Box::pin(self.public(Request::from_parts(parts, body), origin, known)).await;
         };
-        let now = Instant::now();
+        known.address = Some(address.clone());
+        known.port = address.port;
+        let now = known.began;
         let is_tcp = tcp::is_asked(&parts);
-        if !is_tcp && path::is_reserved(parts.uri.path()) {
-            origin.guest.ask(now.into_std()).map_err(overloaded)?;
-            let answer = self.sign_in.answer_workspace(Visit::from(&parts), &address.host, now);
-            let answer = answer.ok_or(Failure::NoSuchHost)?;
-            self.note_sign_in(&answer, origin);
-            tried(&parts, &answer, origin, now)?;
-            return Ok(answer.map(ResponseBody::from));
+        if !is_tcp && is_reserved {
+            return Box::pin(self.reserved(&parts, origin, &address, now)).await;
         }
         if !is_tcp && let Some(answer) = self.preflight(&parts, &address) {
             origin.guest.ask(now.into_std()).map_err(overloaded)?;
@@ -231,26 +280,25 @@ impl Edge {
         }
         let session = self.registry.current(&address.name);
         let wanted = address.port.or_else(|| session.as_ref().and_then(|session| session.default_port()));
+        known.port = wanted;
         let offered = Offered::read(&parts.headers, self.site.cookies());
         if is_tcp {
             tcp::require_token(&offered).map_err(|failure| self.of_stranger(failure, origin))?;
         }
-        let grant = self.authorise(&parts, &offered, origin, (&address, wanted), now).await?;
+        let Some(port) = wanted else {
+            // On the heap, so that requests to a port do not carry it.
+            return Box::pin(self.without_port(&parts, &offered, origin, (&address, session), known)).await;
+        };
+        let grant = self.authorise(&parts, &offered, origin, (&address, port), known).await?;
         // Sessions are closed first in a drain: without one, that is the reason.
         let is_draining = self.drain.is_draining();
-        let session = match session {
-            Some(session) if session.tunnel.is_detached() => {
-                session.tunnel.attached(LINK_PATIENCE).await.then_some(session)
-            }
-            attached => attached,
-        };
+        let session = attached(session).await;
         let Some(session) = session else {
             // On the heap, so that requests that find a session do not carry it.
-            let why = Box::pin(self.absent(&address, &grant, now));
+            let is_owner = matches!(grant.because(), Because::Owner);
+            let why = Box::pin(self.absent(&address, is_owner, now));
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
-        // The address without a port is nobody's while the agent names no default.
-        let port = wanted.ok_or(Failure::NoSuchHost)?;
         let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };
         let watch = self.living.watch(&origin.watch, (&offered, asker), &address, &grant, || {
             let to = (address.name.clone(), port);
@@ -258,11 +306,45 @@ impl Edge {
         });
         let request = Request::from_parts(parts, body);
         let ended = watch.clone();
+        let owner = origin.owner(&grant, &self.forwarder.upstreams);
         tokio::select! {
             biased;
-            answer = self.to_app(request, Asked { grant, session, port, address, watch, is_tcp }) => answer.map_err(Refusal::from),
+            answer = self.to_app(request, Asked { grant, session, port, owner, address, watch, is_tcp }) => answer.map_err(Refusal::from),
             () = ended.wait() => Err(ended.why().into()),
         }
+    }
+
+    /// Answers a path of a workspace host that is the gateway's own.
+    async fn reserved(
+        &self,
+        parts: &Parts,
+        origin: &Origin,
+        address: &Address,
+        now: Instant,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        origin.guest.ask(now.into_std()).map_err(overloaded)?;
+        let visit = Visit::new(parts, origin.peer);
+        if neighbours::is_stop(visit.uri) {
+            let answer = self.pass_neighbour(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
+            return Ok(answer.map(ResponseBody::from));
+        }
+        let mut answer = self.sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
+        self.sign_in.written().await;
+        self.note_sign_in(&answer, origin);
+        tried(parts, &answer, origin, now)?;
+        self.lead_over_neighbours(&mut answer, address, now).await;
+        Ok(answer.map(ResponseBody::from))
+    }
+
+    /// Tells an agent, and the operator, that this is not the listener for agents.
+    fn misdialed(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+        let now = Instant::now().into_std();
+        origin.guest.ask(now).map_err(overloaded)?;
+        self.metrics.failed("wrong_listener");
+        if origin.guest.may_be_told_of(now) {
+            info!(peer = %origin.peer, "an agent was refused: {}", misdial::words(self.agents_port));
+        }
+        Ok(misdial::answer::<Bytes>(parts, self.agents_port).map(ResponseBody::from))
     }
 
     /// Finds what the authority of a request means; `None` for the public host.
@@ -291,31 +373,38 @@ impl Edge {
         parts: &Parts,
         offered: &Offered,
         origin: &Origin,
-        (address, port): (&Address, Option<Port>),
-        now: Instant,
+        (address, port): (&Address, Port),
+        known: &mut Known,
     ) -> Result<Grant, Refusal> {
+        let now = known.began;
         let turn = self.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
-        // Port 1 stands in where the address names none; it is never opened, see `route`.
-        let port = port.or_else(|| Port::new(1)).ok_or(Failure::NoSuchHost)?;
-        let host = &*address.host;
-        let decision = self.decide(offered, (address, port), shape, now).await?;
+        let decision = self.decide(offered, (address, port), shape, known).await?;
         drop(turn);
         count(&decision, offered, shape, origin, now)?;
         match decision {
             Decision::Allow(grant) => Ok(grant),
+            refused @ (Decision::SignIn | Decision::Unauthorized | Decision::NotFound | Decision::PortNotAllowed) => {
+                Err(self.refusal(refused, (parts, &address.host), origin, now))
+            }
+        }
+    }
+
+    /// Makes the answer to a request that is not let through. A grant is none, and looks like no workspace.
+    fn refusal(&self, decision: Decision, (parts, host): (&Parts, &str), origin: &Origin, now: Instant) -> Refusal {
+        match decision {
             Decision::SignIn => {
-                let mut response = self.sign_in.begin(Visit::from(parts), host);
+                let mut response = self.sign_in.begin(Visit::new(parts, origin.peer), host, now);
                 let code = HeaderValue::from_static(Failure::SignInRequired.code());
                 response.headers_mut().insert("gateway-error", code);
                 if let Ok(trace) = HeaderValue::try_from(self.traces.next()) {
                     response.headers_mut().insert("gateway-trace", trace);
                 }
-                Err(Refusal::Response(Box::new(response)))
+                Refusal::Response(Box::new(response))
             }
-            Decision::Unauthorized => Err(Failure::SignInRequired.into()),
-            Decision::NotFound => Err(Failure::NoSuchHost.into()),
-            Decision::PortNotAllowed => Err(Failure::PortNotAllowed.into()),
+            Decision::Unauthorized => Failure::SignInRequired.into(),
+            Decision::NotFound | Decision::Allow(_) => Failure::NoSuchHost.into(),
+            Decision::PortNotAllowed => Failure::PortNotAllowed.into(),
         }
     }
 
@@ -325,8 +414,9 @@ impl Edge {
         offered: &Offered,
         (address, port): (&Address, Port),
         shape: RequestShape,
-        now: Instant,
+        known: &mut Known,
     ) -> Result<Decision, Failure> {
+        let now = known.began;
         let name = &address.name;
         let principal = self.principal(offered, At::Workspace(&address.host), now).await?;
         // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
@@ -338,7 +428,9 @@ impl Edge {
         let exposure =
             record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
         let target = Target { workspace: name, port, record: exposure };
-        Ok(decide(principal.as_ref(), &target, shape, wall_clock()))
+        let decision = decide(principal.as_ref(), &target, shape, wall_clock());
+        known.user = principal.map(|principal| principal.user);
+        Ok(decision)
     }
 
     fn shape(&self, parts: &Parts, address: &Address, offered: &Offered) -> RequestShape {
@@ -364,21 +456,26 @@ impl Edge {
     async fn principal(&self, offered: &Offered, at: At<'_>, now: Instant) -> Result<Option<Principal>, Failure> {
         let load = async |hash: [u8; 32]| {
             let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
-            Ok::<Option<UserName>, StoreError>(record.and_then(|record| match record.subject {
-                TokenSubject::User { user } => Some(user),
+            Ok::<_, StoreError>(record.and_then(|record| match record.subject {
+                TokenSubject::User { user } => Some(LiveToken { user, expires_at: record.expires_at }),
                 TokenSubject::Agent { .. } | TokenSubject::Cluster { .. } => None,
             }))
         };
         let busy = |Unavailable| Failure::Overloaded { limit: "store" };
-        let Some(principal) = self.identities.principal(offered, at, now, load).await.map_err(busy)? else {
+        let Some(principal) = self.identities.principal(offered, at, (now, wall_clock()), load).await.map_err(busy)?
+        else {
             return Ok(None);
         };
-        let standing = async || self.store.standing(&principal.user).await.map(Some);
-        let standing = self.users.get(&principal.user, now, standing).await.map_err(busy)?.unwrap_or_default();
+        let standing = self.standing(&principal.user, now).await.map_err(busy)?;
         if standing.is_disabled {
             self.sign_in.end_sessions_of(&principal);
         }
         Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
+    }
+
+    async fn standing(&self, user: &UserName, now: Instant) -> Result<Standing, Unavailable> {
+        let load = async || self.store.standing(user).await.map(Some);
+        Ok(self.users.get(user, now, load).await?.unwrap_or_default())
     }
 
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
@@ -387,7 +484,7 @@ impl Edge {
     }
 
     async fn to_app(&self, request: Request<Incoming>, asked: Asked) -> Result<Response<ResponseBody>, Failure> {
-        let Asked { grant, session, port, address, watch, is_tcp } = asked;
+        let Asked { grant, session, port, owner, address, watch, is_tcp } = asked;
         debug_assert_eq!(grant.port(), port, "the grant is for another port");
         if self.drain.is_draining() {
             return Err(Failure::Draining);
@@ -400,7 +497,7 @@ impl Edge {
         let slot = slot.map_err(|_| overloaded(Limit::RequestsPerWorkspace))?;
         let seats = watch.standing().take(Instant::now().into_std()).map_err(overloaded)?;
         let slot = Slot { _workspace: slot, _seats: seats };
-        let route = Route { grant, session, address, watch, slot };
+        let route = Route { grant, session, owner, address, watch, slot };
         if is_tcp {
             return self.forwarder.tcp(request, route, &self.drain, &self.metrics).await;
         }
@@ -409,7 +506,7 @@ impl Edge {
         let request = Request::from_parts(parts, body);
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
-            Some(asked) => self.forwarder.upgrade(request, asked, route, &self.drain).await,
+            Some(asked) => self.forwarder.upgrade(request, asked, route, (&self.drain, &self.metrics)).await,
             None => {
                 let expectation =
                     expectation(request.version(), request.headers()).map_err(UnknownExpectation::failure)?;
@@ -419,11 +516,22 @@ impl Edge {
     }
 }
 
+/// Waits a moment for a session that has just lost its link; `None` where there is none, or none with a link by then.
+async fn attached(session: Option<Arc<LiveSession>>) -> Option<Arc<LiveSession>> {
+    match session {
+        Some(session) if session.tunnel.is_detached() => {
+            session.tunnel.attached(LINK_PATIENCE).await.then_some(session)
+        }
+        attached => attached,
+    }
+}
+
 /// A granted request and where it goes.
 struct Asked {
     grant: Grant,
     session: Arc<LiveSession>,
     port: Port,
+    owner: Owner,
     address: Arc<Address>,
     watch: UnderWay,
     /// Raw TCP, and not HTTP.

@@ -15,6 +15,7 @@ use super::respond::Failure;
 use super::tcp::nearly_drained;
 use super::websocket::frames::Frames;
 use super::websocket::{self, Upgrade};
+use crate::telemetry::Metrics;
 
 impl Forwarder {
     /// Forwards a request that asks its connection to become something else. If the app agrees, the two connections
@@ -27,7 +28,7 @@ impl Forwarder {
         mut request: Request<Incoming>,
         asked: Upgrade,
         route: Route,
-        streams: &Drain,
+        (streams, metrics): (&Drain, &Metrics),
     ) -> Result<Response<ResponseBody>, Failure> {
         let user = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -54,7 +55,7 @@ impl Forwarder {
         let (mut head, lease) = self.exchange_alone(&parts, body, &route).await?;
         if over_http2 && head.status.is_success() {
             // There it would mean "switched" (RFC 8441, section 5), and the app did not switch.
-            return Err(Failure::AppClosed);
+            return Err(Failure::AppAnswerInvalid);
         }
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             self.finish(&mut head, None, &route, mode);
@@ -62,7 +63,7 @@ impl Forwarder {
         }
         let accepts = key.as_ref().is_none_or(|key| websocket::check_accept(&head.headers, key.as_bytes()));
         if !accepts {
-            return Err(Failure::AppClosed);
+            return Err(Failure::AppAnswerInvalid);
         }
         // Extensions that say how frames are framed would be another protocol.
         let frames = (key.is_some() && websocket::keeps_framing(&head.headers)).then(Frames::default);
@@ -75,9 +76,10 @@ impl Forwarder {
         let (app, idle) = (lease.connection, self.timeouts.stream_idle);
         let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         let can_be_told = frames.is_some();
+        let open = key.is_some().then(|| metrics.websocket());
         streams.spawn(async move {
             // All of it: grant and slot live as long as the bytes.
-            let route = route;
+            let (route, _open) = (route, open);
             let drained = async {
                 if !can_be_told {
                     // Its user hears nothing either way, so it keeps the rest of the time.

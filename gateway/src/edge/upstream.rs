@@ -1,11 +1,13 @@
-//! Connections to apps over channels: HTTP/1.1 ones pooled per session and port, one HTTP/2 connection where an app
-//! speaks that.
+//! Connections to apps over channels: HTTP/1.1 ones pooled per session, port and owner, one HTTP/2 connection for each owner
+//! where an app speaks that.
 
 pub(super) mod http1;
+mod owner;
 pub(super) mod relay;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::client::conn::http2;
@@ -20,12 +22,15 @@ use tunnel_proto::id::SessionId;
 use tunnel_proto::reason::Reason;
 
 use self::http1::Connection;
+use self::owner::KeptFor;
+pub(super) use self::owner::{Client, Owner};
 use self::relay::Relayed;
 use super::body::RequestBody;
 use crate::model::Port;
 use crate::sessions::registry::LiveSession;
 
-/// Idle connections kept per port. More than this many at once is a burst; keeping them would hold the app's sockets.
+/// Idle connections kept per port, of all owners together, and as many HTTP/2 ones. More than this many at once is a burst;
+/// keeping them would hold the app's sockets.
 const IDLE_PER_PORT_MAX: usize = 256;
 
 /// How often idle connections are looked at.
@@ -52,19 +57,57 @@ pub struct Upstreams {
     disturbed: Arc<Notify>,
     /// Moves what no request's own task does; cut when the gateway stops.
     tasks: Drain,
+    /// Clients that asked for something without a sign-in.
+    clients: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
     /// Used longest ago first; taken from the end, so that a quiet port shrinks to few connections.
     idle: Vec<Idle>,
-    http2: Option<Shared>,
+    /// In the order in which they were made.
+    http2: Vec<Shared>,
+}
+
+impl Pool {
+    /// Keeps a connection. Returns the one that makes room for it: a client's first, then whatever was used longest ago.
+    fn keep(&mut self, idle: Idle) -> Option<Idle> {
+        let is_full = self.idle.len() >= IDLE_PER_PORT_MAX;
+        let gone = is_full.then(|| {
+            let place = self.idle.iter().position(|idle| !idle.owner.is_user()).unwrap_or(0);
+            self.idle.remove(place)
+        });
+        self.idle.push(idle);
+        gone
+    }
+
+    /// Takes the connection of an owner that was used last.
+    fn take(&mut self, owner: &Owner) -> Option<Idle> {
+        let place = self.idle.iter().rposition(|idle| idle.owner.is(owner))?;
+        Some(self.idle.remove(place))
+    }
+
+    /// Keeps an HTTP/2 connection. Returns those that nobody is to use again: the owner's former one, and one that makes room.
+    fn share(&mut self, shared: Shared, owner: &Owner) -> Vec<Shared> {
+        let mut gone: Vec<Shared> = self.http2.extract_if(.., |shared| shared.owner.is(owner)).collect();
+        if self.http2.len() >= IDLE_PER_PORT_MAX {
+            let oldest = self.http2.iter().enumerate().min_by_key(|(_, shared)| shared.since).map(|(place, _)| place);
+            gone.extend(oldest.map(|place| self.http2.remove(place)));
+        }
+        self.http2.push(shared);
+        gone
+    }
+
+    fn is_empty(&self) -> bool {
+        self.idle.is_empty() && self.http2.is_empty()
+    }
 }
 
 /// An HTTP/2 connection. It ends by itself once it is no longer kept here and its last call is over.
 #[derive(Debug)]
 struct Shared {
     sender: http2::SendRequest<RequestBody>,
+    owner: KeptFor,
     /// When its latest call began.
     since: Instant,
 }
@@ -72,6 +115,7 @@ struct Shared {
 #[derive(Debug)]
 struct Idle {
     connection: Box<Connection>,
+    owner: KeptFor,
     since: Instant,
 }
 
@@ -82,20 +126,23 @@ pub(super) struct Lease {
     pub(super) connection: Box<Connection>,
     upstreams: Arc<Upstreams>,
     key: Key,
+    /// Lives until the connection is kept for it, or gone.
+    owner: Owner,
 }
 
 impl Lease {
     /// Returns the connection to the pool after its response came to an end, if it is good for another one.
     pub(super) fn give_back(self) {
-        let Self { mut connection, upstreams, key } = self;
+        let Self { mut connection, upstreams, key, owner } = self;
         if !connection.rest() {
             return;
         }
-        let mut pools = upstreams.pools.lock();
-        let pool = pools.entry(key).or_default();
-        if pool.idle.len() < IDLE_PER_PORT_MAX {
-            pool.idle.push(Idle { connection, since: Instant::now() });
-        }
+        let (owner, client) = owner.into_kept(key);
+        let idle = Idle { connection, owner, since: Instant::now() };
+        let gone = upstreams.pools.lock().entry(key).or_default().keep(idle);
+        // Outside of the lock, as below: what ends wakes others. A client whose connection has ended by now takes along what
+        // was just kept for it.
+        drop((gone, client));
     }
 
     /// Gives the connection to a task, for an answer that came before the request was sent.
@@ -108,37 +155,46 @@ impl Upstreams {
     /// Makes an empty pool that keeps idle connections for `idle_max`.
     #[must_use]
     pub fn new(idle_max: Duration) -> Arc<Self> {
-        Arc::new(Self { pools: Mutex::default(), idle_max, disturbed: Arc::default(), tasks: Drain::default() })
+        let (pools, disturbed, tasks) = (Mutex::default(), Arc::default(), Drain::default());
+        Arc::new(Self { pools, idle_max, disturbed, tasks, clients: AtomicU64::new(0) })
     }
 
-    /// Returns an idle connection to a port, if there is a live one.
-    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port) -> Option<Lease> {
+    /// Makes the owner of what a client asks for without a sign-in.
+    pub(super) fn client(self: &Arc<Self>) -> Arc<Client> {
+        Arc::new(Client::new(self.clients.fetch_add(1, Ordering::Relaxed), self.clone()))
+    }
+
+    /// Returns an idle connection of an owner to a port, if there is a live one.
+    pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<Lease> {
         let key = (session.id, port);
         loop {
             // Looked at outside of the lock: it may have ended, and that wakes others.
-            let mut connection = self.pools.lock().get_mut(&key)?.idle.pop()?.connection;
-            if connection.is_usable() {
-                return Some(Lease { connection, upstreams: self.clone(), key });
+            let mut idle = self.pools.lock().get_mut(&key)?.take(owner)?;
+            if idle.connection.is_usable() {
+                let owner = idle.owner.into_owner(owner);
+                return Some(Lease { connection: idle.connection, upstreams: self.clone(), key, owner });
             }
         }
     }
 
     /// Makes a connection to a port over a new channel. Nothing is sent before the first request: it travels with the
     /// channel's open.
-    pub(super) fn connect(self: &Arc<Self>, session: &LiveSession, port: Port) -> (Lease, Accepted) {
+    pub(super) fn connect(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> (Lease, Accepted) {
         let (channel, accepted) = session.channel(port);
         let connection = Connection::new(channel, self.disturbed.clone());
-        (Lease { connection, upstreams: self.clone(), key: (session.id, port) }, accepted)
+        let lease = Lease { connection, upstreams: self.clone(), key: (session.id, port), owner: owner.clone() };
+        (lease, accepted)
     }
 
-    /// Returns the HTTP/2 connection to a port, made anew if there is none.
+    /// Returns the HTTP/2 connection of an owner to a port, made anew if there is none.
     pub(super) async fn http2(
         &self,
         session: &LiveSession,
         port: Port,
+        owner: &Owner,
     ) -> Result<(http2::SendRequest<RequestBody>, Option<Accepted>), hyper::Error> {
         let key = (session.id, port);
-        if let Some(sender) = self.shared(key) {
+        if let Some(sender) = self.shared(key, owner) {
             return Ok((sender, None));
         }
         let (channel, accepted) = session.channel(port);
@@ -153,16 +209,36 @@ impl Upstreams {
                 debug!(%error, "HTTP/2 connection to an app ended");
             }
         });
-        let shared = Shared { sender: sender.clone(), since: Instant::now() };
-        self.pools.lock().entry(key).or_default().http2 = Some(shared);
+        let (kept, client) = owner.clone().into_kept(key);
+        let shared = Shared { sender: sender.clone(), owner: kept, since: Instant::now() };
+        let gone = self.pools.lock().entry(key).or_default().share(shared, owner);
+        drop((gone, client));
         Ok((sender, Some(accepted)))
     }
 
-    fn shared(&self, key: Key) -> Option<http2::SendRequest<RequestBody>> {
+    fn shared(&self, key: Key, owner: &Owner) -> Option<http2::SendRequest<RequestBody>> {
         let mut pools = self.pools.lock();
-        let shared = pools.get_mut(&key)?.http2.as_mut().filter(|shared| !shared.sender.is_closed())?;
+        let shared = pools.get_mut(&key)?.http2.iter_mut().find(|shared| shared.owner.is(owner))?;
+        if shared.sender.is_closed() {
+            return None;
+        }
         shared.since = Instant::now();
         Some(shared.sender.clone())
+    }
+
+    /// Gives up what is kept to a port for a client.
+    fn forget(&self, key: Key, client: u64) {
+        let mut gone: (Vec<Idle>, Vec<Shared>) = (Vec::new(), Vec::new());
+        {
+            let mut pools = self.pools.lock();
+            let Some(pool) = pools.get_mut(&key) else { return };
+            gone.0.extend(pool.idle.extract_if(.., |idle| idle.owner.is_client(client)));
+            gone.1.extend(pool.http2.extract_if(.., |shared| shared.owner.is_client(client)));
+            if pool.is_empty() {
+                pools.remove(&key);
+            }
+        }
+        drop(gone);
     }
 
     /// Returns how many idle connections are kept.
@@ -193,12 +269,13 @@ impl Upstreams {
             old.extend(pool.idle.extract_if(.., |idle| is_too_old(idle.since)));
             let looked_at = pool.idle.extract_if(.., |idle| idle.connection.is_disturbed());
             disturbed.extend(looked_at.map(|idle| (*key, idle)));
-            calls.extend(pool.http2.take_if(|shared| shared.sender.is_closed() || is_too_old(shared.since)));
-            !pool.idle.is_empty() || pool.http2.is_some()
+            calls.extend(pool.http2.extract_if(.., |shared| shared.sender.is_closed() || is_too_old(shared.since)));
+            !pool.is_empty()
         });
         for (key, mut idle) in disturbed {
             if idle.connection.is_usable() {
-                self.pools.lock().entry(key).or_default().idle.push(idle);
+                let gone = self.pools.lock().entry(key).or_default().keep(idle);
+                drop(gone);
             }
         }
     }

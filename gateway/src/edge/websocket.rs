@@ -75,6 +75,10 @@ impl BadUpgrade {
 pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
     if parts.method == Method::CONNECT {
         let is_websocket = parts.extensions.get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket");
+        if is_websocket {
+            // The same as over HTTP/1.1, but for the key (RFC 8441, section 5).
+            check_version(&parts.headers)?;
+        }
         return Ok(is_websocket.then_some(Upgrade::WebSocketStream));
     }
     let Some(protocol) = parts.headers.get(UPGRADE) else {
@@ -90,9 +94,7 @@ pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
     if parts.method != Method::GET {
         return Err(BadUpgrade::Method);
     }
-    if single(&parts.headers, &SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-        return Err(BadUpgrade::Version);
-    }
+    check_version(&parts.headers)?;
     let key = single(&parts.headers, &SEC_WEBSOCKET_KEY).filter(|key| is_key(key)).ok_or(BadUpgrade::Key)?;
     Ok(Some(Upgrade::WebSocket { key: key.clone() }))
 }
@@ -156,6 +158,11 @@ pub fn check_accept(headers: &HeaderMap, key: &[u8]) -> bool {
 #[must_use]
 pub fn keeps_framing(headers: &HeaderMap) -> bool {
     tokens(headers, &SEC_WEBSOCKET_EXTENSIONS).all(|extension| extension.starts_with(b"permessage-"))
+}
+
+fn check_version(headers: &HeaderMap) -> Result<(), BadUpgrade> {
+    let is_known = single(headers, &SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+    is_known.then_some(()).ok_or(BadUpgrade::Version)
 }
 
 fn is_key(key: &HeaderValue) -> bool {

@@ -12,9 +12,12 @@ use super::driver::{Outside, Wakes};
 use super::facts::{AgentFacts, Info};
 use super::files::{NoTemplate, TemplateFiles};
 use super::following::{Awaited, Event, Following, Hub, Outcome};
+use super::on_record::OnRecord;
 use super::record::{self, Environment, Failure};
 use super::refusal::{Refusal, RefusalCode, RefusalProblem};
-use super::request::{By, JobRequest, Met, Unmet};
+#[cfg(test)]
+use super::request::By;
+use super::request::{JobRequest, Met, Unmet};
 use super::seats::Seats;
 use super::template::{Rendered, Template, TemplateName};
 use crate::audit::{Audit, Event as AuditEvent, Record, Text};
@@ -160,10 +163,8 @@ impl Environments {
     }
 
     /// Has a job's environment be what the job needs, as the job itself asks for it: see [`Environments::complete_by`].
-    ///
-    /// # Errors
-    /// [`Refusal`]; then nothing was done.
-    pub async fn complete(&self, request: JobRequest) -> Result<Following, Refusal> {
+    #[cfg(test)]
+    pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, Refusal> {
         let by = request.job.by();
         self.complete_by(request, by).await
     }
@@ -173,7 +174,7 @@ impl Environments {
     ///
     /// # Errors
     /// [`Refusal`]; then nothing was done.
-    pub async fn complete_by(&self, request: JobRequest, by: By) -> Result<Following, Refusal> {
+    pub async fn complete_by(&self, request: JobRequest, by: impl Into<OnRecord> + Send) -> Result<Following, Refusal> {
         match self.inner.access.verdict(&request) {
             Verdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
             Verdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
@@ -181,7 +182,7 @@ impl Environments {
             }
             Verdict::Refused(code) => Err(code.into()),
             // Also what was done before: the store knows what became of that.
-            Verdict::Allowed(allowed) => self.prepare_job(&allowed, &request, &by).await,
+            Verdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
         }
     }
 
@@ -195,9 +196,9 @@ impl Environments {
         agent: &ClusterName,
         source: impl Into<Source> + Send,
         info: Info,
-        by: By,
+        by: impl Into<OnRecord> + Send,
     ) -> Result<Following, Refusal> {
-        self.prepare_as_told(agent, source.into(), info, &by).await
+        self.prepare_as_told(agent, source.into(), info, by.into()).await
     }
 
     /// Returns the environment of a project on a cluster that has this name.
@@ -369,14 +370,15 @@ impl Environments {
     }
 
     /// Notes who changed what, and has it carried out.
-    fn told(&self, changed: &StoredEnvironment, how: &'static str, by: &By) {
-        self.inner.audit.record(Record::new(AuditEvent::EnvironmentChanged {
-            by: by.actor(),
+    fn told(&self, changed: &StoredEnvironment, how: &'static str, by: OnRecord) {
+        let event = AuditEvent::EnvironmentChanged {
+            by: by.by().actor(),
             environment: Text::of(changed.id),
             project: Text::new(&changed.project_path),
             name: Text::new(&changed.name),
             how,
-        }));
+        };
+        by.record(Record::new(event));
         self.inner.wakes.wake(changed.id);
         self.inner.hub.tell(changed.id, super::following::Told::Settled);
     }

@@ -11,6 +11,7 @@ use tracing::debug;
 
 use super::count::Seat;
 use super::crowd::{Place, Stay};
+use super::waiting::Member;
 use super::{AddressUse, Limit, PortUse, Shares, UserUse};
 
 /// A connection and the address that it comes from.
@@ -20,6 +21,8 @@ pub struct Guest {
     address: Arc<AddressUse>,
     /// Counts against the address until somebody signs in.
     seat: Mutex<Option<Seat>>,
+    /// The same for an agent's.
+    waiting: Mutex<Option<Member>>,
     is_proven: AtomicBool,
     /// Requests that were above the rate of strangers.
     refused: AtomicU32,
@@ -37,9 +40,26 @@ impl Guest {
             shares,
             address,
             seat: Mutex::new(seat),
+            waiting: Mutex::new(None),
             is_proven: AtomicBool::new(false),
             refused: AtomicU32::new(0),
             place,
+        }
+    }
+
+    /// Makes an agent's, which waits until a session comes up.
+    pub(super) fn agent(shares: Arc<Shares>, address: Arc<AddressUse>, member: Member) -> Self {
+        Self { waiting: Mutex::new(Some(member)), ..Self::new(shares, address, None, None) }
+    }
+
+    /// Waits until the connection has to go, because too many of its address have no session.
+    ///
+    /// Cancel safety: safe.
+    pub async fn sent_away(&self) {
+        let sent_away = self.waiting.lock().as_ref().map(|member| member.sent_away().clone());
+        match sent_away {
+            Some(sent_away) => sent_away.cancelled().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -57,6 +77,7 @@ impl Guest {
         // Asked for each request, true but for the first.
         if !self.is_proven.load(Ordering::Relaxed) && !self.is_proven.swap(true, Ordering::Relaxed) {
             drop(self.seat.lock().take());
+            drop(self.waiting.lock().take());
             if let Some(place) = &self.place {
                 place.prove();
             }
@@ -100,10 +121,15 @@ impl Guest {
         self.shares.refuse(limit);
     }
 
-    /// Returns whether a failure of the connection's is worth a line in the log: a stranger's are not, when there are many.
+    /// Returns whether a failure of the connection's is worth a line in the log: a stranger's are not, when there are many;
+    /// then they are counted, and the number is.
     pub fn may_be_told_of(&self, now: Instant) -> bool {
         let is_free = || self.shares.told.take(self.shares.told_pace, self.shares.nanos(now), 0).is_ok();
-        self.is_proven.load(Ordering::Relaxed) || is_free()
+        let may = self.is_proven.load(Ordering::Relaxed) || is_free();
+        if !may {
+            self.shares.untold.fetch_add(1, Ordering::Relaxed);
+        }
+        may
     }
 
     /// Returns whether so many credentials were not good that another one would be too many.

@@ -34,6 +34,8 @@ fn every_limit_that_has_a_key_is_named_after_it() {
         Limit::Connections,
         Limit::ConnectionsPerAddress,
         Limit::ConnectionsPerSecondPerAddress,
+        Limit::AgentConnectionsPerAddress,
+        Limit::AgentConnectionsPerSecondPerAddress,
         Limit::HandshakesPerAddress,
         Limit::RequestsPerAddress,
         Limit::RequestsPerSecondPerAddress,
@@ -74,6 +76,43 @@ fn network_of_64_bits_is_one_address() {
     let _held = arrive(&shares, from(1), now).expect("room");
     assert_eq!(arrive(&shares, from(2), now).err(), Some(Limit::ConnectionsPerAddress));
     assert!(arrive(&shares, from(1 << 64), now).is_ok());
+}
+
+#[test]
+fn agents_of_an_address_and_its_users_do_not_count_for_each_other() {
+    let (shares, now) = shares(|limits| {
+        limits.connections_per_address = 2;
+        limits.connections_per_second_per_address = 1;
+        limits.agent_connections_per_address = 3;
+        limits.agent_connections_per_second_per_address = 1_000;
+    });
+    let dialed: Vec<_> = (0..3).map(|_| shares.arrive_agent(address(1), now).expect("room").0).collect();
+    let is_sent_away = |guest: &Guest| futures_util::FutureExt::now_or_never(guest.sent_away()).is_some();
+    assert!(!dialed.iter().any(is_sent_away));
+    let newest = shares.arrive_agent(address(1), now).expect("the oldest goes").0;
+    assert!(is_sent_away(&dialed[0]) && !is_sent_away(&dialed[1]) && !is_sent_away(&newest));
+    assert!(shares.arrive_agent(address(2), now).is_ok(), "another address has its own");
+    let _users = [arrive(&shares, address(1), now).expect("room"), arrive(&shares, address(1), now).expect("room")];
+    assert_eq!(arrive(&shares, address(1), now).err(), Some(Limit::ConnectionsPerAddress));
+    // An agent that is in makes room, and is never sent away.
+    dialed[1].prove();
+    let _more: Vec<_> = (0..9).map(|_| shares.arrive_agent(address(1), now).expect("a turn").0).collect();
+    assert!(!is_sent_away(&dialed[1]) && is_sent_away(&newest));
+}
+
+#[test]
+fn agents_of_one_address_that_dial_all_at_once_get_their_turns() {
+    let (shares, now) = shares(|_| {});
+    let mut waits: Vec<Duration> = Vec::new();
+    for _ in 0..4_000 {
+        let (guest, wait) = shares.arrive_agent(address(1), now).expect("room");
+        guest.prove();
+        waits.push(wait);
+    }
+    assert!(waits.iter().all(Duration::is_zero), "a few thousand come in at once");
+    let (_, wait) = shares.arrive_agent(address(1), now).expect("a turn");
+    assert!(!wait.is_zero());
+    assert!(arrive(&shares, address(1), now).is_ok(), "a user there notices nothing");
 }
 
 #[test]
@@ -208,4 +247,17 @@ async fn lookups_of_one_address_leave_turns_to_others_and_are_refused_after_a_wh
         turns.push(guest.look_up().await.expect("a turn"));
     }
     assert_eq!(guests[LOOKUPS_MAX].look_up().await.err(), Some(Limit::Lookups), "of all addresses together");
+}
+
+#[test]
+fn failures_of_strangers_have_few_lines_and_the_rest_is_counted() {
+    let (shares, now) = shares(|_| {});
+    let stranger = arrive(&shares, address(1), now).expect("room");
+    let told = (0..1000).filter(|_| stranger.may_be_told_of(now)).count();
+    assert_eq!(told, usize::try_from(TOLD_PER_SECOND * BURST_SECONDS).expect("fits"));
+    assert_eq!(shares.take_untold(), 1000 - u64::try_from(told).expect("fits"));
+    assert_eq!(shares.take_untold(), 0, "it is said once");
+    // Whoever has signed in is always told of.
+    stranger.prove();
+    assert!((0..1000).all(|_| stranger.may_be_told_of(now)));
 }

@@ -17,6 +17,7 @@ use reqwest::{Client, RequestBuilder, Response, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tunnel_link::causes;
 
 pub use self::stream::{Opened, Stream};
 pub use self::trust::{FetchSetupError, Trust};
@@ -36,6 +37,10 @@ const JSON: &str = "application/json, application/jwk-set+json;q=0.9";
 /// The longest text of which the end is read, in bytes: a job's log in GitLab has 100 MiB at most, most have far less, and all
 /// of it comes over the network.
 pub const TEXT_BYTES_MAX: u64 = 32 << 20;
+
+/// How an authority is named: to commands, and to a gateway.
+const CA_OPTION: &str =
+    "--ca-file; in a gateway's configuration with the ca_file beside the server's address, such as auth.oidc.ca_file";
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 2;
@@ -200,7 +205,7 @@ impl Fetch {
                 .connect_timeout(CONNECT_TIME_MAX)
                 .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
             let builder = if is_direct { builder.no_proxy() } else { builder };
-            builder.build().map_err(|error| FetchSetupError::Client(with_sources(&error)))
+            builder.build().map_err(|error| FetchSetupError::Client(causes::one_line(&error)))
         };
         Ok(Self { direct: client(true)?, outside: client(false)? })
     }
@@ -335,13 +340,7 @@ fn failure(server: &str, error: reqwest::Error) -> FetchError {
         return FetchError::TimedOut { server };
     }
     // The address can hold what only the two parties should know.
-    FetchError::Unreachable { server, why: with_sources(&error.without_url()) }
-}
-
-/// Writes an error with its sources on one line: the library's own text says only that something failed.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+    FetchError::Unreachable { server, why: causes::with_remedy(&error.without_url(), CA_OPTION) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod host;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{self, IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,13 @@ pub struct BindError {
     /// The kernel's answer.
     #[source]
     pub error: io::Error,
+}
+
+impl BindError {
+    fn of(address: SocketAddr, options: &ListenerOptions, error: io::Error) -> Self {
+        let (flag, key) = options.named;
+        Self { address, what: options.what, flag, key, error }
+    }
 }
 
 /// A bound listener and its limits.
@@ -155,9 +162,21 @@ impl Listener {
             socket.bind(address)?;
             socket.listen(BACKLOG)
         };
-        let (flag, key) = options.named;
-        let socket = bind().map_err(|error| BindError { address, what: options.what, flag, key, error })?;
-        Ok(Self {
+        let socket = bind().map_err(|error| BindError::of(address, &options, error))?;
+        Ok(Self::on(socket, options))
+    }
+
+    /// Takes a socket that listens already, for a listener that is configured at `address`.
+    ///
+    /// # Errors
+    /// [`BindError`], when the runtime cannot watch it.
+    pub fn adopt(socket: net::TcpListener, address: SocketAddr, options: ListenerOptions) -> Result<Self, BindError> {
+        let socket = TcpListener::from_std(socket).map_err(|error| BindError::of(address, &options, error))?;
+        Ok(Self::on(socket, options))
+    }
+
+    fn on(socket: TcpListener, options: ListenerOptions) -> Self {
+        Self {
             socket,
             what: options.what,
             tls: options.tls,
@@ -167,7 +186,7 @@ impl Listener {
             handshake_timeout: options.handshake_timeout,
             stalled_timeout: options.stalled_timeout,
             door: Arc::new(options.door),
-        })
+        }
     }
 
     /// Returns the bound address.
@@ -182,8 +201,8 @@ impl Listener {
     /// thread that `placing` says.
     ///
     /// Near the bound on connections, users' idle ones are closed for new ones. What finds no place then waits in the
-    /// kernel's backlog.
-    pub async fn run<F, S>(self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
+    /// kernel's backlog. May be run again after `stop`.
+    pub async fn run<F, S>(&self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
         S: Fn(Connection) -> F + Clone + Send + Sync + 'static,

@@ -25,10 +25,19 @@ pub enum Stream {
 pub struct Negotiated {
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// Whether ALPN chose HTTP/2.
-    pub http2: bool,
+    /// What ALPN chose, if the client offered anything.
+    pub alpn: Option<Alpn>,
     /// The name that the client asked for (SNI).
     pub server_name: Option<Box<str>>,
+}
+
+/// A protocol that a handshake settled on. Nothing else is spoken then (RFC 7301, section 3.2; RFC 9113, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpn {
+    /// `http/1.1`
+    Http1,
+    /// `h2`
+    Http2,
 }
 
 impl Stream {
@@ -41,7 +50,9 @@ impl Stream {
                 let (_, connection) = stream.get_ref();
                 Negotiated {
                     tls: true,
-                    http2: connection.alpn_protocol() == Some(b"h2"),
+                    alpn: connection
+                        .alpn_protocol()
+                        .map(|chosen| if chosen == b"h2" { Alpn::Http2 } else { Alpn::Http1 }),
                     server_name: connection.server_name().map(Into::into),
                 }
             }

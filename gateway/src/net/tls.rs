@@ -173,6 +173,16 @@ impl Tls {
     }
 }
 
+/// Returns a function that tells whether a listener's certificates are for a host.
+///
+/// # Errors
+/// As [`Tls::load`].
+pub fn covered(files: &TlsFiles) -> Result<impl Fn(&str) -> bool, TlsError> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let certificates = Certificates::read(files, &provider)?;
+    Ok(move |host: &str| certificates.covers(host))
+}
+
 fn stamp(files: &TlsFiles) -> Stamp {
     let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let client_ca = files.client_ca.as_ref().map(|ca| &ca.file);

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
+use tunnel_link::memory::giving_back;
 
 /// The threads, and whose turn it is. Clones share both.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +45,7 @@ impl Workers {
             handles.push(runtime.handle().clone());
             let stop = threads.stop.clone();
             let name = format!("worker-{number}");
-            let run = move || runtime.block_on(stop.cancelled());
+            let run = move || runtime.block_on(giving_back(stop.cancelled()));
             threads.threads.push(std::thread::Builder::new().name(name).spawn(run)?);
         }
         Ok((Self { handles: handles.into(), next: Arc::default() }, threads))

@@ -13,16 +13,17 @@ use tunnel_link::session::Session;
 use tunnel_proto::handshake::{self, Agreement, Refusal};
 use tunnel_proto::hello::{self, Hello, Join, Resume, Welcome};
 use tunnel_proto::limit::{PAYLOAD_BYTES_MAX, REPLAY_BYTES_MAX};
-use tunnel_proto::mux::{ReplicaBudget, Settings, Side};
+use tunnel_proto::mux::{ReplicaBudget, Settings, Side, replay_budget};
 use tunnel_proto::reason::Reason;
 use tunnel_proto::version::{FEATURE_LANES, FEATURE_RESUME};
 
-use super::lanes::{Lane, Lanes};
-use super::registry::{Full, Lease, NewSession, Registry, Subject};
+use super::lanes::{Lane, Lanes, Memory};
+use super::registry::{AgentPorts, Full, Lease, NewSession, Registry, Subject};
 use super::resume::{self, Place, Verdict};
 use crate::auth::keys::ResumeKeys;
 use crate::config::Tunnel;
 use crate::model::UserName;
+use crate::store::WorkspaceId;
 
 pub mod claim;
 mod owners;
@@ -58,8 +59,8 @@ pub struct Admission {
 pub struct Candidate {
     /// What its credential stands for.
     pub subject: Subject,
-    /// Whose workspace it is; not needed to go on with a session.
-    pub owner: Option<UserName>,
+    /// The workspace, and whose it is; not needed to go on with a session.
+    pub owned: Option<(WorkspaceId, UserName)>,
     /// What it proved that with, and for how long that counts.
     pub lease: Lease,
     /// Where it came from.
@@ -108,16 +109,18 @@ impl Admission {
         }
         let keys = ResumeKeys::default();
         let secret = first_secret(&keys, resumes)?;
-        let (lanes, join_secret, budget) = self.lanes(hello, &agreement, self.budget_of(candidate.owner.as_ref()))?;
-        let tunnel = Session::new(self.settings(hello, resumes, budget));
+        let owner = candidate.owned.as_ref().map(|(_, owner)| owner);
+        let (lanes, join_secret, memory) = self.lanes(hello, &agreement, self.budget_of(owner))?;
+        let tunnel = Session::new(self.settings(hello, resumes, memory));
         let link = tunnel.link();
-        let Candidate { subject, owner: _, mut lease, peer, via, hello } = candidate;
+        let Candidate { subject, owned, mut lease, peer, via, hello } = candidate;
         if !resumes {
             // To come back would cost it the session.
             lease.renew_at = None;
         }
         let claimed = self.registry.claim(NewSession {
             subject,
+            workspace: owned.map(|(workspace, _)| workspace),
             lease,
             tunnel,
             keys,
@@ -125,9 +128,8 @@ impl Admission {
             had: hello.resume.as_ref().map(|resume| resume.session),
             instance: hello.instance,
             peer,
+            ports: AgentPorts::of(&hello, &agreement),
             agent_version: hello.agent_version,
-            ports: hello.ports,
-            default_port: hello.default_port,
             requests_max: self.requests_max,
         });
         let (session, displaced) = claimed
@@ -149,21 +151,22 @@ impl Admission {
         Ok(Admitted { welcome, claim })
     }
 
-    /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the budget to share.
+    /// Makes room for the lanes that an agent wants: their number, the secret to join with, and the bounds to share.
     fn lanes(
         &self,
         hello: &Hello,
         agreement: &Agreement,
         outer: Arc<ReplicaBudget>,
-    ) -> Result<(Lanes, Bytes, Arc<ReplicaBudget>), Refused> {
+    ) -> Result<(Lanes, Bytes, Memory), Refused> {
         let wanted = hello.lanes.min(self.tunnel.lanes_max);
         if wanted < 2 || !agreement.has(FEATURE_LANES) {
-            return Ok((Lanes::default(), Bytes::new(), outer));
+            return Ok((Lanes::default(), Bytes::new(), Memory { budget: outer, replay: None }));
         }
         let budget = ReplicaBudget::within(self.tunnel.session_budget, Some(outer));
         let more = usize::try_from(wanted - 1).unwrap_or_default();
-        let (lanes, secret) = Lanes::new(more, budget.clone()).map_err(|_| no_randomness())?;
-        Ok((lanes, secret, budget))
+        let memory = Memory { budget, replay: Some(replay_budget(self.replay_max())) };
+        let (lanes, secret) = Lanes::new(more, memory.clone()).map_err(|_| no_randomness())?;
+        Ok((lanes, secret, memory))
     }
 
     /// Returns the budget that a new session is inside of.
@@ -182,9 +185,9 @@ impl Admission {
     ) -> Result<Admitted, Refused> {
         let current = self.registry.of(&candidate.subject);
         let foreign = || refused(Code::PermissionDenied, "there is no session that this lane could join", None);
-        let (session, budget) =
+        let (session, memory) =
             resume::judge_join(current.as_ref(), candidate.hello.instance, join).ok_or_else(foreign)?;
-        let tunnel = Session::new(self.settings(&candidate.hello, resumes, budget));
+        let tunnel = Session::new(self.settings(&candidate.hello, resumes, memory));
         let link = tunnel.link();
         let keys = ResumeKeys::default();
         let secret = first_secret(&keys, resumes)?;
@@ -277,7 +280,12 @@ impl Admission {
         Ok(Some(Resumed { claim, received, secret }))
     }
 
-    fn settings(&self, hello: &Hello, resumes: bool, budget: Arc<ReplicaBudget>) -> Settings {
+    /// Returns the bound on the payload that a session keeps for a resume, in bytes.
+    fn replay_max(&self) -> u64 {
+        REPLAY_BYTES_MAX.min(self.tunnel.session_budget / 2)
+    }
+
+    fn settings(&self, hello: &Hello, resumes: bool, memory: Memory) -> Settings {
         let window = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         Settings {
             side: Side::Gateway,
@@ -285,12 +293,13 @@ impl Admission {
             window_initial: window(self.tunnel.window_initial),
             window_max: window(self.tunnel.window_max),
             session_budget: self.tunnel.session_budget,
-            replica_budget: Some(budget),
+            replica_budget: Some(memory.budget),
             open_credit: hello.open_credit_bytes,
             keepalive_interval: self.tunnel.keepalive_interval,
             keepalive_timeout: self.tunnel.keepalive_timeout,
             resume_grace: resumes.then_some(self.tunnel.resume_grace),
-            replay_max: REPLAY_BYTES_MAX.min(self.tunnel.session_budget / 2),
+            replay_max: self.replay_max(),
+            replay_budget: memory.replay,
         }
     }
 

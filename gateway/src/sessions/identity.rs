@@ -9,6 +9,7 @@ mod ci;
 mod job;
 mod keys;
 mod kubernetes;
+mod lookups;
 mod pod;
 mod presented;
 mod refusal;
@@ -27,6 +28,7 @@ pub use self::refusal::Refusal;
 
 use self::ci::CiSystem;
 use self::kubernetes::Cluster;
+use self::lookups::{Lookups, Running};
 use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
 use self::run::RunIssuer;
 use super::registry::{Credential, Lease, Review, Subject};
@@ -36,7 +38,7 @@ use crate::config::{AgentAuth, Ci, CiSystem as CiSystemOf};
 use crate::model::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
 use crate::net::certificate::{BadCertificate, Certificate};
 use crate::net::fetch::FetchSetupError;
-use crate::store::{RunOwner, Spent, Store, StoreError, TokenSubject, TokenUse, wall_clock};
+use crate::store::{AccessChange, RunOwner, Spent, Store, TokenSubject, TokenUse, WorkspaceId, wall_clock};
 
 /// What a connection's TLS handshake showed of its client; shared by all calls on the connection.
 pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
@@ -68,7 +70,7 @@ struct Once {
 /// Tells who agents are.
 #[derive(Debug)]
 pub struct AgentIdentities {
-    store: Store,
+    lookups: Lookups,
     uri_prefix: Box<str>,
     clusters: Vec<Cluster>,
     ci: Vec<CiSystem>,
@@ -86,7 +88,7 @@ impl AgentIdentities {
     /// [`FetchSetupError`] names a file of authorities that cannot be used.
     pub fn new(store: Store, auth: &AgentAuth) -> Result<Self, FetchSetupError> {
         Ok(Self {
-            store,
+            lookups: Lookups::new(store),
             uri_prefix: auth.uri_prefix.clone(),
             clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
             ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
@@ -182,7 +184,7 @@ impl AgentIdentities {
             until: once.until,
             expires_at: once.expires_at,
         };
-        let until = match self.store.use_token(&token, now).await {
+        let until = match self.lookups.spend(&token, now).await {
             // Of processes that do not draw a number, no two could be told apart.
             Ok(Spent::Again(_)) if instance == 0 => return Err(Refusal::Spent),
             Ok(Spent::First) => once.until,
@@ -190,8 +192,7 @@ impl AgentIdentities {
             Ok(Spent::Again(_)) => return Err(Refusal::Over),
             Ok(Spent::ByAnother) => return Err(Refusal::Spent),
             Ok(Spent::NoWorkspace) => return Err(Refusal::NoWorkspace),
-            Err(StoreError::OtherOwner(_)) => return Err(Refusal::OtherOwner),
-            Err(error) => return Err(store_failed(&error)),
+            Err(refusal) => return Err(refusal),
         };
         identity.lease.expires_at = Some(until);
         Ok(())
@@ -226,7 +227,7 @@ impl AgentIdentities {
             TokenKind::Agent | TokenKind::Cluster => {}
             TokenKind::User => return Err(Refusal::WrongKind),
         }
-        let record = self.store.token_by_hash(&token.hash()).await.map_err(|error| store_failed(&error))?;
+        let record = self.lookups.token(&token.hash()).await?;
         let record = record.ok_or(Refusal::Unknown)?;
         if !record.is_live(now) {
             return Err(Refusal::Revoked);
@@ -255,7 +256,7 @@ impl AgentIdentities {
         let Some(system) = self.ci.iter().find(|one| one.issues_as(&issuer)) else {
             return Err(refused.unwrap_or(Refusal::Issuer));
         };
-        match (system.identify(text, &self.store, now).await, refused) {
+        match (system.identify(text, &self.lookups, now).await, refused) {
             (Err(Refusal::Rule), Some(refused)) => Err(refused),
             (found, _) => found,
         }
@@ -265,7 +266,7 @@ impl AgentIdentities {
     async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
         let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
-            match one.identify(text, &self.store, now).await {
+            match one.identify(text, &self.lookups, now).await {
                 Err(refusal) if refusal.is_of_one_provider() => {
                     refused = Some(Refusal::or_more_telling(refused, refusal))
                 }
@@ -285,7 +286,7 @@ impl AgentIdentities {
         let issuer = claimed_issuer(text)?;
         let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(&issuer)) {
-            match one.run_of(text, &self.store, now).await {
+            match one.run_of(text, &self.lookups, now).await {
                 Ok(run) if run.is_stopping || run.desired != DesiredState::Running => {
                     return Err(Refusal::WorkspaceStopped);
                 }
@@ -305,35 +306,44 @@ impl AgentIdentities {
     /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
     pub async fn may_run(&self, subject: &Subject) -> Result<(), Refusal> {
         let (Some(workspace), Some(providers)) = (subject.workspace(), &self.providers) else { return Ok(()) };
-        let found = self.store.managed(workspace).await.map_err(|error| store_failed(&error))?;
-        let Some(managed) = found else { return Ok(()) };
-        let Some(ci) = managed.ci() else { return Ok(()) };
-        if !providers.contains(&ci.provider) {
-            return Err(Refusal::RunOver);
-        }
-        let is_stopping = ci.live().is_some_and(|run| run.stop_at.is_some());
-        match managed.lifecycle.desired == DesiredState::Running && !is_stopping {
-            true => Ok(()),
-            false => Err(Refusal::WorkspaceStopped),
+        let is_known = |of: &ProviderName| providers.contains(of);
+        match self.lookups.running(workspace).await? {
+            Running::Unmanaged => Ok(()),
+            Running::In(of) | Running::NotIn(of) if !is_known(&of) => Err(Refusal::RunOver),
+            Running::In(_) => Ok(()),
+            Running::NotIn(_) => Err(Refusal::WorkspaceStopped),
         }
     }
 
-    /// Returns who owns what an agent is of; nobody owns a cluster.
+    /// Forgets what was changed, so that nobody gets in by what it was. Returns whether any of it was known, and is to be asked
+    /// again by [`AgentIdentities::refresh`].
+    pub fn forget(&self, change: &AccessChange) -> bool {
+        self.lookups.forget(change)
+    }
+
+    /// Asks again for what was forgotten.
+    ///
+    /// # Cancel safety
+    /// What is left of it when it is dropped stays forgotten.
+    pub async fn refresh(&self) {
+        self.lookups.refresh().await;
+    }
+
+    /// Returns the workspace that an agent is of, and its owner; `None` for a cluster's agent.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`].
-    pub async fn owner(&self, subject: &Subject) -> Result<Option<UserName>, Refusal> {
+    pub async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, Refusal> {
         let Some(workspace) = subject.workspace() else { return Ok(None) };
-        let found = self.store.workspace(workspace).await.map_err(|error| store_failed(&error))?;
-        Ok(found.map(|workspace| workspace.owner))
+        let found = self.lookups.workspace(workspace).await?;
+        Ok(found.map(|workspace| (workspace.id, workspace.owner)))
     }
 
     /// A credential of somebody else's making creates no workspace, unless a rule says so.
     async fn exists(&self, workspace: &WorkspaceName) -> Result<(), Refusal> {
-        match self.store.workspace(workspace).await {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(Refusal::NoWorkspace),
-            Err(error) => Err(store_failed(&error)),
+        match self.lookups.workspace(workspace).await? {
+            Some(_) => Ok(()),
+            None => Err(Refusal::NoWorkspace),
         }
     }
 }
@@ -350,11 +360,6 @@ fn after(time: UnixSeconds, seconds: u64) -> UnixSeconds {
 
 fn moment() -> Moment {
     Moment { wall: wall_clock(), clock: Instant::now() }
-}
-
-fn store_failed(error: &StoreError) -> Refusal {
-    warn!(%error, "the store did not answer");
-    Refusal::Unavailable("the store")
 }
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {

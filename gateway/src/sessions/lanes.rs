@@ -27,6 +27,15 @@ pub struct Lane {
     pub keys: ResumeKeys,
 }
 
+/// The bounds on memory that all lanes of a session share.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// Of everything.
+    pub budget: Arc<ReplicaBudget>,
+    /// Of what is kept for a resume; `None` where there is one lane.
+    pub replay: Option<Arc<ReplicaBudget>>,
+}
+
 /// The lanes of one session besides its first link.
 #[derive(Debug, Default)]
 pub struct Lanes {
@@ -37,27 +46,27 @@ pub struct Lanes {
     /// How many there may be.
     max: usize,
     secret: Option<Digest>,
-    budget: Option<Arc<ReplicaBudget>>,
+    memory: Option<Memory>,
 }
 
 impl Lanes {
-    /// Makes room for `max` lanes besides the first, which share `budget`. Returns the secret to join with.
+    /// Makes room for `max` lanes besides the first, which share `memory`. Returns the secret to join with.
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails.
-    pub fn new(max: usize, budget: Arc<ReplicaBudget>) -> Result<(Self, Bytes), NoRandomness> {
+    pub fn new(max: usize, memory: Memory) -> Result<(Self, Bytes), NoRandomness> {
         let secret = Opaque::random()?;
-        let lanes = Self { max, secret: Some(secret.digest()), budget: Some(budget), ..Self::default() };
+        let lanes = Self { max, secret: Some(secret.digest()), memory: Some(memory), ..Self::default() };
         Ok((lanes, Bytes::from(secret.reveal())))
     }
 
-    /// Returns the budget that the session's lanes share, for one that shows the secret. `None` for a wrong one, or
+    /// Returns the bounds that the session's lanes share, for one that shows the secret. `None` for a wrong one, or
     /// when there are as many as may be.
     #[must_use]
-    pub fn admit(&self, shown: &[u8]) -> Option<Arc<ReplicaBudget>> {
+    pub fn admit(&self, shown: &[u8]) -> Option<Memory> {
         let shown = Opaque::digest_of(shown)?;
         let is_known = self.secret == Some(shown);
-        self.budget.clone().filter(|_| is_known && self.count.load(Ordering::Relaxed) < self.max)
+        self.memory.clone().filter(|_| is_known && self.count.load(Ordering::Relaxed) < self.max)
     }
 
     /// Adds a lane. `false` when another one was faster to the last place.
@@ -122,6 +131,10 @@ mod tests {
 
     use super::*;
 
+    fn memory() -> Memory {
+        Memory { budget: ReplicaBudget::new(1), replay: None }
+    }
+
     fn lane(id: u64) -> Arc<Lane> {
         let tunnel = Session::new(Settings::new(Side::Gateway));
         Arc::new(Lane { id: SessionId::new(id), tunnel, keys: ResumeKeys::default() })
@@ -130,7 +143,7 @@ mod tests {
     #[test]
     fn channels_are_spread_over_lanes_that_have_a_link() {
         let first = Session::new(Settings::new(Side::Gateway));
-        let (lanes, _secret) = Lanes::new(2, ReplicaBudget::new(1)).expect("random");
+        let (lanes, _secret) = Lanes::new(2, memory()).expect("random");
         let (second, third) = (lane(2), lane(3));
         assert!(lanes.add(second.clone()) && lanes.add(third.clone()));
         assert!(!lanes.add(lane(4)), "two are enough");
@@ -152,7 +165,7 @@ mod tests {
 
     #[test]
     fn only_the_secret_opens_a_place_while_there_is_one() {
-        let (lanes, secret) = Lanes::new(1, ReplicaBudget::new(1)).expect("random");
+        let (lanes, secret) = Lanes::new(1, memory()).expect("random");
         assert!(lanes.admit(b"").is_none() && lanes.admit(&[7; 43]).is_none());
         assert!(lanes.admit(&secret).is_some());
         assert!(lanes.add(lane(2)));

@@ -19,12 +19,14 @@ use tunnel_proto::reason::Reason;
 use super::lanes::Lanes;
 use crate::auth::keys::ResumeKeys;
 use crate::model::{ClusterName, Port, UnixSeconds, WorkspaceName};
-use crate::store::TokenId;
+use crate::store::{TokenId, WorkspaceId};
 
 mod lease;
+mod ports;
 mod subject;
 
 pub use self::lease::{Credential, Due, Lease, Review};
+pub use self::ports::AgentPorts;
 pub use self::subject::Subject;
 
 use self::lease::Held;
@@ -41,6 +43,8 @@ pub struct LiveSession {
     pub generation: Generation,
     /// Whose agent it is.
     pub subject: Subject,
+    /// The workspace that had the subject's name when the session came up; a later one of that name is another.
+    pub workspace: Option<WorkspaceId>,
     /// What it lives on.
     lease: Mutex<Held>,
     /// Tells its links to end, so that the agent comes back with a newer credential.
@@ -62,8 +66,7 @@ pub struct LiveSession {
     /// Requests in flight; the bound is `limits.requests_per_workspace`.
     pub requests: Arc<Semaphore>,
     requests_max: usize,
-    ports: Vec<PortSettings>,
-    default_port: Option<Port>,
+    ports: AgentPorts,
 }
 
 /// How to speak to a port.
@@ -80,6 +83,8 @@ pub struct PortMode {
 pub struct NewSession {
     /// Whom its credential stands for.
     pub subject: Subject,
+    /// The workspace of that name; `None` for a cluster's agent.
+    pub workspace: Option<WorkspaceId>,
     /// What it lives on.
     pub lease: Lease,
     /// The tunnel.
@@ -96,10 +101,8 @@ pub struct NewSession {
     pub peer: SocketAddr,
     /// Version of the agent, as it said.
     pub agent_version: String,
-    /// The ports that it named; empty for every loopback port.
-    pub ports: Vec<PortSettings>,
-    /// The port of the address without a port, as it said.
-    pub default_port: Option<u16>,
+    /// Its ports, as it said.
+    pub ports: AgentPorts,
     /// Bound on requests in flight.
     pub requests_max: usize,
 }
@@ -182,28 +185,25 @@ impl LiveSession {
     /// Returns whether the agent exposes a port.
     #[must_use]
     pub fn exposes(&self, port: Port) -> bool {
-        self.ports.is_empty() || self.ports.iter().any(|exposed| exposed.number == port.get())
+        self.ports.expose(port)
     }
 
     /// Returns how to speak to a port.
     #[must_use]
     pub fn mode(&self, port: Port) -> PortMode {
-        self.ports
-            .iter()
-            .find(|exposed| exposed.number == port.get())
-            .map_or_else(PortMode::default, |exposed| PortMode { protocol: exposed.protocol, host: exposed.host })
+        self.ports.mode(port)
     }
 
     /// Returns the port of the address without a port.
     #[must_use]
     pub fn default_port(&self) -> Option<Port> {
-        self.default_port
+        self.ports.default.and_then(Port::new)
     }
 
     /// Returns the ports that the agent named; empty for every loopback port.
     #[must_use]
     pub fn ports(&self) -> &[PortSettings] {
-        &self.ports
+        &self.ports.exposed
     }
 }
 
@@ -230,6 +230,10 @@ pub struct Registry {
     /// Counts the sessions of clusters that came up.
     arrivals: watch::Sender<u64>,
     next: AtomicU64,
+    /// Payload of sessions that ended: sent, received.
+    ended_bytes: [AtomicU64; 2],
+    /// The most that [`Registry::bytes`] has returned.
+    most_bytes: [AtomicU64; 2],
     /// Ids and generations of this replica start above those of any earlier run.
     base: u64,
 }
@@ -285,6 +289,8 @@ impl Registry {
             sessions_max,
             arrivals: watch::Sender::new(0),
             next: AtomicU64::new(1),
+            ended_bytes: Default::default(),
+            most_bytes: Default::default(),
             // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
             base: started_ms << 20,
         }
@@ -365,6 +371,7 @@ impl Registry {
             rank: new.had.map_or(id, |had| had.min(id)),
             generation: Generation::new(number),
             subject: new.subject,
+            workspace: new.workspace,
             lease: Mutex::new(Held::new(new.lease)),
             renewal: Notify::new(),
             tunnel: new.tunnel,
@@ -377,10 +384,12 @@ impl Registry {
             requests: Arc::new(Semaphore::new(new.requests_max)),
             requests_max: new.requests_max,
             ports: new.ports,
-            default_port: new.default_port.and_then(Port::new),
         });
         let displaced = sessions.put(session.clone());
         drop(sessions);
+        if let Some(displaced) = &displaced {
+            self.keep_bytes(displaced);
+        }
         if session.subject.cluster().is_some() {
             self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -404,7 +413,35 @@ impl Registry {
         if is_current {
             sessions.remove(&session.subject);
         }
+        drop(sessions);
+        if is_current {
+            self.keep_bytes(session);
+        }
         is_current
+    }
+
+    /// Counts the payload of a session that is not in place any more.
+    fn keep_bytes(&self, session: &LiveSession) {
+        let (stats, [sent, received]) = (session.stats(), &self.ended_bytes);
+        sent.fetch_add(stats.bytes_sent, Ordering::Relaxed);
+        received.fetch_add(stats.bytes_received, Ordering::Relaxed);
+    }
+
+    /// Returns the payload of all sessions since the start: sent to agents, and received from them. It never falls, although
+    /// what a session carries after another took its place is not in it.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let [ended_sent, ended_received] = &self.ended_bytes;
+        let mut sent = ended_sent.load(Ordering::Relaxed);
+        let mut received = ended_received.load(Ordering::Relaxed);
+        for session in self.all() {
+            let stats = session.stats();
+            sent = sent.saturating_add(stats.bytes_sent);
+            received = received.saturating_add(stats.bytes_received);
+        }
+        let [most_sent, most_received] = &self.most_bytes;
+        let raised = |most: &AtomicU64, now: u64| most.fetch_max(now, Ordering::Relaxed).max(now);
+        (raised(most_sent, sent), raised(most_received, received))
     }
 }
 

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tunnel_link::session::{Link, Session};
 use tunnel_proto::hello::{Join, Resume};
 use tunnel_proto::id::SessionId;
-use tunnel_proto::mux::{ReplicaBudget, SessionError};
+use tunnel_proto::mux::SessionError;
 
-use super::lanes::Lane;
+use super::lanes::{Lane, Memory};
 use super::registry::LiveSession;
 use crate::auth::keys::ResumeKeys;
 use crate::auth::token::NoRandomness;
@@ -92,14 +92,14 @@ pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume)
     if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
 }
 
-/// Decides for an agent that wants one more lane. Returns the session, and the budget that its lanes share.
+/// Decides for an agent that wants one more lane. Returns the session, and the bounds that its lanes share.
 #[must_use]
 pub fn judge_join(
     current: Option<&Arc<LiveSession>>,
     instance: u64,
     join: &Join,
-) -> Option<(Arc<LiveSession>, Arc<ReplicaBudget>)> {
+) -> Option<(Arc<LiveSession>, Memory)> {
     let current = current.filter(|current| current.id == join.session && current.instance == instance)?;
-    let budget = current.lanes.admit(&join.secret).filter(|_| !current.tunnel.is_ended())?;
-    Some((current.clone(), budget))
+    let memory = current.lanes.admit(&join.secret).filter(|_| !current.tunnel.is_ended())?;
+    Some((current.clone(), memory))
 }

@@ -25,7 +25,8 @@ use super::pacer::{Busy, Pacer};
 use super::registry::{Credential, Subject};
 use super::resume::Place;
 use crate::audit::{self, Audit, Event, Record, Text};
-use crate::config::Timeouts;
+use crate::config::{PublicUrl, Timeouts};
+use crate::limits::Guest;
 use crate::net::listen::Connection;
 
 mod begun;
@@ -50,10 +51,21 @@ pub struct AgentService {
     closed: CancellationToken,
     reflection: Reflection,
     audit: Audit,
+    /// Where users are served.
+    public_url: Arc<str>,
 }
 
 /// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the answer to a call that said no Hello may take to get out.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// The time for a Hello, and who is to know that it came.
+struct Greeting {
+    until: Instant,
+    gate: Option<Arc<Gate>>,
+}
 
 const _: () = assert!(TURN_PATIENCE.as_millis() < RESUME_ANSWER_TIMEOUT.as_millis());
 
@@ -67,9 +79,19 @@ impl AgentService {
         timeouts: Timeouts,
         closed: CancellationToken,
         audit: Audit,
+        public_url: &PublicUrl,
     ) -> Arc<Self> {
         let pacer = Pacer::new(sessions_per_second, TURN_PATIENCE);
-        Arc::new(Self { identities, admission, pacer, timeouts, closed, reflection: Reflection::new(), audit })
+        Arc::new(Self {
+            identities,
+            admission,
+            pacer,
+            timeouts,
+            closed,
+            reflection: Reflection::new(),
+            audit,
+            public_url: public_url.to_string().into(),
+        })
     }
 
     /// Serves one connection of an agent until it ends.
@@ -77,26 +99,29 @@ impl AgentService {
         let service = self.clone();
         async move {
             let Connection { stream, peer, guest, permit, .. } = connection;
-            if guest.is_err() {
-                return;
-            }
+            let Ok(guest) = guest else { return };
             let shown: Shown = stream.certificate().transpose().map(Arc::new);
             let look = Begun::look(stream, service.timeouts.agent_hello);
-            let Some(stream) = service.closed.run_until_cancelled(look).await.flatten() else {
+            let looked = tokio::select! {
+                biased;
+                begun = service.closed.run_until_cancelled(look) => begun.flatten(),
+                () = guest.sent_away() => None,
+            };
+            let Some(stream) = looked else {
                 debug!(%peer, "nothing came on this connection");
                 return;
             };
             if !stream.is_http2() {
                 // Boxed: an idle link over HTTP/2 is not to be as large as this.
-                return Box::pin(http1::serve(service, stream, (peer, shown), permit)).await;
+                return Box::pin(http1::serve(service, stream, (peer, shown), (permit, guest))).await;
             }
-            let gate = Arc::new(Gate::default());
+            let gate = Arc::new(Gate::new(guest.clone()));
             let mut connection = std::pin::pin!(service.http2(stream, (peer, shown), gate.clone()));
             // A connection without a session costs an agent's place, so it does not live for long.
             let ended = tokio::select! {
                 result = connection.as_mut() => Some(result),
                 // Boxed for the same reason.
-                () = Box::pin(service.patience_with(&gate)) => None,
+                () = Box::pin(service.patience_with(&gate, &guest)) => None,
             };
             let result = match ended {
                 Some(result) => result,
@@ -111,16 +136,37 @@ impl AgentService {
         }
     }
 
-    /// Waits until a connection without a session has to go: its time is up, or no session is left to go on with.
-    async fn patience(&self) {
-        drop(tokio::time::timeout(2 * self.timeouts.agent_hello, self.closed.cancelled()).await);
+    /// Waits until a connection without a session has to go: its time is up, no session is left to go on with, or others of its
+    /// address need the room.
+    async fn patience(&self, guest: &Guest) {
+        tokio::select! {
+            _ = tokio::time::timeout(2 * self.timeouts.agent_hello, self.closed.cancelled()) => {}
+            () = guest.sent_away() => {}
+        }
     }
 
-    /// The same where calls can be refused one after another.
-    async fn patience_with(&self, gate: &Gate) {
+    /// The same where it is seen whether a Hello has come, and calls can be refused one after another.
+    async fn patience_with(&self, gate: &Gate, guest: &Guest) {
         tokio::select! {
-            () = self.patience() => {}
+            () = self.patience_for_hello(gate) => {}
+            () = guest.sent_away() => {}
             () = gate.shut() => {}
+        }
+    }
+
+    async fn patience_for_hello(&self, gate: &Gate) {
+        let hello = self.timeouts.agent_hello;
+        let is_closed = async |time| tokio::time::timeout(time, self.closed.cancelled()).await.is_ok();
+        if is_closed(hello).await {
+            return;
+        }
+        // A call without a Hello is being told so; then it goes by the gate.
+        if !gate.is_greeted() && (!gate.is_called() || is_closed(ANSWER_TIME).await) {
+            return;
+        }
+        // An agent that has said Hello may have to wait for its turn.
+        if gate.is_greeted() {
+            is_closed(hello).await;
         }
     }
 
@@ -133,11 +179,13 @@ impl AgentService {
     ) -> impl Future<Output = Result<(), hyper::Error>> + Send + use<> {
         let service = self.clone();
         let (stream, pace) = Paced::new(stream.behind(gate.clone()), Begun::limit_queue);
+        let until = Instant::now() + self.timeouts.agent_hello;
         let handler = service_fn(move |request| {
             let (service, gate, pace) = (service.clone(), gate.clone(), pace.clone());
             let shown = shown.clone();
             async move {
-                let response = service.answer(request, (peer, shown), pace).await;
+                let greeting = Greeting { until, gate: Some(gate.clone()) };
+                let response = service.answer(request, (peer, shown), pace, greeting).await;
                 // A refusal is a head alone; what reflection says has a body.
                 if response.headers().contains_key("grpc-status") {
                     gate.refuse();
@@ -157,11 +205,12 @@ impl AgentService {
         request: Request<Incoming>,
         (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
+        greeting: Greeting,
     ) -> Response<AgentBody> {
         if !grpc::is_tunnel_request(&request) {
             return self.reflection.answer(request).await;
         }
-        match self.connect(request, (peer, shown), pace).await {
+        match self.connect(request, (peer, shown), pace, greeting).await {
             Ok(response) => response.map(AgentBody::Tunnel),
             Err(refused) => {
                 log_refused(peer, &refused);
@@ -175,9 +224,13 @@ impl AgentService {
         request: Request<Incoming>,
         (peer, shown): (SocketAddr, Shown),
         pace: Arc<Pace>,
+        greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
+        if let Some(gate) = &greeting.gate {
+            gate.call();
+        }
         let identity = self.admit(request.headers(), peer, &shown).await?;
-        self.attach(identity, FrameReader::new(request.into_body().into()), peer, pace).await
+        self.attach(identity, FrameReader::new(request.into_body().into()), (peer, pace), greeting).await
     }
 
     /// Lets an agent in or turns it away, before it said anything but who it is.
@@ -204,10 +257,10 @@ impl AgentService {
         &self,
         identity: Identity,
         reader: FrameReader<Received>,
-        peer: SocketAddr,
-        pace: Arc<Pace>,
+        (peer, pace): (SocketAddr, Arc<Pace>),
+        greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        let attached = self.attach_as(identity.clone(), reader, peer, pace).await;
+        let attached = self.attach_as(identity.clone(), reader, (peer, pace), greeting).await;
         if let Err(refused) = &attached {
             let reason = Text::new(&refused.message);
             let (workspace, cluster) = named(&identity.subject);
@@ -221,10 +274,10 @@ impl AgentService {
         &self,
         mut identity: Identity,
         mut reader: FrameReader<Received>,
-        peer: SocketAddr,
-        pace: Arc<Pace>,
+        (peer, pace): (SocketAddr, Arc<Pace>),
+        greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
-        let hello = self.read_hello(&mut reader).await?;
+        let hello = read_hello(&mut reader, &greeting).await?;
         // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
         let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.subject, resume));
         if is_new {
@@ -235,9 +288,9 @@ impl AgentService {
         self.identities.may_run(&identity.subject).await?;
         self.identities.spend(&mut identity, hello.instance).await?;
         // Whoever goes on counts in what they have.
-        let owner = if is_new { self.identities.owner(&identity.subject).await? } else { None };
+        let owned = if is_new { self.identities.owned(&identity.subject).await? } else { None };
         let Identity { subject, lease, .. } = identity.clone();
-        let admitted = self.admission.admit(Candidate { subject, owner, lease, peer, via: reader.via(), hello })?;
+        let admitted = self.admission.admit(Candidate { subject, owned, lease, peer, via: reader.via(), hello })?;
         let response = grpc::accept_response(admitted.welcome.clone(), admitted.claim.link.clone(), pace);
         self.audit.record(did(&identity, connected(&admitted), peer));
         let (audit, session) = (self.audit.clone(), admitted.claim.session.clone());
@@ -263,17 +316,22 @@ impl AgentService {
             }
         }
     }
+}
 
-    async fn read_hello(&self, reader: &mut FrameReader<Received>) -> Result<Hello, Refused> {
-        let first = tokio::time::timeout(self.timeouts.agent_hello, reader.next());
-        match first.await {
-            Err(_elapsed) => Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
-            Ok(Ok(Some(Frame { body: Body::Hello(hello), .. }))) => Ok(*hello),
-            Ok(Ok(_) | Err(ReadError::Body(_))) => {
-                Err(refused(Code::InvalidArgument, "the first frame is not a hello", None))
-            }
-            Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
+async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> Result<Hello, Refused> {
+    let first = tokio::time::timeout_at(greeting.until, reader.next()).await;
+    match (&first, &greeting.gate) {
+        (Err(_elapsed), Some(gate)) => gate.close(),
+        (Ok(_), Some(gate)) => gate.greet(),
+        (_, None) => {}
+    }
+    match first {
+        Err(_elapsed) => Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
+        Ok(Ok(Some(Frame { body: Body::Hello(hello), .. }))) => Ok(*hello),
+        Ok(Ok(_) | Err(ReadError::Body(_))) => {
+            Err(refused(Code::InvalidArgument, "the first frame is not a hello", None))
         }
+        Ok(Err(ReadError::Frame(error))) => Err(refused(Code::InvalidArgument, &error.to_string(), None)),
     }
 }
 

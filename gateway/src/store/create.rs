@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::clusters::{self, ConfigVersion};
 use super::database::{About, Transaction, sql};
+use super::former::NameHold;
 use super::lifecycles::number;
 use super::tokens::{Holder, insert};
 use super::variables::{Variable, VariableKind};
@@ -92,9 +93,11 @@ impl Store {
         if newest.is_none_or(|(version, _)| version != new.config_version) {
             return Err(CreateError::ConfigChanged);
         }
-        make_room(&mut transaction, new.name, new.owner).await?;
+        make_room(&mut transaction, new.name, new.owner, (now, self.name_hold)).await?;
         check_quotas(&mut transaction, new).await?;
-        let workspace = insert_workspace(&mut transaction, new.name, new.owner, Executor::Kubernetes, now).await?;
+        let workspace =
+            insert_workspace(&mut transaction, (new.name, self.name_hold), new.owner, Executor::Kubernetes, now)
+                .await?;
         let (id, lifecycle) = (workspace.id, Lifecycle::new(now));
         insert_lifecycle(&mut transaction, id, &lifecycle, new.devfile).await?;
         insert_states(&mut transaction, id, new).await?;
@@ -128,10 +131,10 @@ fn made(workspace: Workspace, new: &NewManaged<'_>, lifecycle: Lifecycle, cluste
     }
 }
 
-/// Makes the row that every workspace has.
+/// Makes the row that every workspace has. A name that is held back for another is taken, as far as anybody is told.
 pub(super) async fn insert_workspace(
     transaction: &mut Transaction,
-    name: &WorkspaceName,
+    (name, hold): (&WorkspaceName, NameHold),
     owner: &UserName,
     executor: Executor,
     now: UnixSeconds,
@@ -142,9 +145,12 @@ pub(super) async fn insert_workspace(
     .bind(owner.as_str())
     .bind(executor.as_str())
     .bind(now.get())
-    .fetch_optional(transaction)
+    .fetch_optional(&mut *transaction)
     .await?;
     let id = WorkspaceId(row.ok_or(CreateError::NameTaken)?.get("id")?);
+    if hold.held_until(transaction, name, owner, now).await?.is_some() {
+        return Err(CreateError::NameTaken);
+    }
     let (name, owner) = (name.clone(), owner.clone());
     Ok(Workspace { id, name, owner, executor, created_at: now, shares: [].into() })
 }
@@ -154,12 +160,13 @@ pub(super) async fn make_room(
     transaction: &mut Transaction,
     name: &WorkspaceName,
     owner: &UserName,
+    (now, hold): (UnixSeconds, NameHold),
 ) -> Result<(), CreateError> {
     let statement = sql("SELECT id FROM workspaces JOIN lifecycles ON workspace_id = id \
          WHERE name = $1 AND owner = $2 AND desired = 'Terminated' AND actual = 'Terminated'");
     let statement = statement.bind(name.as_str()).bind(owner.as_str());
     if let Some(row) = statement.fetch_optional(&mut *transaction).await? {
-        delete_workspace(transaction, WorkspaceId(row.get("id")?)).await?;
+        delete_workspace(transaction, WorkspaceId(row.get("id")?), (now, hold)).await?;
     }
     Ok(())
 }
@@ -246,8 +253,13 @@ async fn cluster_name(transaction: &mut Transaction, cluster: ClusterId) -> Resu
     row.get::<&str>("name")?.parse().map_err(|_| StoreError::Corrupt { table: "clusters", column: "name" })
 }
 
-/// Deletes a workspace and everything of it. Tells whether there was one.
-pub(super) async fn delete_workspace(transaction: &mut Transaction, id: WorkspaceId) -> Result<bool, StoreError> {
+/// Deletes a workspace and everything of it, and holds its name back for its owner. Tells whether there was one.
+pub(super) async fn delete_workspace(
+    transaction: &mut Transaction,
+    id: WorkspaceId,
+    (now, hold): (UnixSeconds, NameHold),
+) -> Result<bool, StoreError> {
+    hold.leave(transaction, id, now).await?;
     for statement in [
         "DELETE FROM variables WHERE workspace_id = $1",
         "DELETE FROM kubernetes_frozen WHERE workspace_id = $1",

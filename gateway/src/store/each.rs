@@ -1,5 +1,6 @@
 //! Databases for tests: one body of law for every kind. SQLite is always there; PostgreSQL is, if the variable
-//! `TEST_POSTGRES_URL` names a database in which tests may make schemas.
+//! `TEST_POSTGRES_URL` names a database in which tests may make schemas. No test is for PostgreSQL alone: without a server it would
+//! pass and have shown nothing. The suite `tests/real/suites/store.sh` has a server, and counts the tests that had a schema there.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
 use super::Store;
-use super::database::{About, Pool};
+use super::database::{About, Connections};
 use crate::config::{StoreConfig, StoreUrl};
 
 /// A database of one test's own.
@@ -33,7 +34,7 @@ impl Fresh {
     }
 
     /// On the server of the environment, if it names one.
-    pub(super) async fn on_server() -> Option<Self> {
+    async fn on_server() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let server = std::env::var("TEST_POSTGRES_URL").ok()?;
         let name = format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -59,10 +60,24 @@ impl Fresh {
         Store::open_with(&self.config).await.unwrap()
     }
 
-    /// Returns a connection beside the store's, and the name of the store's.
-    pub(super) async fn beside(&self) -> (PgConnection, &str) {
+    pub(super) fn is_on_server(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// Does what a store must not notice: on a server, all its connections are broken; a file is opened and closed by another program.
+    pub(super) async fn disturb(&self) {
+        let Some(Schema { server, name }) = &self.schema else { return self.open().await.close().await };
+        let mut beside = PgConnection::connect(server).await.unwrap();
+        let statement = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()";
+        let broken: i64 = sqlx::query_scalar(statement).bind(name).fetch_one(&mut beside).await.unwrap();
+        assert!(broken > 0, "there was none");
+    }
+
+    /// Ends one session on the server.
+    pub(super) async fn end_session(&self, pid: i32) {
         let schema = self.schema.as_ref().unwrap();
-        (PgConnection::connect(&schema.server).await.unwrap(), &schema.name)
+        let mut beside = PgConnection::connect(&schema.server).await.unwrap();
+        sqlx::query("SELECT pg_terminate_backend($1)").bind(pid).execute(&mut beside).await.unwrap();
     }
 
     pub(super) async fn remove(self) {
@@ -77,7 +92,7 @@ impl Fresh {
 
 /// Opens several connections, if the store can have several, so that those who come at once find one each.
 pub(super) async fn warm(store: &Store) {
-    if let Pool::Postgres(_) = store.writer {
+    if let Connections::Postgres(_) = store.writer.to {
         let mut held = Vec::new();
         for _ in 0..8 {
             held.push(store.write(About::Nothing).await.unwrap());

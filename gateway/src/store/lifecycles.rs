@@ -89,14 +89,14 @@ impl Store {
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
-    pub async fn forget(&self, workspace: WorkspaceId) -> Result<bool, StoreError> {
+    pub async fn forget(&self, workspace: WorkspaceId, now: UnixSeconds) -> Result<bool, StoreError> {
         let mut transaction = self.write(About::Nothing).await?;
         let statement = sql("SELECT 1 AS one FROM lifecycles \
              WHERE workspace_id = $1 AND desired = 'Terminated' AND actual = 'Terminated'");
         if statement.bind(workspace.0).fetch_optional(&mut transaction).await?.is_none() {
             return Ok(false);
         }
-        let is_gone = delete_workspace(&mut transaction, workspace).await?;
+        let is_gone = delete_workspace(&mut transaction, workspace, (now, self.name_hold)).await?;
         transaction.commit().await?;
         Ok(is_gone)
     }

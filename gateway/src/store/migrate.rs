@@ -6,7 +6,7 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType};
 
 use super::StoreError;
-use super::database::Pool;
+use super::database::{Connections, Pool};
 use super::postgres::{BEGIN, LOCK};
 use super::sqlite::BEGIN_WRITE;
 
@@ -52,6 +52,8 @@ pub(super) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
         step!(6, "workspaces with a lifecycle", "0006_lifecycles.sql"),
         step!(7, "workspaces in CI systems", "0007_ci_workspaces.sql"),
         step!(8, "environments of jobs", "0008_environments.sql"),
+        step!(9, "sign-ins that outlive the process", "0009_sign_ins.sql"),
+        step!(10, "changes of access", "0010_access_changes.sql"),
     ]
 });
 
@@ -62,14 +64,15 @@ pub(super) async fn migrate(writer: &Pool) -> Result<(), StoreError> {
 }
 
 pub(super) async fn migrate_to(steps: &[Step], writer: &Pool) -> Result<(), StoreError> {
-    match writer {
-        Pool::Sqlite(pool) => {
+    match &writer.to {
+        Connections::Sqlite(pool) => {
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.sqlite).collect();
             let mut transaction = pool.begin_with(BEGIN_WRITE).await?;
             apply_missing(&migrations, &mut *transaction).await?;
             Ok(transaction.commit().await?)
         }
-        Pool::Postgres(pool) => {
+        Connections::Postgres(server) => {
+            let pool = server.pool();
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.postgres).collect();
             // Not in time: another replica's migration may take a while.
             let mut transaction = pool.begin_with(BEGIN).await?;

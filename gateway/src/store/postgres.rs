@@ -1,14 +1,18 @@
 //! Opens PostgreSQL databases.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor, PgPool};
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, PgPool};
 use tokio::time::Instant;
 
 use super::StoreError;
+use super::database::cause;
 use crate::config::PostgresUrl;
 
 /// Connections of one replica. Most statements take under a millisecond, and PostgreSQL serves 100 connections if nobody
@@ -40,16 +44,58 @@ const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '30s'";
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
 /// Opens a database that is there; waits a moment for a server that is not there yet.
-pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Result<PgPool, StoreError> {
-    let failed = |source| StoreError::Connect { database: url.to_string(), source };
-    let mut options: PgConnectOptions = url.reveal().parse().map_err(failed)?;
+pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Result<Server, StoreError> {
+    let options = options(url, password_file)?;
+    // The pool would say of every failure that it timed out; this says why.
+    let connection = connect(&options).await.map_err(|source| unreachable(url, &source))?;
+    drop(connection.close().await);
+    Ok(Server { pool: Arc::new(RwLock::new(pool(&options))), options: Arc::new(options) })
+}
+
+/// Makes the error of a server that cannot be reached, or does not let us in.
+pub(super) fn unreachable(url: &PostgresUrl, error: &sqlx::Error) -> StoreError {
+    StoreError::Connect { database: url.to_string(), why: cause(error).to_string() }
+}
+
+/// Reads how a server is reached.
+pub(super) fn options(url: &PostgresUrl, password_file: Option<&Path>) -> Result<PgConnectOptions, StoreError> {
+    let mut options: PgConnectOptions = url.reveal().parse().map_err(|error| unreachable(url, &error))?;
     if let Some(path) = password_file {
         options = options.password(&read_password(path)?);
     }
     // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
-    let options = options.disable_statement_logging();
-    // The pool would say of every failure that it timed out; this says why.
-    wait_for_server(&options).await.map_err(failed)?;
+    Ok(options.disable_statement_logging())
+}
+
+/// Connections to a server, which can all be let go at once.
+#[derive(Clone)]
+pub(super) struct Server {
+    options: Arc<PgConnectOptions>,
+    pool: Arc<RwLock<PgPool>>,
+}
+
+/// Without the options: the library shows the password that is among them.
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(super) fn pool(&self) -> PgPool {
+        self.pool.read().clone()
+    }
+
+    /// Goes on with new connections only. The pool itself waits for an answer on each before it lets it go, which may never
+    /// come.
+    pub(super) fn renew(&self) {
+        let before = std::mem::replace(&mut *self.pool.write(), pool(&self.options));
+        // Called, it gives out no more connections; nobody waits for those that are out.
+        drop(before.close());
+    }
+}
+
+fn pool(options: &PgConnectOptions) -> PgPool {
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(ACQUIRE_TIMEOUT).after_connect(
         |connection, _| {
             Box::pin(async move {
@@ -58,16 +104,17 @@ pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Res
             })
         },
     );
-    Ok(pool.connect_lazy_with(options))
+    pool.connect_lazy_with(options.clone())
 }
 
-async fn wait_for_server(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
+/// Connects, and waits a moment for a server that is not there yet.
+pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         let late = || sqlx::Error::Io(io::ErrorKind::TimedOut.into());
         let connected = tokio::time::timeout_at(deadline, options.connect()).await.unwrap_or_else(|_| Err(late()));
         match connected {
-            Ok(connection) => return connection.close().await,
+            Ok(connection) => return Ok(connection),
             Err(error) if is_starting(&error) && Instant::now() + START_PAUSE < deadline => {
                 tokio::time::sleep(START_PAUSE).await;
             }
@@ -87,7 +134,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
 
 /// Reads the one line of the file.
 fn read_password(path: &Path) -> Result<String, StoreError> {
-    let failed = |source| StoreError::PasswordFile { path: path.to_owned(), source };
+    let failed = |error| StoreError::PasswordFile { path: path.to_owned(), error };
     let bad = |wrong: &str| failed(io::Error::new(io::ErrorKind::InvalidData, wrong));
     if std::fs::metadata(path).map_err(failed)?.len() > PASSWORD_BYTES_MAX {
         return Err(bad("it is too long for a password"));

@@ -101,7 +101,7 @@ fn new_key() -> Result<[u8; KEY_BYTES], NoRandomness> {
 
 /// Reads a key; `None` if there is no file.
 fn read_key(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, StoreError> {
-    let failed = |source| StoreError::KeyFile { path: path.to_owned(), source };
+    let failed = |error| StoreError::KeyFile { path: path.to_owned(), error };
     let text = match fs::metadata(path) {
         Ok(file) if file.len() <= FILE_BYTES_MAX => fs::read(path).map_err(failed)?,
         Ok(_) => Vec::new(),
@@ -122,7 +122,7 @@ fn make_key(path: &Path) -> Result<[u8; KEY_BYTES], StoreError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             read_key(path)?.ok_or_else(|| StoreError::KeyMissing { path: path.to_owned() })
         }
-        Err(source) => Err(StoreError::KeyFile { path: path.to_owned(), source }),
+        Err(error) => Err(StoreError::KeyFile { path: path.to_owned(), error }),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Statements about shares.
 
-use super::database::{About, Row, Transaction, sql};
+use super::database::{About, Row, Transaction, sql, sql_of};
 use super::workspaces::find_own;
 use super::{Store, StoreError, WorkspaceId};
-use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
+use crate::model::{Audience, GroupName, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
 /// What came of replacing the shares of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,68 @@ pub enum Replaced {
     Changed,
 }
 
+/// A port of a workspace of another user, open to a user by name or group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedPort {
+    /// Which workspace.
+    pub workspace: WorkspaceName,
+    /// The user who owns it.
+    pub owner: UserName,
+    /// Which port.
+    pub port: Port,
+}
+
+/// Most ports that one user is shown as shared with them.
+const SHARED_PORTS_MAX: u32 = 500;
+
+/// The ports that are open to a user by name or group, with a list of the names of their groups in it.
+macro_rules! shared_with {
+    ($groups:literal) => {
+        concat!(
+            "SELECT DISTINCT workspaces.name, workspaces.owner, shares.port FROM shares \
+             JOIN workspaces ON workspaces.id = shares.workspace_id \
+             WHERE workspaces.owner <> $1 AND (shares.expires_at IS NULL OR shares.expires_at > $2) AND shares.subject <> '' \
+               AND (shares.audience = 'user' AND shares.subject = $1 OR shares.audience = 'group' AND shares.subject IN (",
+            $groups,
+            ")) ORDER BY workspaces.name, shares.port LIMIT $4"
+        )
+    };
+}
+
 impl Store {
+    /// Returns the ports that others share with a user by name or with a group of theirs, by workspace and port; the first
+    /// 500. What is public or open to every signed-in user is in no list.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn shared_with(
+        &self,
+        user: &UserName,
+        groups: &[GroupName],
+        now: UnixSeconds,
+    ) -> Result<Vec<SharedPort>, StoreError> {
+        let statement = sql_of(
+            shared_with!("SELECT value FROM json_each($3)"),
+            shared_with!("SELECT jsonb_array_elements_text($3::jsonb)"),
+        );
+        let groups: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+        let query = statement
+            .bind(user.as_str())
+            .bind(now.get())
+            .bind(serde_json::Value::from(groups).to_string())
+            .bind(SHARED_PORTS_MAX);
+        let rows = query.fetch_all(&self.readers).await?;
+        let corrupt = |column| StoreError::Corrupt { table: "workspaces", column };
+        let read = |row: &Row| {
+            Ok(SharedPort {
+                workspace: row.get::<&str>("name")?.parse().map_err(|_| corrupt("name"))?,
+                owner: row.get::<&str>("owner")?.parse().map_err(|_| corrupt("owner"))?,
+                port: read_port(row)?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
     /// Opens a port to an audience, or changes until when it is open to them. Expired shares of the workspace go away on
     /// this occasion. Returns whether there is such a workspace.
     ///

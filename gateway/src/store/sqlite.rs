@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
 use tokio::time::Instant;
 
 use super::StoreError;
+use super::database::cause;
 
 /// How long SQLite waits for another process's write. Writes take milliseconds; longer means that something hangs.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,8 +48,48 @@ pub(super) async fn open_file(path: PathBuf) -> Result<(SqlitePool, SqlitePool),
         use_write_ahead_log(&writer).await?;
         Ok(writer)
     };
-    let writer = opened.await.map_err(|source| StoreError::Open { path, source })?;
+    let writer = opened.await.map_err(|error| unopened(&path, &error))?;
     Ok((writer, pool(READERS_MAX).connect_lazy_with(read)))
+}
+
+/// Makes the error of a file that cannot be opened: what is wrong with its folder says more than SQLite does.
+pub(super) fn unopened(path: &Path, error: &sqlx::Error) -> StoreError {
+    let why = folder_problem(path).unwrap_or_else(|| cause(error).to_string());
+    StoreError::Open { path: path.to_owned(), why }
+}
+
+/// Returns what is wrong with the place of a database, and what helps; `None` if a file can be made there.
+pub(super) fn folder_problem(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some("it is a folder: name a file in store.url".to_owned());
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let shown = folder.display();
+    match folder.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(format!("the folder {shown} does not exist: make it, or change store.url"))
+        }
+        Err(error) => Some(format!("the folder {shown} cannot be read: {error}")),
+        Ok(found) if !found.is_dir() => Some(format!("{shown} is no folder: change store.url")),
+        Ok(_) => {
+            // The only sure way to find out, whoever runs this on whatever file system. The log of the database has to be made there too.
+            let tried = tempfile_in(folder).err()?;
+            Some(format!(
+                "no file can be made in the folder {shown} ({tried}): let the gateway's user write there, or change store.url"
+            ))
+        }
+    }
+}
+
+/// Makes and removes a file.
+fn tempfile_in(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".gateway-{}.try", std::process::id()));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+    drop(std::fs::remove_file(&path));
+    made.map(|_| ())
 }
 
 /// Lets only the owner read a new database. SQLite gives its log the rights of the database, so this comes before the
@@ -85,7 +126,7 @@ pub(super) type Keeper = Arc<Mutex<SqliteConnection>>;
 /// Makes a database in memory. It lives as long as any connection to it, and the pool closes a connection whose user
 /// was cancelled in the middle of a look-up, so one that nobody uses keeps it.
 pub(super) async fn open_memory() -> Result<(SqlitePool, Keeper), StoreError> {
-    let failed = |source| StoreError::Open { path: PathBuf::from(":memory:"), source };
+    let failed = |error| unopened(Path::new(":memory:"), &error);
     // The text gives each database a name of its own, under which its connections share it.
     let options = common(SqliteConnectOptions::from_str("sqlite::memory:").map_err(failed)?);
     let keeper = options.connect().await.map_err(failed)?;
@@ -103,5 +144,10 @@ fn common(options: SqliteConnectOptions) -> SqliteConnectOptions {
 }
 
 fn pool(connections_max: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE_TIMEOUT)
+    SqlitePoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        // SQLite ends a transaction by itself where the disk is full, and the library goes on counting it: a connection that is
+        // still in one takes no other, so it is closed.
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }

@@ -117,7 +117,7 @@ async fn programs_that_open_and_write_one_new_database_at_once_all_succeed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limit_of_tokens_holds_for_those_who_ask_at_once() {
-    each_fresh(async |fresh| {
+    Box::pin(each_fresh(async |fresh| {
         let (one, other) = (fresh.open().await, fresh.open().await);
         let ask = async |store: &Store| match store.create_own_user_token(&user("ann"), &Terms::default(), at(1)).await
         {
@@ -140,7 +140,7 @@ async fn limit_of_tokens_holds_for_those_who_ask_at_once() {
         }
         one.close().await;
         other.close().await;
-    })
+    }))
     .await;
 }
 
@@ -270,6 +270,36 @@ async fn workspaces_are_listed_for_owner_named_and_group_while_it_lasts() {
 }
 
 #[tokio::test]
+async fn ports_of_others_are_listed_for_the_user_and_groups_that_they_are_shared_with() {
+    each(async |store| {
+        let ann = user("ann");
+        for (name, port, audience, until) in [
+            ("b", 80, "user:bob", None),
+            ("b", 22, "group:devs", Some(10)),
+            ("b", 80, "group:devs", None),
+            ("a", 3000, "group:devs", None),
+            ("c", 80, "signed-in", None),
+            ("d", 80, "public", None),
+        ] {
+            store.create_agent_token(&workspace(name), &ann, at(1)).await.unwrap();
+            store.share(&workspace(name), &of_port(port, audience, until), &ann, at(1)).await.unwrap();
+        }
+        let ports = async |who: &str, groups: &[&str], now| {
+            let groups: Vec<crate::model::GroupName> = groups.iter().map(|group| group.parse().unwrap()).collect();
+            let found = store.shared_with(&user(who), &groups, at(now)).await.unwrap();
+            assert!(found.iter().all(|shared| shared.owner == ann));
+            found.iter().map(|shared| format!("{}:{}", shared.workspace, shared.port)).collect::<Vec<_>>()
+        };
+        assert_eq!(ports("bob", &["devs", "x"], 9).await, ["a:3000", "b:22", "b:80"]);
+        assert_eq!(ports("bob", &["devs"], 10).await, ["a:3000", "b:80"], "one has expired");
+        assert_eq!(ports("bob", &[], 9).await, ["b:80"]);
+        assert_eq!(ports("eve", &[], 9).await, [""; 0]);
+        assert_eq!(ports("ann", &["devs"], 9).await, [""; 0], "her own are in no list of shares");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn own_tokens_are_made_listed_rotated_and_revoked_and_nobody_elses() {
     each(async |store| {
         let (ann, bob, app) = (user("ann"), user("bob"), workspace("app"));
@@ -357,6 +387,6 @@ fn futures_can_move_between_threads() {
     check(|store| async { store.create_agent_token(&workspace("a"), &user("a"), at(0)).await.map(|made| made.id) });
     check(|store| async { store.workspaces_of(&user("a")).await.map(|found| found.len()) });
     check(|store| async { store.managed(&workspace("a")).await.map(|found| found.is_some()) });
-    check(|store| store.forget(WorkspaceId(1)));
+    check(|store| store.forget(WorkspaceId(1), at(1)));
     check(|store| async { store.workspace(&workspace("a")).await.map(|found| found.is_some()) });
 }

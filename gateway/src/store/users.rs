@@ -69,6 +69,17 @@ impl Store {
         })
     }
 
+    /// Returns whether a user of this name is known: they signed in with a provider, or the operator gave the name a token or a
+    /// workspace.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn is_user_known(&self, name: &UserName) -> Result<bool, StoreError> {
+        let statement = "SELECT 1 AS one WHERE EXISTS (SELECT 1 FROM users WHERE name = $1 AND subject IS NOT NULL) \
+             OR EXISTS (SELECT 1 FROM tokens WHERE user_name = $1) OR EXISTS (SELECT 1 FROM workspaces WHERE owner = $1)";
+        Ok(sql(statement).bind(name.as_str()).fetch_optional(&self.readers).await?.is_some())
+    }
+
     /// Returns all users that have a row, by name.
     ///
     /// # Errors
@@ -88,7 +99,11 @@ impl Store {
              WHERE EXISTS (SELECT 1 FROM users WHERE name = $1) OR EXISTS (SELECT 1 FROM tokens WHERE user_name = $1) \
              OR EXISTS (SELECT 1 FROM workspaces WHERE owner = $1) \
              ON CONFLICT (name) DO UPDATE SET disabled_at = coalesce(users.disabled_at, excluded.disabled_at)";
-        let done = sql(statement).bind(name.as_str()).bind(now.get()).execute(&self.writer).await?;
+        let mut transaction = self.write(About::Users).await?;
+        let done = sql(statement).bind(name.as_str()).bind(now.get()).execute(&mut transaction).await?;
+        // Their sessions stay ended, also if no process sees that they were disabled before they are let in again.
+        sql("DELETE FROM browser_sessions WHERE user_name = $1").bind(name.as_str()).execute(&mut transaction).await?;
+        transaction.commit().await?;
         Ok(done > 0)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::database::{About, Transaction, sql};
+use super::former::NameHold;
 use super::workspaces::find_or_create;
 use super::{Executor, Store, StoreError, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
@@ -77,7 +78,7 @@ impl Store {
             .fetch_optional(&mut transaction)
             .await?;
         let workspace = if token.create && found.is_none() {
-            Some(find_or_create(&mut transaction, token.workspace, token.owner, now).await?)
+            Some(find_or_create(&mut transaction, (token.workspace, self.name_hold), token.owner, now).await?)
         } else {
             let row = sql("SELECT id, owner FROM workspaces WHERE name = $1")
                 .bind(token.workspace.as_str())
@@ -96,7 +97,7 @@ impl Store {
             }
             return Ok(Spent::Again(UnixSeconds::new(row.get("until")?)));
         }
-        clear(&mut transaction, workspace, now).await?;
+        clear(&mut transaction, workspace, (now, self.name_hold)).await?;
         sql("INSERT INTO agent_token_uses (issuer, use_id, token_hash, process_hash, workspace_id, used_at, until, \
              forget_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
         .bind(token.issuer)
@@ -135,17 +136,25 @@ impl Store {
 
 /// Clears away uses that are over, and the workspaces that were made for jobs of which nobody can come any more: each job makes one,
 /// and nobody else would ever delete them. What somebody has shared, or has made a token for, is kept; so is `kept`.
-async fn clear(transaction: &mut Transaction, kept: WorkspaceId, now: UnixSeconds) -> Result<(), StoreError> {
+async fn clear(
+    transaction: &mut Transaction,
+    kept: WorkspaceId,
+    (now, hold): (UnixSeconds, NameHold),
+) -> Result<(), StoreError> {
     let over = "DELETE FROM agent_token_uses WHERE (issuer, use_id) IN \
          (SELECT issuer, use_id FROM agent_token_uses WHERE forget_at <= $1 LIMIT $2) RETURNING workspace_id";
     let rows = sql(over).bind(now.get()).bind(CLEARED_MAX).fetch_all(&mut *transaction).await?;
     let used = rows.iter().map(|row| row.get::<i64>("workspace_id")).collect::<Result<BTreeSet<_>, _>>()?;
     for workspace in used.into_iter().filter(|workspace| *workspace != kept.0) {
-        let forget = "DELETE FROM workspaces WHERE id = $1 AND executor = $2 \
+        let is_left = "SELECT 1 AS one FROM workspaces WHERE id = $1 AND executor = $2 \
              AND NOT EXISTS (SELECT 1 FROM tokens WHERE workspace_id = $1) \
              AND NOT EXISTS (SELECT 1 FROM shares WHERE workspace_id = $1) \
              AND NOT EXISTS (SELECT 1 FROM agent_token_uses WHERE workspace_id = $1)";
-        sql(forget).bind(workspace).bind(Executor::External.as_str()).execute(&mut *transaction).await?;
+        let is_left = sql(is_left).bind(workspace).bind(Executor::External.as_str());
+        if is_left.fetch_optional(&mut *transaction).await?.is_some() {
+            hold.leave(transaction, WorkspaceId(workspace), now).await?;
+            sql("DELETE FROM workspaces WHERE id = $1").bind(workspace).execute(&mut *transaction).await?;
+        }
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::database::{Row, Transaction, sql, sql_of};
+use super::former::NameHold;
 use super::shares::read_share;
 use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
 use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
@@ -98,6 +99,28 @@ impl Store {
         rows.iter().map(read_workspace).collect()
     }
 
+    /// Returns those of the names that are of workspaces, each with its workspace's id.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] or [`StoreError::Corrupt`].
+    pub async fn workspace_ids(
+        &self,
+        names: &[&WorkspaceName],
+    ) -> Result<Vec<(WorkspaceName, WorkspaceId)>, StoreError> {
+        let statement = sql_of(
+            "SELECT id, name FROM workspaces WHERE name IN (SELECT value FROM json_each($1))",
+            "SELECT id, name FROM workspaces WHERE name IN (SELECT jsonb_array_elements_text($1::jsonb))",
+        );
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        let rows = statement.bind(serde_json::Value::from(names).to_string()).fetch_all(&self.readers).await?;
+        let read = |row: &Row| {
+            let name = row.get::<&str>("name")?.parse();
+            let name = name.map_err(|_| StoreError::Corrupt { table: "workspaces", column: "name" })?;
+            Ok((name, WorkspaceId(row.get("id")?)))
+        };
+        rows.iter().map(read).collect()
+    }
+
     /// Returns the workspaces that a user owns, by name, without their shares.
     ///
     /// # Errors
@@ -123,20 +146,28 @@ pub(super) async fn find_own(
 /// Returns the id of the workspace, which becomes an `external` one of `owner` if there is none.
 ///
 /// # Errors
-/// [`StoreError::OtherOwner`] when it exists and is somebody else's.
+/// [`StoreError::OtherOwner`] when it exists and is somebody else's, [`StoreError::NameHeld`] when it was until lately: then the
+/// transaction must not be committed.
 pub(super) async fn find_or_create(
     connection: &mut Transaction,
-    name: &WorkspaceName,
+    (name, hold): (&WorkspaceName, NameHold),
     owner: &UserName,
     now: UnixSeconds,
 ) -> Result<WorkspaceId, StoreError> {
-    sql("INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING")
-        .bind(name.as_str())
-        .bind(owner.as_str())
-        .bind(Executor::External.as_str())
-        .bind(now.get())
-        .execute(&mut *connection)
-        .await?;
+    let made = sql(
+        "INSERT INTO workspaces (name, owner, executor, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+    )
+    .bind(name.as_str())
+    .bind(owner.as_str())
+    .bind(Executor::External.as_str())
+    .bind(now.get())
+    .execute(&mut *connection)
+    .await?;
+    if made > 0
+        && let Some(until) = hold.held_until(connection, name, owner, now).await?
+    {
+        return Err(StoreError::NameHeld { name: name.clone(), until });
+    }
     let row =
         sql("SELECT id, owner FROM workspaces WHERE name = $1").bind(name.as_str()).fetch_one(&mut *connection).await?;
     if row.get::<&str>("owner")? != owner.as_str() {

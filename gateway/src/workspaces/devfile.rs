@@ -30,7 +30,7 @@ pub const SCHEMA_VERSION: &str = "2.2.0";
 pub const DEFAULT_DEVFILE: &str = include_str!("devfile/default.yaml");
 
 /// The port of the editor in the main component's container.
-pub const EDITOR_PORT: u16 = 60001;
+pub const EDITOR_PORT: u16 = tunnel_proto::terminal::EDITOR_PORT;
 
 /// Where the workspace's own volume is mounted in each container.
 pub const PROJECTS_PATH: &str = "/projects";

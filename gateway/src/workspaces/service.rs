@@ -228,12 +228,13 @@ impl Workspaces {
         Err(WorkspaceError::Busy)
     }
 
-    /// Forgets a workspace of which nothing is left, and frees its name.
+    /// Forgets a workspace of which nothing is left, and frees its name: at once for its owner, for others after
+    /// `store.name_hold`.
     ///
     /// # Errors
     /// [`WorkspaceError::NotOver`] while something is left.
-    pub async fn forget(&self, found: &Managed) -> Result<(), WorkspaceError> {
-        if !self.store.forget(found.workspace.id).await? {
+    pub async fn forget(&self, found: &Managed, now: UnixSeconds) -> Result<(), WorkspaceError> {
+        if !self.store.forget(found.workspace.id, now).await? {
             return Err(WorkspaceError::NotOver);
         }
         self.say(found);

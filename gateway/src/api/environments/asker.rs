@@ -2,6 +2,7 @@
 //!
 //! The first two count for these paths and services alone, and are looked at before anybody is asked who the user is.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -14,11 +15,13 @@ use super::EnvironmentParts;
 use super::job::facts_of;
 use crate::api::problem::{Problem, Refused};
 use crate::api::{Caller, PREFIX, Shared};
+use crate::audit::Unrecordable;
 use crate::auth::jwt::{self, Moment};
 use crate::auth::request::foreign_bearer;
+use crate::environments::on_record::OnRecord;
 use crate::environments::refusal::RefusalCode;
 use crate::environments::request::{By, JobFacts};
-use crate::model::UserName;
+use crate::model::{UnixSeconds, UserName};
 use crate::store::wall_clock;
 
 /// Where GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
@@ -27,11 +30,28 @@ const HOOK_SECRET: HeaderName = HeaderName::from_static("x-gitlab-token");
 /// Where it is heard.
 const HOOK_PATH: &str = "/environments/hooks/gitlab";
 
+/// A job, and until when what proves it counts.
+#[derive(Clone, Debug)]
+pub(crate) struct ProvenJob {
+    /// The facts in its token.
+    pub(crate) facts: JobFacts,
+    /// The end of its token, as its issuer said.
+    pub(crate) expires_at: UnixSeconds,
+}
+
+impl Deref for ProvenJob {
+    type Target = JobFacts;
+
+    fn deref(&self) -> &JobFacts {
+        &self.facts
+    }
+}
+
 /// What proves itself without being a user.
 #[derive(Clone, Debug)]
 pub(crate) enum Vouched {
     /// A job, by a token that is good now.
-    Job(Arc<JobFacts>),
+    Job(Arc<ProvenJob>),
     /// The CI system.
     Hook,
     /// A job's token that is not good, by this name.
@@ -74,9 +94,10 @@ impl EnvironmentParts {
                 let Some(jobs) = &self.jobs else { return Some(Vouched::Off) };
                 let now = Moment { wall: wall_clock(), clock: now };
                 Some(match jobs.verify(token, now).await {
-                    Ok(claims) => match facts_of(&claims) {
-                        Ok(facts) => Vouched::Job(Arc::new(facts)),
-                        Err(reason) => Vouched::BadJob(reason),
+                    Ok(claims) => match (facts_of(&claims), claims.expires_at) {
+                        (Ok(facts), Some(expires_at)) => Vouched::Job(Arc::new(ProvenJob { facts, expires_at })),
+                        (Ok(_), None) => Vouched::BadJob(jwt::Refused::Expired.code()),
+                        (Err(reason), _) => Vouched::BadJob(reason),
                     },
                     Err(jwt::Refused::KeysUnavailable) => Vouched::Unchecked,
                     Err(refused) => Vouched::BadJob(refused.code()),
@@ -119,7 +140,7 @@ fn way_in(path: &str) -> Option<Way> {
 #[derive(Clone, Debug)]
 pub(in crate::api) enum Asker {
     /// A job, of its own environment.
-    Job(Arc<JobFacts>),
+    Job(Arc<ProvenJob>),
     /// An operator, of any.
     Operator(UserName),
 }
@@ -142,11 +163,16 @@ impl Asker {
     }
 
     /// Returns by whose word something is done.
-    pub(in crate::api) fn by(&self) -> By {
+    fn by(&self) -> By {
         match self {
             Self::Job(facts) => facts.by(),
             Self::Operator(user) => By::User(user.clone()),
         }
+    }
+
+    /// Takes the place in the audit log without which nothing is changed at their word.
+    pub(in crate::api) async fn on_record(&self, api: &Shared) -> Result<OnRecord, Unrecordable> {
+        Ok(OnRecord::new(self.by(), api.audit.slot().await?))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::api::body::read;
 use crate::api::problem::{Mistake, Problem, Refused};
 use crate::api::{Caller, Shared, answer};
 use crate::environments::facts::ID_MAX;
+use crate::environments::on_record::OnRecord;
 use crate::environments::request::By;
 
 /// The event of a project that was deleted (GitLab documentation, system hooks).
@@ -49,8 +50,8 @@ pub(super) async fn gitlab(
         return Ok(answer::done());
     }
     let project = heard.project_id.filter(|id| *id <= ID_MAX).ok_or_else(|| missing("/project_id"))?;
-    drop(api.audit.slot().await?);
-    let count = api.environments.service.sweep(project, By::Hook).await?;
+    let by = OnRecord::new(By::Hook, api.audit.slot().await?);
+    let count = api.environments.service.sweep(project, by).await?;
     tracing::info!(project, count, "a project is gone, and its environments with it");
     Ok(answer::done())
 }
@@ -66,7 +67,7 @@ pub(super) async fn sweep(
     let project = project.ok_or_else(|| {
         Problem::invalid(vec![Mistake { pointer: "/id".to_owned(), detail: "has to be a whole number".to_owned() }])
     })?;
-    drop(api.audit.slot().await?);
-    let environments = api.environments.service.sweep(project, By::User(user)).await?;
+    let by = OnRecord::new(By::User(user), api.audit.slot().await?);
+    let environments = api.environments.service.sweep(project, by).await?;
     Ok(answer::json(StatusCode::OK, &Swept { environments }))
 }

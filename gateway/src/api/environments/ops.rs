@@ -34,7 +34,7 @@ impl Asked {
     fn by(self, asker: &Asker) -> Result<JobRequest, Problem> {
         let Self { agent, template, is_disabled, url, environment, job } = self;
         let job = match (asker, job) {
-            (Asker::Job(own), None) => (**own).clone(),
+            (Asker::Job(own), None) => own.facts.clone(),
             (Asker::Job(_), Some(_)) => return Err(Refused::NotSuchJob { reason: "facts_in_token" }.into()),
             (Asker::Operator(_), Some(told)) => told,
             (Asker::Operator(_), None) => return Err(missing("/job")),
@@ -62,10 +62,10 @@ pub(in crate::api) fn unmet(api: &Shared, asker: &Asker, asked: Asked) -> Result
 pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) -> Result<(Following, Held), Problem> {
     let request = asked.by(asker)?;
     api.environments.service.check(&request).map_err(|refusal| told_to(asker, refusal))?;
-    let held = asker.seat(api)?;
+    let held = asker.seat_for(api, &request)?;
     // What is asked for has a place in the audit log, or is not done.
-    drop(api.audit.slot().await?);
-    Ok((api.environments.service.complete_by(request, asker.by()).await?, held))
+    let by = asker.on_record(api).await?;
+    Ok((api.environments.service.complete_by(request, by).await?, held))
 }
 
 /// Tells a job of an agent that is not there what it is told of one that has nothing for its project: every job of a CI system
@@ -101,8 +101,8 @@ pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> R
         Some(data) => Source::Rendered(Rendered::parse(&template.name, data.as_bytes()).map_err(Problem::template)?),
         None => Source::Template(known(api, &agent, &template.name)?),
     };
-    drop(api.audit.slot().await?);
-    Ok(service.ensure(&agent, source, info, asker.by()).await?)
+    let by = asker.on_record(api).await?;
+    Ok(service.ensure(&agent, source, info, by).await?)
 }
 
 /// Puts values into a template; without data, into the agent's. Returns too what is wrong with that one's file as it is now.
@@ -225,18 +225,18 @@ pub(in crate::api) async fn set_state(
     if let Asker::Job(own) = asker {
         service.may(&found.agent, own)?;
     }
-    drop(api.audit.slot().await?);
-    Ok(service.set_state(found.id, wanted, asker.by()).await?)
+    let by = asker.on_record(api).await?;
+    Ok(service.set_state(found.id, wanted, by).await?)
 }
 
 /// Deletes what is recorded of an environment, whatever its template says; for operators.
 pub(in crate::api) async fn remove(api: &Shared, asker: &Asker, id: u64) -> Result<Following, Problem> {
-    drop(api.audit.slot().await?);
-    Ok(api.environments.service.remove(id, asker.by()).await?)
+    let by = asker.on_record(api).await?;
+    Ok(api.environments.service.remove(id, by).await?)
 }
 
 /// Forgets an environment without asking its cluster; for operators.
 pub(in crate::api) async fn forget(api: &Shared, asker: &Asker, id: u64) -> Result<Environment, Problem> {
-    drop(api.audit.slot().await?);
-    Ok(api.environments.service.forget(id, asker.by()).await?)
+    let by = asker.on_record(api).await?;
+    Ok(api.environments.service.forget(id, by).await?)
 }

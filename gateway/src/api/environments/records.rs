@@ -188,7 +188,7 @@ pub(super) async fn follow(
     let asker = Asker::of(&api, &caller)?;
     let is_of_removal = is_of_removal(&uri)?;
     let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
-    let held = asker.seat(&api)?;
+    let held = asker.seat_at(&api, &found.agent)?;
     let service = &api.environments.service;
     let following = if is_of_removal { service.follow_removal(found.id) } else { service.follow(found.id) };
     Ok(stream::events(&api, following, held))

@@ -30,7 +30,7 @@ pub(super) fn wants_events(headers: &HeaderMap) -> bool {
 
 /// Tells as it happens.
 pub(super) fn events(api: &Arc<Shared>, following: Following, held: Held) -> Response {
-    let teller = Teller { api: api.clone(), following, is_over: false, _held: held };
+    let teller = Teller { api: api.clone(), following, is_over: false, held };
     let mut response = Response::new(Body::from_stream(stream::unfold(teller, Teller::next)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -44,11 +44,12 @@ struct Teller {
     api: Arc<Shared>,
     following: Following,
     is_over: bool,
-    _held: Held,
+    held: Held,
 }
 
 impl Teller {
-    /// Waits for something to tell. A drain ends it without a word, so that whoever listens asks again, elsewhere.
+    /// Waits for something to tell. A drain ends it without a word, so that the listener asks again, elsewhere; so does the
+    /// end of a job's right to listen.
     async fn next(mut self) -> Option<(Result<String, Infallible>, Self)> {
         if self.is_over {
             return None;
@@ -57,6 +58,7 @@ impl Teller {
         let text = tokio::select! {
             biased;
             () = draining.cancelled() => return None,
+            () = self.held.ended() => return None,
             event = self.following.next() => {
                 let event = EventRow::from(event?);
                 self.is_over = matches!(event, EventRow::Done(_));
@@ -84,6 +86,7 @@ pub(super) async fn end(api: &Shared, following: Following, held: Held) -> Resul
     let outcome = tokio::select! {
         biased;
         () = draining.cancelled() => return Err(Refused::Overloaded { limit: "draining" }.into()),
+        () = held.ended() => return Err(Refused::NotSuchJob { reason: "credential_ended" }.into()),
         outcome = following.outcome() => outcome,
     };
     drop(held);

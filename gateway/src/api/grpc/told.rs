@@ -121,6 +121,10 @@ async fn next(telling: Telling) -> Option<(Result<wire::Event, Status>, Telling)
             let status = Status::new(Code::Unavailable, "the gateway is going down: call again");
             return Some((Err(with_code(status, "draining")), Telling::Over));
         }
+        () = parts.2.ended() => {
+            let status = Status::new(Code::Unauthenticated, "the job's right to listen has ended");
+            return Some((Err(with_code(status, "job_refused")), Telling::Over));
+        }
         event = parts.1.next() => EventRow::from(event?),
     };
     let after = match &event {

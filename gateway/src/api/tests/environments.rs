@@ -8,7 +8,9 @@ use http_body::Frame;
 use serde_json::json;
 
 use super::*;
+use crate::api::environments::asker::ProvenJob;
 use crate::environments::request::JobFacts;
+use crate::model::UnixSeconds;
 
 /// A body that never comes, and notes that somebody waits for it.
 #[derive(Default)]
@@ -63,7 +65,7 @@ fn job() -> Caller {
         user_id: 1,
         username: "ann".to_owned(),
     };
-    nobody().vouched(Some(Vouched::Job(Arc::new(facts))))
+    nobody().vouched(Some(Vouched::Job(Arc::new(ProvenJob { facts, expires_at: UnixSeconds::new(i64::MAX) }))))
 }
 
 fn operator() -> Caller {

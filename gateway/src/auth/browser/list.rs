@@ -1,6 +1,8 @@
 //! A user's own sessions: listed, and ended one by one or all at once.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::{BrowserSessions, Lifetimes};
+use super::{BrowserSessions, Lifetimes, age};
 use crate::auth::secret::Digest;
 use crate::model::UserName;
 
@@ -56,8 +58,23 @@ pub struct SessionRow {
     pub idle: Duration,
     /// After how long it ends, if it is not used.
     pub ends_in: Duration,
-    /// The workspace hosts that it is signed in to.
-    pub hosts: usize,
+    /// The address of the sign-in.
+    pub peer: IpAddr,
+    /// The workspace hosts that it is signed in to, the newest first.
+    pub hosts: Vec<HostSignIn>,
+}
+
+/// One sign-in to a workspace host. One that its user does not know may be another person's doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSignIn {
+    /// The host.
+    pub host: Box<str>,
+    /// How long ago it was.
+    pub age: Duration,
+    /// How long ago it was used.
+    pub idle: Duration,
+    /// Where the browser was.
+    pub peer: IpAddr,
 }
 
 impl BrowserSessions {
@@ -66,22 +83,43 @@ impl BrowserSessions {
     pub fn list(&self, user: &UserName, now: Instant) -> Vec<SessionRow> {
         let state = self.state.read();
         let Lifetimes { idle_max, age_max } = self.lifetimes;
+        let mut hosts: HashMap<Digest, Vec<HostSignIn>> = HashMap::new();
+        for session in state.hosts.values().filter(|session| session.parent_session.who.user == *user) {
+            if session.is_live(self.epoch, now) {
+                hosts.entry(session.parent).or_default().push(HostSignIn {
+                    host: session.host.clone(),
+                    age: age(self.epoch, now, session.opened_ms),
+                    idle: session.used.age(self.epoch, now),
+                    peer: session.peer,
+                });
+            }
+        }
+        hosts.values_mut().for_each(|hosts| hosts.sort_by_key(|host| host.age));
         let theirs = state.public.iter().filter(|(_, session)| session.who.user == *user);
         let mut rows: Vec<SessionRow> = theirs
             .filter(|(_, session)| session.is_live(self.epoch, now))
             .map(|(id, session)| {
-                let (age, idle) = (now.saturating_duration_since(session.opened), session.used.age(self.epoch, now));
+                let (age, idle) = (age(self.epoch, now, session.opened_ms), session.used.age(self.epoch, now));
                 SessionRow {
                     name: session_name(id),
                     age,
                     idle,
                     ends_in: age_max.saturating_sub(age).min(idle_max.saturating_sub(idle)),
-                    hosts: state.hosts.values().filter(|host| host.parent == *id).count(),
+                    peer: session.peer,
+                    hosts: hosts.remove(id).unwrap_or_default(),
                 }
             })
             .collect();
         rows.sort_by_key(|row| row.age);
         rows
+    }
+
+    /// Returns the hosts at which a browser with this public session is signed in. Looks at all sessions of hosts.
+    #[must_use]
+    pub fn hosts_of(&self, public: &Digest, now: Instant) -> HashSet<Box<str>> {
+        let state = self.state.read();
+        let theirs = state.hosts.values().filter(|session| session.parent == *public);
+        theirs.filter(|session| session.is_live(self.epoch, now)).map(|session| session.host.clone()).collect()
     }
 
     /// Returns the name of the public session behind a session of a host.
@@ -95,7 +133,9 @@ impl BrowserSessions {
         let mut state = self.state.write();
         let found = state.public.iter().find(|(id, session)| session.who.user == *user && session_name(id) == *name);
         let Some(id) = found.map(|(id, _)| *id) else { return false };
-        state.end_public(&id).is_some()
+        let is_ended = state.end_public(&id).is_some();
+        self.settle(&mut state);
+        is_ended
     }
 
     /// Ends all sessions of a user, and returns their names.
@@ -106,6 +146,7 @@ impl BrowserSessions {
         for id in &ids {
             state.end_public(id);
         }
+        self.settle(&mut state);
         ids.iter().map(session_name).collect()
     }
 }
@@ -116,6 +157,7 @@ mod tests {
     use crate::auth::secret::Opaque;
 
     const HOST: &str = "8080-app.zone";
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn user(name: &str) -> UserName {
         name.parse().unwrap()
@@ -126,14 +168,17 @@ mod tests {
         let start = Instant::now();
         let sessions = BrowserSessions::new(start, Lifetimes::default());
         let ids: Vec<Opaque> = (0..3).map(|_| Opaque::random().unwrap()).collect();
-        sessions.open_public(&ids[0], user("ann"), start);
-        sessions.open_public(&ids[1], user("ann"), start + Duration::from_secs(60));
-        sessions.open_public(&ids[2], user("bob"), start);
+        sessions.open_public(&ids[0], user("ann"), PEER, start);
+        sessions.open_public(&ids[1], user("ann"), PEER, start + Duration::from_secs(60));
+        sessions.open_public(&ids[2], user("bob"), PEER, start);
         let host = Opaque::random().unwrap();
         let now = start + Duration::from_secs(120);
-        sessions.open_host(&host, ids[0].digest(), HOST, now).unwrap();
+        sessions.open_host(&host, ids[0].digest(), HOST, PEER, now).unwrap();
         let rows = sessions.list(&user("ann"), now);
-        assert_eq!(rows.iter().map(|row| (row.age.as_secs(), row.hosts)).collect::<Vec<_>>(), [(60, 0), (120, 1)]);
+        assert_eq!(
+            rows.iter().map(|row| (row.age.as_secs(), row.hosts.len())).collect::<Vec<_>>(),
+            [(60, 0), (120, 1)]
+        );
         assert_eq!(rows[1].ends_in, Lifetimes::default().idle_max - Duration::from_secs(120));
         assert_eq!(rows[1].name, session_name(&ids[0].digest()));
 
@@ -164,7 +209,7 @@ mod tests {
     fn session_that_ended_is_not_listed() {
         let start = Instant::now();
         let sessions = BrowserSessions::new(start, Lifetimes::default());
-        sessions.open_public(&Opaque::random().unwrap(), user("ann"), start);
+        sessions.open_public(&Opaque::random().unwrap(), user("ann"), PEER, start);
         assert_eq!(sessions.list(&user("ann"), start + Lifetimes::default().idle_max), []);
     }
 }

@@ -177,3 +177,62 @@ async fn flood_of_misses_pushes_out_no_found_value() {
     }
     assert_eq!(cache.get(&0, now, || say(&asked, Some(8))).await, Ok(Some(7)));
 }
+
+/// A cache of a store that can be away, and the store's word.
+fn bridging(outage_max: Duration) -> (Cache<u8, u8>, Availability) {
+    let availability = Availability::new(outage_max);
+    availability.watched();
+    (Cache::bridging(availability.clone()), availability)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_before_an_outage_counts_in_it_and_nobody_waits() {
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+    let (cache, availability) = bridging(HOUR);
+    let (asked, start) = (AtomicUsize::new(0), Instant::now());
+    assert_eq!(cache.get(&1, start, || say(&asked, Some(7))).await, Ok(Some(7)));
+    let since = start + REMEMBERED_MAX - MOMENT;
+    assert_eq!(cache.get(&2, since, || say(&asked, Some(8))).await, Ok(Some(8)));
+    assert!(availability.failed(since));
+    let last = since + HOUR - MOMENT;
+    for at in [since + MOMENT, since + KNOWN_AGE_MAX, last] {
+        assert_eq!(cache.get(&1, at, never).await, Ok(Some(7)), "{:?}", at - since);
+        assert_eq!(cache.get(&2, at, never).await, Ok(Some(8)));
+        assert!(cache.holds(&1, at));
+        assert_eq!(cache.get(&3, at, never).await, Err(Unavailable), "never looked up");
+    }
+    assert_eq!(Instant::now(), start, "nobody waited");
+    assert_eq!(cache.get(&1, since + HOUR, never).await, Err(Unavailable), "longer than it may last");
+    assert!(cache.forget(&2, last));
+    assert_eq!(cache.get(&2, last, never).await, Err(Unavailable), "it was changed");
+    availability.answered(last);
+    assert_eq!(cache.get(&1, last, || say(&asked, None)).await, Ok(None), "when the store is back, it is asked");
+    assert!(is_idle(&cache));
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_look_up_without_an_answer_is_the_last_that_waits() {
+    let (cache, availability) = bridging(KNOWN_AGE_MAX * 100);
+    let (asked, start) = (AtomicUsize::new(0), Instant::now());
+    for key in [1, 2, 3] {
+        assert_eq!(cache.get(&key, start, || say(&asked, Some(key))).await, Ok(Some(key)));
+    }
+    let later = start + KNOWN_AGE_MAX;
+    tokio::time::advance(KNOWN_AGE_MAX).await;
+    // The three look-ups of one request.
+    for key in [1, 2, 3] {
+        assert_eq!(cache.get(&key, later, never).await, Ok(Some(key)));
+    }
+    assert_eq!(later.elapsed(), LOAD_TIME_MAX, "only the first waited");
+    assert!(LOAD_TIME_MAX < Duration::from_secs(2) && availability.outage().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_too_long_before_an_outage_does_not_count_in_it() {
+    let (cache, availability) = bridging(KNOWN_AGE_MAX * 100);
+    let (asked, start) = (AtomicUsize::new(0), Instant::now());
+    assert_eq!(cache.get(&1, start, || say(&asked, Some(7))).await, Ok(Some(7)));
+    let since = start + REMEMBERED_MAX + MOMENT;
+    assert!(availability.failed(since));
+    assert_eq!(cache.get(&1, since, never).await, Err(Unavailable));
+}

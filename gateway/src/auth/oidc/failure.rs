@@ -46,8 +46,33 @@ pub enum SignInError {
     #[error("the ID token's nonce is of another sign-in")]
     Nonce,
     /// Who it is may not come in.
-    #[error(transparent)]
-    NotAdmitted(#[from] NotAdmitted),
+    #[error("{why}")]
+    NotAdmitted {
+        /// Why not.
+        why: NotAdmitted,
+        /// Their name, if the provider said one that can be told.
+        user: Option<String>,
+    },
+}
+
+impl SignInError {
+    /// Returns who it was, as far as the provider's word goes.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Self::NotAdmitted { user, .. } => user.as_deref(),
+            Self::Unavailable
+            | Self::Lacks(_)
+            | Self::Busy
+            | Self::OtherProvider(_)
+            | Self::Denied(_)
+            | Self::Exchange(_)
+            | Self::Code { .. }
+            | Self::UserInfo(_)
+            | Self::Token(_)
+            | Self::Nonce => None,
+        }
+    }
 }
 
 /// Why a message about ended sessions is not followed.

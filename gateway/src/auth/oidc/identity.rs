@@ -12,6 +12,9 @@ pub const GROUPS_MAX: usize = 256;
 /// Longest `sub`, in bytes (Core 1.0, section 2).
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
+/// Longest name in the log of somebody who may not come in, in characters.
+const CLAIMED_CHARS_MAX: usize = 128;
+
 /// Names that speak for no person: dev mode's user, and whoever uses the command line.
 const RESERVED: [&str; 2] = ["dev", "operator"];
 
@@ -95,6 +98,15 @@ pub fn identity(claims: &Claims, rules: &Rules) -> Result<Identity, NotAdmitted>
         return Err(NotAdmitted::UnverifiedEmail);
     }
     Ok(Identity { subject, wanted: user_name(name)?, groups })
+}
+
+/// Returns the name that the claims have, for the log, whether it can be one here or not: cut, and without anything that could
+/// be more than a name.
+#[must_use]
+pub fn claimed_name(claims: &Claims, rules: &Rules) -> Option<String> {
+    let name = claims.text(&rules.username_claim)?;
+    let is_plain = |letter: &char| matches!(letter, '!'..='~');
+    Some(name.chars().filter(is_plain).take(CLAIMED_CHARS_MAX).collect())
 }
 
 /// Makes a user name of a claim. Names that differ in case only would be told apart by nobody, so case goes. What else

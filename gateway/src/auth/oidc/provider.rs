@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Answer, Outcome, loggable};
 use super::failure::{NoticeRefused, SignInError};
-use super::identity::{Identity, Rules, identity, is_complete};
+use super::identity::{Identity, Rules, claimed_name, identity, is_complete};
 use super::logout::Notice;
 use super::metadata::Metadata;
 use super::pending::Pending;
@@ -113,7 +113,8 @@ impl Provider {
         let issued_at = claims.issued_at.ok_or(Refused::Missing("iat"))?;
         let session = claims.session.clone();
         let claims = self.completed(claims, &metadata, access_token.map(Secret::new)).await?;
-        let identity = identity(&claims, &self.rules)?;
+        let identity = identity(&claims, &self.rules)
+            .map_err(|why| SignInError::NotAdmitted { why, user: claimed_name(&claims, &self.rules) })?;
         let session = ProviderSession::new(&identity.subject, session.as_deref(), &id_token);
         Ok(Authenticated { identity, session, issued_at })
     }

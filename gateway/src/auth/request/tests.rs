@@ -7,6 +7,7 @@ use crate::auth::browser::Lifetimes;
 use crate::auth::secret::Opaque;
 
 const HOST: &str = "8080-app.zone";
+const PEER: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn token(kind: TokenKind) -> Token {
     Token::generate(kind).unwrap()
@@ -81,8 +82,10 @@ fn cookie_that_occurs_twice_is_refused() {
     assert_eq!(read(&[(COOKIE, &cookie), (COOKIE, &cookie)]), Offered::Refused);
 }
 
+const WALL: UnixSeconds = UnixSeconds::new(1_000);
+
 /// A store that knows nobody and must not be asked.
-async fn nobody(_: [u8; 32]) -> Result<Option<UserName>, Infallible> {
+async fn nobody(_: [u8; 32]) -> Result<Option<LiveToken>, Infallible> {
     panic!("asked for a credential that is no token");
 }
 
@@ -92,8 +95,8 @@ async fn session_proves_its_user_at_its_own_host_only() {
     let sessions = Arc::new(BrowserSessions::new(now, Lifetimes::default()));
     let (public, host) = (Opaque::random().unwrap(), Opaque::random().unwrap());
     let ann: UserName = "ann".parse().unwrap();
-    sessions.open_public(&public, ann.clone(), now);
-    sessions.open_host(&host, public.digest(), HOST, now).unwrap();
+    sessions.open_public(&public, ann.clone(), PEER, now);
+    sessions.open_host(&host, public.digest(), HOST, PEER, now).unwrap();
     let identities = Identities::new(sessions);
     let known = Some(Principal { user: ann, via: Via::Browser, groups: Arc::default() });
     for (id, at, expected) in [
@@ -104,10 +107,10 @@ async fn session_proves_its_user_at_its_own_host_only() {
         (&host, At::Workspace("8081-app.zone"), &None),
     ] {
         let offered = Offered::Session(id.digest());
-        assert_eq!(&identities.principal(&offered, at, now, nobody).await.unwrap(), expected, "{at:?}");
+        assert_eq!(&identities.principal(&offered, at, (now, WALL), nobody).await.unwrap(), expected, "{at:?}");
     }
     for offered in [Offered::Nothing, Offered::Refused] {
-        assert_eq!(identities.principal(&offered, At::Public, now, nobody).await, Ok(None));
+        assert_eq!(identities.principal(&offered, At::Public, (now, WALL), nobody).await, Ok(None));
     }
 }
 
@@ -121,12 +124,23 @@ async fn token_is_asked_for_once_until_it_is_forgotten() {
     let offered = Offered::Token(hash);
     let found = |asked| {
         assert_eq!(asked, hash);
-        async { Ok::<_, Infallible>(Some(bob.clone())) }
+        async {
+            Ok::<_, Infallible>(Some(LiveToken {
+                user: bob.clone(),
+                expires_at: Some(UnixSeconds::new(WALL.get() + 1)),
+            }))
+        }
     };
     let known = Ok(Some(Principal { user: bob.clone(), via: Via::ApiToken, groups: Arc::default() }));
-    assert_eq!(identities.principal(&offered, at, now, found).await, known);
-    assert_eq!(identities.principal(&offered, at, now, nobody).await, known);
+    assert_eq!(identities.principal(&offered, at, (now, WALL), found).await, known);
+    assert_eq!(identities.principal(&offered, at, (now, WALL), nobody).await, known);
+    let later = UnixSeconds::new(WALL.get() + 1);
+    assert_eq!(
+        identities.principal(&offered, at, (now, later), nobody).await,
+        Ok(None),
+        "it has expired while it was known"
+    );
     identities.forget_token(&hash, now);
     let gone = |_| async { Ok::<_, Infallible>(None) };
-    assert_eq!(identities.principal(&offered, at, now, gone).await, Ok(None));
+    assert_eq!(identities.principal(&offered, at, (now, WALL), gone).await, Ok(None));
 }

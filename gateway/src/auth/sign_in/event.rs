@@ -22,6 +22,8 @@ pub enum SignInEvent {
         how: &'static str,
         /// Why not.
         reason: &'static str,
+        /// Who, as far as the provider's word goes.
+        user: Option<String>,
     },
     /// Somebody signed out.
     SignedOut {

@@ -19,6 +19,12 @@ use crate::auth::token::NoRandomness;
 
 const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 
+/// Keeps the opener of a page of sign-in from reading its address, where a code may be (HTML Living Standard,
+/// "Cross-origin opener policies"). On redirects too: they are part of the navigation.
+pub const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+/// The one value of it.
+pub const OPENER_POLICY_OWN: HeaderValue = HeaderValue::from_static("same-origin");
+
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:1rem/1.6 system-ui,sans-serif;max-width:34rem;margin:18vh auto 0;padding:0 1.5rem}\
@@ -42,8 +48,10 @@ pub(super) enum Page {
     SignInNeeded,
     /// The last step on the workspace host failed: another browser, too late, cookies off.
     TransferFailed,
-    /// The session has ended, as asked.
+    /// This browser has no session here.
     SignedOut,
+    /// The page that one comes to after signing out, opened in a browser that did not.
+    StillSignedIn,
     /// The identity provider cannot be reached, or makes no sense.
     ProviderUnavailable,
     /// The identity provider refused, or the user did there.
@@ -130,9 +138,18 @@ impl Page {
                 "It was begun in another browser, took too long, or cookies are turned off. Open the workspace's address \
                  again.",
             ),
-            Self::SignedOut => {
-                (StatusCode::OK, None, "You are signed out", "This browser has no access to any workspace any more.")
-            }
+            Self::SignedOut => (
+                StatusCode::OK,
+                None,
+                "You are signed out",
+                "This browser is signed in neither here nor at any workspace. Ports that are open to everybody stay so.",
+            ),
+            Self::StillSignedIn => (
+                StatusCode::OK,
+                None,
+                "You are signed in",
+                "This browser has a session here, and nothing has ended it. To end it, choose Sign out on the first page.",
+            ),
             Self::ProviderUnavailable => PROVIDER_UNAVAILABLE,
             Self::ProviderDenied => PROVIDER_DENIED,
             Self::ProviderFailed => PROVIDER_FAILED,
@@ -172,7 +189,12 @@ impl Page {
             Self::ProviderFailed => Some("provider_failed"),
             Self::NotPending => Some("not_pending"),
             Self::NotAdmitted(_) => Some("not_admitted"),
-            Self::SignInNeeded | Self::SignedOut | Self::NotAVisit | Self::BadRequest | Self::Unable => None,
+            Self::SignInNeeded
+            | Self::SignedOut
+            | Self::StillSignedIn
+            | Self::NotAVisit
+            | Self::BadRequest
+            | Self::Unable => None,
         }
     }
 
@@ -199,7 +221,7 @@ impl Page {
             headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
         }
         if let Some(reason) = self.failed_sign_in() {
-            let event = SignInEvent::Failed { how: "browser", reason };
+            let event = SignInEvent::Failed { how: "browser", reason, user: None };
             response.extensions_mut().insert(event);
         }
         let headers = response.headers_mut();
@@ -294,6 +316,7 @@ fn plain(status: StatusCode, body: Bytes) -> Response<Bytes> {
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_SECURITY_POLICY, POLICY.clone());
+    headers.insert(OPENER_POLICY, OPENER_POLICY_OWN);
     response
 }
 
@@ -303,7 +326,8 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Page; 20] = [
+    const ALL: [Page; 21] = [
+        Page::StillSignedIn,
         Page::LinkNotGood,
         Page::SignInNeeded,
         Page::TransferFailed,

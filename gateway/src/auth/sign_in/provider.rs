@@ -167,7 +167,7 @@ impl SignIn {
             self.sessions.sign_out(&old.digest());
         }
         let (user, provider) = (who.user.clone(), who.provider.clone());
-        self.sessions.open_public(&id, who, now);
+        self.sessions.open_public(&id, who, visit.peer, now);
         // Looked at after the session is there: a notice that comes now finds it, one that came before is found here.
         if provider.is_some_and(|session| at.ended.includes(&session, issued_at, now)) {
             self.sessions.sign_out(&id.digest());
@@ -224,9 +224,13 @@ impl SignIn {
             SignInError::OtherProvider(_) | SignInError::Code { .. } | SignInError::Token(_) | SignInError::Nonce => {
                 Page::ProviderFailed
             }
-            SignInError::NotAdmitted(why) => Page::NotAdmitted(*why),
+            SignInError::NotAdmitted { why, .. } => Page::NotAdmitted(*why),
         };
-        page.response(visit.headers)
+        let mut response = page.response(visit.headers);
+        if let Some(SignInEvent::Failed { user, .. }) = response.extensions_mut().get_mut() {
+            *user = error.user().map(ToOwned::to_owned);
+        }
+        response
     }
 
     /// Returns the page for somebody who may not come in although they proved who they are.

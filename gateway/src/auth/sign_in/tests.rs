@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::auth::browser::Lifetimes;
 use crate::auth::sign_in::transfer::TRANSFER_AGE_MAX;
+use http::Request;
 
 mod link;
 mod provider;
@@ -61,7 +62,7 @@ impl Browser {
         } else {
             it.pages.answer_workspace(visit, host, now)
         };
-        let response = answer.unwrap_or_else(|| it.pages.begin(visit, host));
+        let response = answer.unwrap_or_else(|| it.pages.begin(visit, host, now));
         for set in response.headers().get_all(SET_COOKIE) {
             let pair = set.to_str().unwrap().split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();
@@ -70,6 +71,7 @@ impl Browser {
         assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         assert_eq!(response.headers()[REFERRER_POLICY], "no-referrer");
         assert!(response.headers().contains_key(CONTENT_SECURITY_POLICY));
+        assert_eq!(response.headers()[OPENER_POLICY], "same-origin");
         response
     }
 
@@ -171,6 +173,67 @@ fn callback_in_another_browser_fails_even_if_that_one_is_in_a_sign_in_too() {
     let response = with_nonce.visit(&it, HOST, &callback, it.now);
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(with_nonce.user_at(&it, HOST, it.now), None);
+}
+
+#[test]
+fn code_is_spent_by_its_first_presentation_with_or_without_the_nonce() {
+    let it = fixture();
+    let mut browser = Browser::default();
+    browser.sign_in(&it);
+    let callback = browser.up_to_callback(&it, HOST, "/");
+    assert_eq!(Browser::default().visit(&it, HOST, &callback, it.now).status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(browser.visit(&it, HOST, &callback, it.now).status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(browser.user_at(&it, HOST, it.now), None);
+}
+
+#[test]
+fn nonce_that_a_script_made_up_gets_no_code() {
+    let it = fixture();
+    let mut victim = Browser::default();
+    victim.sign_in(&it);
+    let own = Opaque::random().unwrap();
+    let authorize = |pre: &Digest| format!("{AUTHORIZE_PATH}?host={HOST}&return=/app&pre={}", pre.encoded());
+    let answer = victim.visit(&it, PUBLIC, &authorize(&own.digest()), it.now);
+    assert_eq!(location(&answer), "http://8080-app.zone:8080/app", "the host begins by itself");
+    // Neither does a cookie that the script has set: the host gives out another one.
+    let planted = ((HOST.to_owned(), "gateway_pre".to_owned()), own.reveal());
+    victim.jar.extend([planted]);
+    let begun = victim.visit(&it, HOST, "/", it.now);
+    assert!(!location(&begun).contains(&own.digest().encoded()));
+    let answer = victim.visit(&it, PUBLIC, &authorize(&own.digest()), it.now);
+    assert!(!location(&answer).contains("code="), "{answer:?}");
+}
+
+#[test]
+fn sign_in_that_was_begun_is_vouched_for_once_at_its_host_and_in_time() {
+    let it = fixture();
+    let mut browser = Browser::default();
+    browser.sign_in(&it);
+    let authorize = location(&browser.visit(&it, HOST, "/a", it.now)).to_owned();
+    let has_code = |response: &Response<Bytes>| location(response).contains("/.gateway/callback?code=");
+    let elsewhere = authorize.replace(HOST, "8081-app.zone");
+    assert!(!has_code(&browser.visit(&it, PUBLIC, &elsewhere, it.now)));
+    assert!(has_code(&browser.visit(&it, PUBLIC, &authorize, it.now)));
+    let again = browser.visit(&it, PUBLIC, &authorize, it.now);
+    assert_eq!((again.status(), location(&again)), (StatusCode::SEE_OTHER, "http://8080-app.zone:8080/a"));
+    let mut slow = Browser::default();
+    slow.jar.clone_from(&browser.jar);
+    let authorize = location(&slow.visit(&it, HOST, "/b", it.now)).to_owned();
+    assert!(!has_code(&slow.visit(&it, PUBLIC, &authorize, it.now + BEGUN_AGE_MAX)));
+    let authorize = location(&slow.visit(&it, HOST, "/b", it.now)).to_owned();
+    assert!(has_code(&slow.visit(&it, PUBLIC, &authorize, it.now + BEGUN_AGE_MAX - MOMENT)));
+}
+
+#[test]
+fn page_behind_sign_out_says_what_is_so() {
+    let it = fixture();
+    let mut browser = Browser::default();
+    let text = |page: Response<Bytes>| String::from_utf8(page.body().to_vec()).unwrap();
+    let shown = text(browser.visit(&it, PUBLIC, oidc::SIGNED_OUT_PATH, it.now));
+    assert!(shown.contains("You are signed out"), "{shown}");
+    browser.sign_in(&it);
+    let shown = text(browser.visit(&it, PUBLIC, oidc::SIGNED_OUT_PATH, it.now));
+    assert!(shown.contains("You are signed in") && !shown.contains("signed out"), "{shown}");
 }
 
 #[test]

@@ -60,17 +60,23 @@ impl Transfers {
         self.outstanding.lock().insert(code.digest(), transfer, now);
     }
 
-    /// Redeems a code. Whatever the answer, the code is used up.
+    /// Redeems a code, shown by a browser with the nonce `pre`, if it has one. Whatever the answer, the code is used up.
     ///
     /// # Errors
     ///
     /// Says which binding did not hold.
-    pub fn redeem(&self, code: &Opaque, host: &str, pre: &Digest, now: Instant) -> Result<Transfer, TransferRefused> {
+    pub fn redeem(
+        &self,
+        code: &Opaque,
+        host: &str,
+        pre: Option<&Digest>,
+        now: Instant,
+    ) -> Result<Transfer, TransferRefused> {
         let transfer = self.outstanding.lock().remove(&code.digest(), now).ok_or(TransferRefused::Unknown)?;
         if *transfer.host != *host {
             return Err(TransferRefused::WrongHost);
         }
-        if transfer.pre != *pre {
+        if Some(&transfer.pre) != pre {
             return Err(TransferRefused::WrongBrowser);
         }
         Ok(transfer)
@@ -102,7 +108,7 @@ mod tests {
     #[test]
     fn code_is_good_once() {
         let it = fixture();
-        let redeem = || it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
+        let redeem = || it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), it.now);
         assert_eq!(redeem(), Ok(it.transfer.clone()));
         assert_eq!(redeem(), Err(TransferRefused::Unknown));
     }
@@ -111,33 +117,37 @@ mod tests {
     fn code_ends_exactly_at_its_bound() {
         let it = fixture();
         let late = it.now + TRANSFER_AGE_MAX;
-        assert_eq!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, late), Err(TransferRefused::Unknown));
+        assert_eq!(it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), late), Err(TransferRefused::Unknown));
         let it = fixture();
         let last = it.now + TRANSFER_AGE_MAX - Duration::from_nanos(1);
-        assert!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, last).is_ok());
+        assert!(it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), last).is_ok());
     }
 
     #[test]
     fn code_at_another_host_or_in_another_browser_is_refused_and_used_up() {
         for other in ["8081-app.zone", "app.zone", "8080-evil.zone", ""] {
             let it = fixture();
-            let refused = it.transfers.redeem(&it.code, other, &it.transfer.pre, it.now);
+            let refused = it.transfers.redeem(&it.code, other, Some(&it.transfer.pre), it.now);
             assert_eq!(refused, Err(TransferRefused::WrongHost));
-            let again = it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
+            let again = it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), it.now);
             assert_eq!(again, Err(TransferRefused::Unknown));
         }
         let it = fixture();
         let stranger = Opaque::random().unwrap().digest();
-        assert_eq!(it.transfers.redeem(&it.code, HOST, &stranger, it.now), Err(TransferRefused::WrongBrowser));
-        let again = it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now);
+        assert_eq!(it.transfers.redeem(&it.code, HOST, Some(&stranger), it.now), Err(TransferRefused::WrongBrowser));
+        let again = it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), it.now);
         assert_eq!(again, Err(TransferRefused::Unknown));
+        let it = fixture();
+        assert_eq!(it.transfers.redeem(&it.code, HOST, None, it.now), Err(TransferRefused::WrongBrowser));
+        let again = it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), it.now);
+        assert_eq!(again, Err(TransferRefused::Unknown), "spent, though the browser had no nonce");
     }
 
     #[test]
     fn code_that_was_never_issued_is_unknown() {
         let it = fixture();
         let other = Opaque::random().unwrap();
-        assert_eq!(it.transfers.redeem(&other, HOST, &it.transfer.pre, it.now), Err(TransferRefused::Unknown));
-        assert!(it.transfers.redeem(&it.code, HOST, &it.transfer.pre, it.now).is_ok());
+        assert_eq!(it.transfers.redeem(&other, HOST, Some(&it.transfer.pre), it.now), Err(TransferRefused::Unknown));
+        assert!(it.transfers.redeem(&it.code, HOST, Some(&it.transfer.pre), it.now).is_ok());
     }
 }

@@ -10,22 +10,50 @@ use crate::config::parse_duration;
 use crate::environments::template::TemplateName;
 use crate::model::ClusterName;
 
-const ENVIRONMENT_EXAMPLES: &str = "\
+/// As whom these commands speak, and how they end.
+macro_rules! speaks {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n\nIn a CI job it speaks as the job, which means its own environment: with the job's id_token, from the file of \
+             --token-file or from the variable GATEWAY_JOB_TOKEN, at the gateway of --gateway or GATEWAY_URL. Elsewhere it speaks \
+             as whoever is signed in there (gateway login), who has to be one of the gateway's environments.operators, and \
+             --project and --environment say which one.\n\nExit codes: 0 it is what was asked for, 1 it failed, was refused or \
+             not in time, with the reason, 2 wrong usage."
+        )
+    };
+}
+
+const ENVIRONMENT_EXAMPLES: &str = speaks!(
+    "\
 Examples:
   gateway environment ensure --agent prod                     in a CI job: its environment is ready, or why not
   gateway environment stop --agent prod                       in its stop job, last: deletes what was made for it
+  gateway environment show --agent prod -o json"
+);
+
+const ENSURE_EXAMPLES: &str = speaks!(
+    "\
+Examples:
+  gateway environment ensure --agent prod                     in a CI job: its environment is ready, or why not
+  gateway environment ensure --agent prod --project 42 --project-path team/app --environment review/login --tier development"
+);
+
+const STOP_EXAMPLES: &str = speaks!(
+    "\
+Examples:
   gateway environment stop --agent prod --begin               in its stop job, first: it is going to be stopped
-  gateway environment show --agent prod --output json
-  gateway environment show --agent prod --project 42 --environment review/login      as an operator
-  gateway environment stop --agent prod --project 42 --environment review/login
-  gateway environment stop --agent gone --project 42 --environment review/login --forget     its cluster never comes back
-  gateway environment ensure --agent prod --project 42 --project-path team/app --environment review/login --tier development
+  gateway environment stop --agent prod                       in its stop job, last: deletes what was made for it
+  gateway environment stop --agent prod --project 42 --environment review/login      as an operator
+  gateway environment stop --agent gone --project 42 --environment review/login --forget     its cluster never comes back"
+);
 
-In a CI job it speaks as the job, which means its own environment: with the job's id_token, from the file of --token-file or from
-the variable GATEWAY_JOB_TOKEN, at the gateway of --gateway or GATEWAY_URL. Elsewhere it speaks as whoever is signed in there
-(gateway login), who has to be one of the gateway's environments.operators, and --project and --environment say which one.
-
-Exit codes: 0 it is what was asked for, 1 it failed, was refused or not in time, with the reason, 2 wrong usage.";
+const SHOW_EXAMPLES: &str = speaks!(
+    "\
+Examples:
+  gateway environment show --agent prod -o json
+  gateway environment show --agent prod --project 42 --environment review/login      as an operator"
+);
 
 /// Flags of `gateway environment`.
 #[derive(Clone, Debug, Args)]
@@ -63,7 +91,7 @@ pub struct WhichArgs {
 
 /// Flags of `gateway environment ensure`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = ENVIRONMENT_EXAMPLES)]
+#[command(after_help = ENSURE_EXAMPLES)]
 pub struct EnsureArgs {
     /// Which environment.
     #[command(flatten)]
@@ -84,7 +112,7 @@ pub struct EnsureArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "15m")]
     pub timeout: Duration,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]
@@ -93,7 +121,7 @@ pub struct EnsureArgs {
 
 /// Flags of `gateway environment stop`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = ENVIRONMENT_EXAMPLES)]
+#[command(after_help = STOP_EXAMPLES)]
 pub struct StopArgs {
     /// Which environment.
     #[command(flatten)]
@@ -112,7 +140,7 @@ pub struct StopArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "15m")]
     pub timeout: Duration,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]
@@ -121,13 +149,13 @@ pub struct StopArgs {
 
 /// Flags of `gateway environment show`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = ENVIRONMENT_EXAMPLES)]
+#[command(after_help = SHOW_EXAMPLES)]
 pub struct ShowEnvironmentArgs {
     /// Which environment.
     #[command(flatten)]
     pub which: WhichArgs,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]

@@ -19,21 +19,46 @@ Examples:
   gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
   gateway workspace create my-app --executor ci --project https://git.example.com/team/app.git --ref main --wait
 
-Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE for
-each environment variable, as it is behind the first = (lines that begin with # are left out), and --secret-file a file that the
-workspace finds under that name. --devfile - reads standard input."
+Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE \
+for each environment variable, as it is behind the first = (lines that begin with # are left out), and --secret-file a file that \
+the workspace finds under that name. --devfile - reads standard input."
 );
 
-const CHANGE_EXAMPLES: &str = which!(
+/// How the commands that wait end.
+macro_rules! change {
+    ($examples:literal) => {
+        which!(
+            $examples,
+            "\n\nExit codes: 0 it is what was asked for, 1 it failed or was not in time, with the reason."
+        )
+    };
+}
+
+pub(super) const START_EXAMPLES: &str = change!(
     "\
 Examples:
   gateway workspace start my-app                      waits until it runs, and shows how far it is
-  gateway workspace stop my-app --no-wait
-  gateway workspace restart my-app --timeout 20m
-  gateway workspace terminate my-app --yes            its storage is gone for good
-  gateway workspace start my-app --output json        one JSON object for each change, on a line of its own
+  gateway workspace start my-app -o json              one JSON object for each change, on a line of its own"
+);
 
-Exit codes: 0 it is what was asked for, 1 it failed or was not in time, with the reason."
+pub(super) const STOP_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace stop my-app
+  gateway workspace stop my-app --no-wait"
+);
+
+pub(super) const RESTART_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace restart my-app --timeout 20m"
+);
+
+const TERMINATE_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace terminate my-app                  asks first; its storage is gone for good
+  gateway workspace terminate my-app --yes"
 );
 
 /// What runs a workspace.
@@ -43,6 +68,8 @@ pub enum On {
     Kubernetes,
     /// Jobs of a CI system.
     Ci,
+    /// Nothing here: you start its agent where your code is.
+    External,
 }
 
 /// Flags of `gateway workspace create`.
@@ -56,7 +83,7 @@ pub struct CreateArgs {
     #[arg(long, value_enum, default_value_t = On::Kubernetes)]
     pub executor: On,
     /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
-    #[arg(long, value_name = "NAME", required_unless_present = "executor")]
+    #[arg(long, value_name = "NAME")]
     pub agent: Option<ClusterName>,
     /// What is cloned, with --executor ci [default: the project that the pipeline runs in].
     #[arg(long, value_name = "URL")]
@@ -86,7 +113,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
     pub timeout: Duration,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]
@@ -95,7 +122,6 @@ pub struct CreateArgs {
 
 /// Flags of the commands that change what a workspace is to be.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = CHANGE_EXAMPLES)]
 pub struct ChangeArgs {
     /// The workspace.
     #[arg(value_name = "NAME")]
@@ -107,7 +133,7 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
     pub timeout: Duration,
     /// Shape of what is printed.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Which gateway.
     #[command(flatten)]
@@ -116,7 +142,7 @@ pub struct ChangeArgs {
 
 /// Flags of `gateway workspace terminate`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = CHANGE_EXAMPLES)]
+#[command(after_help = TERMINATE_EXAMPLES)]
 pub struct TerminateArgs {
     /// What all changes take.
     #[command(flatten)]

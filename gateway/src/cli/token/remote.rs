@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::out::TokenFile;
 use super::row::{self, Row};
+use super::{Handed, prepare};
 use crate::cli::client::{Client, ClientError, shown};
 use crate::cli::place::complain;
 use crate::cli::{Console, CreateTokenArgs, Exit, Output, TokenArgs, TokenCommand};
@@ -39,11 +41,15 @@ pub(super) async fn run(client: &Client, args: &TokenArgs, console: &mut Console
         TokenCommand::Create(create) => create_token(client, create, console).await,
         TokenCommand::List(list) => all(client).await.map(|rows| console.finish_with(row::show(&rows, list.output))),
         TokenCommand::Rotate(rotate) => {
+            let file = match prepare(&rotate.out, console) {
+                Ok(file) => file,
+                Err(exit) => return exit,
+            };
             let mut body = json!({"overlap": rotate.overlap.as_secs()});
             add_life(&mut body, rotate.expires);
             let made: Result<Made, _> = client.post(&format!("/tokens/{}/rotate", rotate.id), &body).await;
             match made {
-                Ok(made) => Ok(hand_over(client, &made, rotate.output, console).await),
+                Ok(made) => Ok(hand_over(client, &made, (file, rotate.output), console).await),
                 Err(error) => Err(error),
             }
         }
@@ -59,7 +65,7 @@ pub(super) async fn run(client: &Client, args: &TokenArgs, console: &mut Console
             (not_found, &args.command)
         {
             console.complain(format_args!(
-                "a workspace {workspace} of yours is not there; the gateway's operator makes it with its first token"
+                "a workspace {workspace} of yours is not there, and another user has the name: take another name"
             ));
         }
         exit
@@ -95,8 +101,12 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
     if let (Some(note), Some(members)) = (&args.note, body.as_object_mut()) {
         members.insert("note".to_owned(), note.as_str().into());
     }
+    let file = match prepare(&args.out, console) {
+        Ok(file) => file,
+        Err(exit) => return Ok(exit),
+    };
     let made: Made = client.post("/tokens", &body).await?;
-    Ok(hand_over(client, &made, args.output, console).await)
+    Ok(hand_over(client, &made, (file, args.output), console).await)
 }
 
 fn add_life(body: &mut Value, lasting: Option<Duration>) {
@@ -106,9 +116,15 @@ fn add_life(body: &mut Value, lasting: Option<Duration>) {
 }
 
 /// Prints a token that was just made, this once.
-async fn hand_over(client: &Client, made: &Made, output: Output, console: &mut Console) -> Exit {
-    let shown_token = row::show_made(&made.id, &shown(&made.token), made.expires_at.as_deref(), output);
-    if let Err(error) = console.data(shown_token) {
+async fn hand_over(
+    client: &Client,
+    made: &Made,
+    (file, output): (Option<TokenFile>, Output),
+    console: &mut Console,
+) -> Exit {
+    let handed =
+        Handed { id: shown(&made.id), token: &shown(&made.token), expires_at: made.expires_at.as_deref(), file };
+    if let Err(error) = handed.give(output, console) {
         console.complain(format_args!("cannot write the token: {error}"));
         // Nobody has seen it, so nobody would ever revoke it.
         if let Ok(id) = made.id.parse::<TokenId>()
@@ -118,8 +134,6 @@ async fn hand_over(client: &Client, made: &Made, output: Output, console: &mut C
         }
         return Exit::Failed;
     }
-    let id = shown(&made.id);
-    console.hint(format_args!("{id} is shown this once; keep it in a file that only its user can read"));
     if let Some(until) = &made.old_expires_at {
         console.hint(format_args!("the old one stays good until {}", shown(until)));
     }

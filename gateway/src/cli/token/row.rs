@@ -1,5 +1,7 @@
 //! Tokens as they are listed, wherever they come from.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -80,6 +82,11 @@ pub(super) fn show(rows: &[Row], output: Output) -> String {
             table::text(header, rows)
         }
     }
+}
+
+/// Shows, for programs, which token is in a file.
+pub(super) fn show_kept(id: &str, file: &Path, expires_at: Option<&str>) -> String {
+    format!("{:#}", json!({"id": id, "file": file, "expires_at": expires_at}))
 }
 
 /// Shows a token that was just made: alone, so that it can go into a file as it is.

@@ -25,6 +25,8 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Refusal {
     text: String,
+    /// The gateway's code; empty where it gave none.
+    code: String,
 }
 
 impl fmt::Display for Refusal {
@@ -34,6 +36,11 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
+    /// Tells whether the gateway gave this code.
+    pub(in crate::cli) fn is_of(&self, code: &str) -> bool {
+        self.code == code
+    }
+
     /// Words an answer to the request for a stream. `detail` is the gateway's own sentence, for codes that mean nothing
     /// special here; `name` is that of the limit or rule behind it.
     pub(in crate::cli) fn of_answer(target: &Target, code: &str, detail: &str, name: Option<&str>) -> Self {
@@ -66,7 +73,7 @@ impl Refusal {
             _ => format!("the gateway closed the connection to {target}"),
         };
         if reason.is_empty() {
-            return Self { text: format!("{said} (close code {close})") };
+            return Self { text: format!("{said} (close code {close})"), code: String::new() };
         }
         Self::with_code(&said, reason, None)
     }
@@ -77,7 +84,7 @@ impl Refusal {
             Some(name) => format!("{said} ({code}: {})", plain(name)),
             None => format!("{said} ({code})"),
         };
-        Self { text }
+        Self { text, code }
     }
 }
 

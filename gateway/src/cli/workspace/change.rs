@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::follow::{Lookout, Waiting, follow};
 use super::given::{self, BadFile};
-use super::wish::{Look, Wish};
+use super::wish::{Accepted, Look, Persistence, Wish};
 use super::{address, no_such};
 use crate::audit::{Event, Text};
 use crate::cli::client::{Client, ClientError, shown};
@@ -17,8 +17,8 @@ use crate::cli::{ChangeArgs, Console, CreateArgs, Exit, On, Output, WorkspaceCom
 use crate::config::Config;
 use crate::executors::ci::downloads::{DownloadError, Downloads};
 use crate::executors::ci::settings::{CiSetupError, targets};
-use crate::model::{BadProviderName, ClusterName, UnixSeconds, WorkspaceName};
-use crate::store::{CiProject, Store, Variable};
+use crate::model::{BadProviderName, ClusterName, UnixSeconds, UserName, WorkspaceName};
+use crate::store::{CiProject, Executor, Store, Variable};
 use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
 use crate::workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
@@ -33,9 +33,33 @@ pub(super) struct Change<'a> {
 }
 
 #[derive(Deserialize)]
+struct Found {
+    executor: String,
+}
+
+#[derive(Deserialize)]
+struct Agents {
+    agents: Vec<AgentRow>,
+}
+
+#[derive(Deserialize)]
+struct AgentRow {
+    name: String,
+    enabled: bool,
+}
+
+#[derive(Deserialize)]
 struct Detail {
     url: String,
+    #[serde(default)]
+    executor: String,
     state: Option<Look>,
+}
+
+impl Detail {
+    fn progress(self) -> Accepted {
+        Accepted { look: self.state.unwrap_or_default(), persistence: Persistence::of(&self.executor) }
+    }
 }
 
 impl<'a> Change<'a> {
@@ -66,12 +90,26 @@ impl<'a> Change<'a> {
         is_wanted
     }
 
-    async fn wait(self, lookout: Lookout<'_>, asked: Look, console: &mut Console) -> Exit {
+    /// Says that an external workspace is deleted, which is so at once.
+    fn deleted(self, console: &mut Console) -> Exit {
+        let name = &self.args.workspace;
+        match self.args.output {
+            Output::Text => {
+                console.hint(format_args!(
+                    "{name} is deleted: its agent's tokens count no more, and you may use the name again"
+                ));
+                Exit::Success
+            }
+            Output::Json => console.finish_with(json!({"workspace": name.as_str(), "actual": "Terminated"})),
+        }
+    }
+
+    async fn wait(self, lookout: Lookout<'_>, asked: Accepted, console: &mut Console) -> Exit {
         let Self { wish, args, .. } = self;
         if args.no_wait {
             return match args.output {
                 Output::Text => Exit::Success,
-                Output::Json => console.finish_with(line(&args.workspace.to_string(), None, &asked)),
+                Output::Json => console.finish_with(line(&args.workspace.to_string(), None, &asked.look)),
             };
         }
         let (timeout, output) = (args.timeout, args.output);
@@ -85,9 +123,16 @@ pub(super) async fn change(client: &Client, change: Change<'_>, console: &mut Co
         return Ok(Exit::Failed);
     }
     let path = format!("/workspaces/{}", change.args.workspace);
+    if change.wish == Wish::Terminate {
+        let found: Found = client.get(&path).await?;
+        if found.executor == Executor::External.as_str() {
+            client.delete(&path).await?;
+            return Ok(change.deleted(console));
+        }
+    }
     let wanted = json!({"desired_state": change.wish.desired().as_str()});
     let detail: Detail = client.patch(&path, &wanted).await?;
-    Ok(change.wait(Lookout::Gateway(client), detail.state.unwrap_or_default(), console).await)
+    Ok(change.wait(Lookout::Gateway(client), detail.progress(), console).await)
 }
 
 /// Changes a workspace in this machine's database; a running gateway sees it within seconds.
@@ -103,6 +148,13 @@ pub(super) async fn change_here(
     let journal = Journal::open(config, now, console)?;
     let workspaces = service(store, config);
     let name = &change.args.workspace;
+    if change.wish == Wish::Terminate {
+        let deleted = store.delete_external(name, None, now).await.map_err(|error| complain(&error, console))?;
+        if deleted {
+            journal.write(Event::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console);
+            return Ok(change.deleted(console));
+        }
+    }
     let changed = match workspaces.request(name, change.wish.desired(), now).await {
         Ok(changed) => changed,
         Err(WorkspaceError::NoSuchWorkspace) => return Ok(unmanaged(store, name, console).await),
@@ -116,7 +168,7 @@ pub(super) async fn change_here(
     };
     let generation = changed.lifecycle.generation;
     journal.write(Event::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation }, console);
-    Ok(change.wait(Lookout::Here(store), Look::of(&changed), console).await)
+    Ok(change.wait(Lookout::Here(store), Accepted::of(&changed), console).await)
 }
 
 async fn unmanaged(store: &Store, name: &WorkspaceName, console: &mut Console) -> Exit {
@@ -138,9 +190,17 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
         Err(error) => return Ok(complain(&error, console)),
     };
     let variables: Vec<Value> = variables.iter().map(variable).collect();
-    let (name, agent) = (args.workspace.as_str(), args.agent.as_ref().map(ClusterName::as_str));
+    let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
     let wanted = match args.executor {
         On::Kubernetes => {
+            if agent.is_none() {
+                let Agents { agents } = client.get("/agents").await?;
+                let enabled = agents.into_iter().filter(|agent| agent.enabled).map(|agent| shown(&agent.name));
+                agent = match the_only(enabled.collect()) {
+                    Ok(name) => Some(name),
+                    Err(error) => return Ok(complain(&error, console)),
+                };
+            }
             json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
         }
         On::Ci => {
@@ -150,10 +210,20 @@ pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Con
                 "project": project, "tags": args.tags,
             })
         }
+        On::External => {
+            if let Err(error) = external(args) {
+                return Ok(complain(&error, console));
+            }
+            json!({"name": name, "executor": "external"})
+        }
     };
     let detail: Detail = client.post("/workspaces", &wanted).await?;
-    let made = Made { url: shown(&detail.url), look: detail.state.unwrap_or_default() };
-    Ok(present(Lookout::Gateway(client), args, made, console).await)
+    let made = Made { url: shown(&detail.url), asked: detail.progress() };
+    let exit = present(Lookout::Gateway(client), args, made, console).await;
+    if args.executor == On::External {
+        next_steps(args, console);
+    }
+    Ok(exit)
 }
 
 /// Makes a workspace in this machine's database.
@@ -167,9 +237,21 @@ pub(super) async fn create_here(
         console.complain(format_args!("{} is new: name its owner with --owner", args.workspace));
         return Err(Exit::Usage);
     };
+    if args.executor == On::External {
+        return create_external_here((store, config), args, &owner, console, now).await;
+    }
     let (devfile, variables) = read(args).map_err(|error| complain(&error, console))?;
     let journal = Journal::open(config, now, console)?;
-    let on = on(args).map_err(|error| complain(&error, console))?;
+    let only = match (args.executor, &args.agent) {
+        (On::Kubernetes, None) => {
+            let clusters = store.clusters().await.map_err(|error| complain(&error, console))?;
+            let names = clusters.iter().map(|cluster| cluster.name.to_string()).collect();
+            let name = the_only(names).map_err(|error| complain(&error, console))?;
+            name.parse().ok()
+        }
+        (On::Kubernetes, Some(_)) | (On::Ci | On::External, _) => None,
+    };
+    let on = on(args, only).map_err(|error| complain(&error, console))?;
     let new = NewWorkspace { name: args.workspace.clone(), on, devfile: devfile.map(Into::into), variables };
     let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
     let managed = match service.create(&owner, new, now).await {
@@ -180,8 +262,49 @@ pub(super) async fn create_here(
     let cluster = managed.kubernetes().map(|state| Text::of(&state.cluster_name));
     let provider = managed.ci().map(|state| Text::of(&state.provider));
     journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
-    let made = Made { url: address(config, &args.workspace, None), look: Look::of(&managed) };
+    let made = Made { url: address(config, &args.workspace, None), asked: Accepted::of(&managed) };
     Ok(present(Lookout::Here(store), args, made, console).await)
+}
+
+/// Makes an external workspace in this machine's database. The operator makes as many as they like.
+async fn create_external_here(
+    (store, config): (&Store, &Config),
+    args: &CreateArgs,
+    owner: &UserName,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    external(args).map_err(|error| complain(&error, console))?;
+    let journal = Journal::open(config, now, console)?;
+    let made = store.create_external(&args.workspace, owner, None, now).await;
+    made.map_err(|error| complain(&error, console))?;
+    let workspace = Text::of(&args.workspace);
+    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);
+    let made = Made {
+        url: address(config, &args.workspace, None),
+        asked: Accepted { look: Look::default(), persistence: Persistence::GivesUp },
+    };
+    let exit = present(Lookout::Here(store), args, made, console).await;
+    next_steps(args, console);
+    Ok(exit)
+}
+
+/// Says how an external workspace gets its agent.
+fn next_steps(args: &CreateArgs, console: &mut Console) {
+    console.hint(format_args!(
+        "next: gateway token create --workspace {}, and workspace-agent run with that token where your code is",
+        args.workspace
+    ));
+}
+
+/// Refuses what says how a workspace is to be run that is not run here.
+fn external(args: &CreateArgs) -> Result<(), BadOn> {
+    let says_how = args.agent.is_some()
+        || args.project.is_some()
+        || args.devfile.is_some()
+        || args.wait
+        || !(args.tags.is_empty() && args.env_file.is_empty() && args.secret_file.is_empty());
+    if says_how { Err(BadOn::External) } else { Ok(()) }
 }
 
 /// Says why a workspace was not made: of a devfile, each problem on a line of its own.
@@ -200,9 +323,22 @@ fn variable(variable: &Variable) -> Value {
     json!({"name": variable.name, "value": variable.value.reveal(), "kind": variable.kind.as_str()})
 }
 
-/// Says what is to run a workspace.
-fn on(args: &CreateArgs) -> Result<NewOn, BadOn> {
-    match (args.executor, &args.agent) {
+/// Returns the cluster that is meant where none is named.
+fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
+    match (names.pop(), names.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            names.push(last);
+            Err(BadOn::Several(names.join(", ")))
+        }
+        (None, _) => Err(BadOn::NoCluster),
+    }
+}
+
+/// Says what is to run a workspace; `only` is the one cluster that there is.
+fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
+    match (args.executor, args.agent.as_ref().or(only.as_ref())) {
+        (On::External, _) => Err(BadOn::External),
         (On::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
         (On::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
         (On::Kubernetes, None) => Err(BadOn::Agent),
@@ -219,8 +355,18 @@ fn on(args: &CreateArgs) -> Result<NewOn, BadOn> {
 enum BadOn {
     #[error("--project and --tag are for --executor ci")]
     Kubernetes,
+    #[error(
+        "--executor external is run by you: it takes no --agent, --devfile, --project, --tag, --wait and no variables"
+    )]
+    External,
     #[error("name the cluster with --agent")]
     Agent,
+    #[error("name the cluster with --agent: there are {0}")]
+    Several(String),
+    #[error(
+        "there is no cluster that takes workspaces: an operator sets one up with gateway token create --cluster NAME"
+    )]
+    NoCluster,
     #[error(transparent)]
     Provider(#[from] BadProviderName),
 }
@@ -252,20 +398,20 @@ fn service(store: &Store, config: &Config) -> Workspaces {
 /// A workspace that was just made.
 struct Made {
     url: String,
-    look: Look,
+    asked: Accepted,
 }
 
 async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: Made, console: &mut Console) -> Exit {
-    let Made { url, look } = made;
+    let Made { url, asked } = made;
     let printed = match args.output {
         Output::Text => console.finish_with(&url),
-        Output::Json => console.finish_with(line(args.workspace.as_str(), Some(&url), &look)),
+        Output::Json => console.finish_with(line(args.workspace.as_str(), Some(&url), &asked.look)),
     };
     if printed != Exit::Success || !args.wait {
         return printed;
     }
     let (timeout, output) = (args.timeout, args.output);
-    let waiting = Waiting { workspace: &args.workspace, wish: Wish::Start, asked: look, timeout, output };
+    let waiting = Waiting { workspace: &args.workspace, wish: Wish::Start, asked, timeout, output };
     follow(lookout, waiting, console).await
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::wish::{Look, Verdict, Wish};
+use super::wish::{Accepted, Look, Verdict, Wish};
 use crate::cli::client::{Client, ClientError, Events, shown};
 use crate::cli::{Console, Exit, Output};
 use crate::model::WorkspaceName;
@@ -44,7 +44,7 @@ pub(super) struct Waiting<'a> {
     pub(super) workspace: &'a WorkspaceName,
     pub(super) wish: Wish,
     /// What was answered when it was asked for.
-    pub(super) asked: Look,
+    pub(super) asked: Accepted,
     pub(super) timeout: Duration,
     pub(super) output: Output,
 }
@@ -148,11 +148,11 @@ pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: 
     let began = Instant::now();
     let mut watch = Watch { lookout, workspace: waiting.workspace, events: None, listen_at: began };
     let mut teller = Teller { waiting, began, told: None };
-    let mut seen = Some(teller.waiting.asked.clone());
+    let mut seen = Some(teller.waiting.asked.look.clone());
     loop {
         teller.tell(seen.as_ref(), console);
         let Waiting { wish, asked, timeout, .. } = &teller.waiting;
-        match wish.judge(asked, seen.as_ref()) {
+        match wish.judge(&asked.look, seen.as_ref(), asked.persistence) {
             Verdict::Reached => return teller.reached(console),
             Verdict::Failed(reason) => return teller.failed("failed", &reason, console),
             Verdict::Waiting if began.elapsed() >= *timeout => {

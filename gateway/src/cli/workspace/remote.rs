@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::change::{self, Change};
-use super::wish::Look;
-use super::{details, present};
+use super::row::{self, Row};
+use super::{details, opened, present};
 use crate::cli::client::{Client, ClientError, shown};
 use crate::cli::place::complain;
 use crate::cli::{Console, Exit, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, table};
@@ -24,28 +24,10 @@ struct Page {
 }
 
 #[derive(Deserialize)]
-struct Row {
-    name: String,
-    owner: String,
-    access: String,
-    connected: bool,
-    url: String,
-    #[serde(default)]
-    cluster: Option<String>,
-    #[serde(default)]
-    provider: Option<String>,
-    #[serde(default)]
-    run_url: Option<String>,
-    #[serde(default)]
-    state: Option<Look>,
-}
-
-#[derive(Deserialize)]
 struct Detail {
     #[serde(flatten)]
     row: Row,
     port_url: String,
-    created_at: String,
     agent: Option<Agent>,
     shared_with_you: Vec<ShareRow>,
 }
@@ -55,11 +37,25 @@ struct Agent {
     version: Option<String>,
     default_port: Option<u16>,
     ports: Vec<PortRow>,
+    #[serde(default)]
+    listening: Option<Vec<PortRow>>,
 }
 
 #[derive(Deserialize)]
 struct PortRow {
     port: u16,
+    #[serde(default)]
+    url: String,
+    #[serde(default)]
+    label: Option<String>,
+}
+
+impl PortRow {
+    /// Writes the port as a person reads it: its address, and what of the product's own is there.
+    fn line(&self) -> String {
+        let label = self.label.as_deref().map(|label| format!(" ({})", shown(label))).unwrap_or_default();
+        format!("{}{label}", shown(&self.url))
+    }
 }
 
 #[derive(Deserialize)]
@@ -72,6 +68,8 @@ struct ShareRow {
     port: u16,
     audience: String,
     expires_at: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unknown_user: bool,
 }
 
 /// Runs `gateway workspace` at a gateway.
@@ -113,14 +111,11 @@ async fn list(client: &Client, output: Output, console: &mut Console) -> Result<
         path = format!("/workspaces?limit=200&cursor={cursor}");
     }
     Ok(console.finish_with(match output {
+        // As the gateway tells it: a newer one may tell more.
         Output::Json => format!("{:#}", json!(rows)),
         Output::Text => {
-            let rows = rows.into_iter().filter_map(|row| serde_json::from_value::<Row>(row).ok()).map(|row| {
-                let agent = if row.connected { "connected" } else { "absent" };
-                let state = row.state.as_ref().map_or_else(|| "-".to_owned(), |look| shown(&look.actual));
-                [shown(&row.name), shown(&row.owner), shown(&row.access), agent.to_owned(), state, shown(&row.url)]
-            });
-            table::text(["NAME", "OWNER", "ACCESS", "AGENT", "STATE", "ADDRESS"], rows)
+            let rows: Vec<Row> = rows.into_iter().filter_map(|row| serde_json::from_value(row).ok()).collect();
+            row::show(&rows, output)
         }
     }))
 }
@@ -131,7 +126,9 @@ async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result
         let detail: Value = client.get(&path).await?;
         return Ok(console.finish_with(format_args!("{detail:#}")));
     }
-    let Detail { row, port_url, created_at, agent, shared_with_you } = client.get(&path).await?;
+    let Detail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
+    let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
+    let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
     let agent = agent.map_or_else(
         || "absent".to_owned(),
         |agent| {
@@ -146,11 +143,16 @@ async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result
         ("name", shown(&row.name)),
         ("owner", shown(&row.owner)),
         ("access", shown(&row.access)),
-        ("created", shown(&created_at)),
+        ("created", shown(&row.created_at)),
         ("agent", agent),
         ("address", shown(&row.url)),
         ("ports", shown(&port_url)),
     ];
+    match &listening {
+        Some(ports) if ports.is_empty() => rows.push(("listening", "nothing".to_owned())),
+        Some(ports) => rows.extend(ports.iter().map(|port| ("listening", port.clone()))),
+        None => {}
+    }
     if let Some(look) = &row.state {
         match &row.provider {
             Some(provider) => rows.push(("provider", shown(provider))),
@@ -194,7 +196,14 @@ async fn share(
         }
     }
     console.hint(done(&args.workspace, port, audience, args, now));
-    Ok(Exit::Success)
+    if args.revoke {
+        return Ok(Exit::Success);
+    }
+    let Detail { port_url, .. } = client.get(&format!("/workspaces/{}", args.workspace)).await?;
+    let url = shown(&port_url.replace("{port}", &port.to_string()));
+    let expires_at = args.lasting.map(|time| now.later(time).to_string());
+    let share = json!(ShareRow { port: port.get(), audience: audience.to_string(), expires_at, unknown_user: false });
+    Ok(console.finish_with(opened(&share, &url, args.output)))
 }
 
 /// Returns the list as it should be; `None` when there is nothing to take back.
@@ -211,7 +220,7 @@ fn changed(
         return (shares.len() < before).then_some(shares);
     }
     let expires_at = args.lasting.map(|time| now.later(time).to_string());
-    shares.push(ShareRow { port: port.get(), audience, expires_at });
+    shares.push(ShareRow { port: port.get(), audience, expires_at, unknown_user: args.unknown_user });
     Some(shares)
 }
 
@@ -257,6 +266,7 @@ mod tests {
             port: *port,
             audience: (*audience).to_owned(),
             expires_at: None,
+            unknown_user: false,
         };
         shares.iter().map(row).collect()
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ActualState, DesiredState};
-use crate::store::Managed;
+use crate::store::{Executor, Managed};
 use crate::workspaces::blockers;
 
 /// What a command asks for.
@@ -27,6 +27,13 @@ pub(super) struct Look {
     pub(super) blockers: Vec<Blocker>,
 }
 
+/// What was answered when something was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Accepted {
+    pub(super) look: Look,
+    pub(super) persistence: Persistence,
+}
+
 /// An object that holds a termination up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,6 +41,22 @@ pub(super) struct Blocker {
     pub(super) object: String,
     pub(super) finalizers: Vec<String>,
     pub(super) message: String,
+}
+
+/// Who runs a workspace, as far as that bears on what a failure means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// A cluster, which tries again what failed for as long as it is wanted.
+    Retries,
+    /// A CI system, whose job has ended when it failed.
+    GivesUp,
+}
+
+impl Persistence {
+    /// Reads it from an executor's name. One of another version may give up: then nobody waits in vain.
+    pub(super) fn of(executor: &str) -> Self {
+        if executor == Executor::Kubernetes.as_str() { Self::Retries } else { Self::GivesUp }
+    }
 }
 
 /// How it stands with a wish.
@@ -68,7 +91,7 @@ impl Wish {
     }
 
     /// Judges what is seen now, `None` for a workspace that is gone, by what was answered when it was asked for.
-    pub(super) fn judge(self, asked: &Look, now: Option<&Look>) -> Verdict {
+    pub(super) fn judge(self, asked: &Look, now: Option<&Look>, persistence: Persistence) -> Verdict {
         let Some(now) = now else {
             return match self {
                 Self::Terminate => Verdict::Reached,
@@ -86,6 +109,8 @@ impl Wish {
         // A failure of before is not one of this wish; and what ends is tried again until it has ended.
         let is_news = now.revision > asked.revision;
         match now.actual.as_str() {
+            // It may run in the next moment: what is too late for, the caller knows.
+            "Failed" if persistence == Persistence::Retries => Verdict::Waiting,
             "Failed" | "Error" if is_news && self != Self::Terminate => {
                 Verdict::Failed(now.reason.clone().unwrap_or_else(|| "no reason was told".to_owned()))
             }
@@ -107,6 +132,13 @@ impl Wish {
                 Self::Stop => wants(DesiredState::Stopped),
                 Self::Terminate => wants(DesiredState::Terminated),
             }
+    }
+}
+
+impl Accepted {
+    /// Takes what the store has.
+    pub(super) fn of(managed: &Managed) -> Self {
+        Self { look: Look::of(managed), persistence: Persistence::of(managed.workspace.executor.as_str()) }
     }
 }
 
@@ -163,7 +195,8 @@ mod tests {
 
     #[track_caller]
     fn check(wish: Wish, asked: &Look, now: &Look, expected: &Verdict) {
-        assert_eq!(wish.judge(asked, Some(now)), *expected, "{wish:?} {asked:?} {now:?}");
+        let found = wish.judge(asked, Some(now), Persistence::GivesUp);
+        assert_eq!(found, *expected, "{wish:?} {asked:?} {now:?}");
     }
 
     #[test]
@@ -179,8 +212,9 @@ mod tests {
         let asked = look("Terminated", "Running", 2, 5);
         check(Wish::Terminate, &asked, &look("Terminated", "Terminating", 2, 6), &Waiting);
         check(Wish::Terminate, &asked, &look("Terminated", "Terminated", 2, 7), &Reached);
-        assert_eq!(Wish::Terminate.judge(&asked, None), Reached);
-        assert!(matches!(Wish::Start.judge(&asked, None), Verdict::Failed(_)));
+        let gone = |wish: Wish| wish.judge(&asked, None, Persistence::Retries);
+        assert_eq!(gone(Wish::Terminate), Reached);
+        assert!(matches!(gone(Wish::Start), Verdict::Failed(_)));
     }
 
     #[test]
@@ -206,10 +240,30 @@ mod tests {
     }
 
     #[test]
+    fn failure_ends_no_waiting_where_it_is_tried_again() {
+        let asked = look("RestartRequested", "Running", 3, 5);
+        let quota = Look { reason: Some("QuotaExceeded".to_owned()), ..look("Running", "Failed", 4, 8) };
+        for wish in [Wish::Start, Wish::Restart] {
+            assert_eq!(wish.judge(&asked, Some(&quota), Persistence::Retries), Verdict::Waiting);
+            assert!(matches!(wish.judge(&asked, Some(&quota), Persistence::GivesUp), Verdict::Failed(_)));
+            let running = look("Running", "Running", 4, 9);
+            assert_eq!(wish.judge(&asked, Some(&running), Persistence::Retries), Verdict::Reached);
+            // What was refused needs somebody to change something.
+            let refused = Look { reason: Some("forbidden".to_owned()), ..look("Running", "Error", 4, 9) };
+            assert_eq!(
+                wish.judge(&asked, Some(&refused), Persistence::Retries),
+                Verdict::Failed("forbidden".to_owned())
+            );
+        }
+        assert_eq!(Persistence::of("kubernetes"), Persistence::Retries);
+        assert_eq!((Persistence::of("ci"), Persistence::of("")), (Persistence::GivesUp, Persistence::GivesUp));
+    }
+
+    #[test]
     fn other_wishes_of_others_end_the_waiting() {
         let asked = look("Running", "Starting", 2, 5);
         for (wish, desired) in [(Wish::Start, "Stopped"), (Wish::Restart, "Terminated")] {
-            let verdict = wish.judge(&asked, Some(&look(desired, "Starting", 3, 6)));
+            let verdict = wish.judge(&asked, Some(&look(desired, "Starting", 3, 6)), Persistence::Retries);
             assert_eq!(verdict, Verdict::Failed(format!("somebody asked for {desired} meanwhile")));
         }
         check(Wish::Start, &asked, &look("RestartRequested", "Running", 3, 6), &Verdict::Waiting);

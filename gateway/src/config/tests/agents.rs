@@ -9,8 +9,8 @@ public_url = "https://gateway.test"
 [[auth.agents.kubernetes]]
 issuer = "https://kubernetes.default.svc.cluster.local"
 api_server = "https://10.0.0.1:6443"
-ca_file = "ca.crt"
-token_file = "reviewer.token"
+ca_file = "/ca.crt"
+token_file = "/reviewer.token"
 recheck = "30s"
 [[auth.agents.kubernetes.rules]]
 namespace = "workspaces"

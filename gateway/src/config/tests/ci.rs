@@ -38,6 +38,24 @@ fn providers_are_read_by_their_names_and_have_defaults() {
 }
 
 #[test]
+fn command_beside_a_provider_of_identities_needs_the_operators_word_that_jobs_are_isolated() {
+    let oidc = "[auth]\nmode = 'oidc'\n[auth.oidc]\nissuer = 'https://id.example'\nclient_id = 'gateway'\n";
+    let local =
+        "[ci]\nenabled = true\nagent_files = '/a'\n[ci.providers.local]\nkind = 'command'\nprogram = 'p'\ndir = '/d'\n";
+    let site = "public_url = 'https://gw.example'\nzone = 'ws.test'\n";
+    let told = problems(&format!("{site}{oidc}{local}"), &[]).join("\n");
+    assert!(told.contains("ci.providers.local.kind") && told.contains("isolates_jobs = true"), "{told}");
+    assert!(!told.contains('\n'), "{told}");
+    for good in [
+        format!("{site}{oidc}{local}isolates_jobs = true\n"),
+        format!("{site}{oidc}{}", local.replace("enabled = true", "enabled = false")),
+        format!("{site}{local}"),
+    ] {
+        assert!(load(&good, &[]).is_ok(), "{good}");
+    }
+}
+
+#[test]
 fn all_problems_of_providers_are_told_at_once() {
     let text = "[ci]\nenabled = true\n[ci.providers.Bad_Name]\nkind = 'command'\nprogram = ' '\n[ci.providers.one]\nkind = 'jenkins'\n\
         [ci.providers.two]\nkind = 'gitlab'\nurl = 'http://gitlab.example'\njob_timeout = '9m'\nsave_max = '2d'\neditor = 'archive'\nprogramm = 'x'\n\

@@ -1,7 +1,7 @@
 //! Which database: `store.url`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ::url::Url;
@@ -12,11 +12,11 @@ use super::{Kind, Secret};
 /// Which database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// `sqlite://PATH`: one file; relative paths start at the working directory.
+    /// `sqlite://PATH`: one file; a relative path starts at the folder of the file that has it, else at the working directory.
     SqliteFile(PathBuf),
     /// `sqlite::memory:`: gone when the process ends.
     SqliteMemory,
-    /// `postgres://…`: a database on a server, which several replicas can share.
+    /// `postgres://…`: a database on a server.
     Postgres(PostgresUrl),
 }
 
@@ -76,6 +76,17 @@ impl FromStr for StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// Lets relative paths in it start at a folder.
+    pub(in crate::config) fn anchored(self, folder: &Path) -> Self {
+        match self {
+            Self::SqliteFile(path) => Self::SqliteFile(folder.join(path)),
+            Self::SqliteMemory => Self::SqliteMemory,
+            Self::Postgres(url) => Self::Postgres(url.anchored(folder)),
+        }
+    }
+}
+
 impl fmt::Display for StoreUrl {
     /// Writes the URL with a mask for the password.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,6 +113,31 @@ impl PostgresUrl {
     #[must_use]
     pub fn reveal(&self) -> &str {
         self.whole.reveal()
+    }
+
+    /// Lets relative paths of certificates and keys start at a folder.
+    fn anchored(self, folder: &Path) -> Self {
+        const FILES: [&str; 3] = ["sslrootcert", "sslcert", "sslkey"];
+        let Ok(mut url) = Url::parse(self.reveal()) else { return self };
+        let pairs: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        if !pairs.iter().any(|(name, value)| FILES.contains(&name.as_str()) && Path::new(value).is_relative()) {
+            return self;
+        }
+        let anchored = pairs.into_iter().map(|(name, value)| match FILES.contains(&name.as_str()) {
+            true => (name, folder.join(value).display().to_string()),
+            false => (name, value),
+        });
+        url.query_pairs_mut().clear().extend_pairs(anchored.collect::<Vec<_>>());
+        // It was a good one, and still is.
+        url.as_str().parse().unwrap_or(self)
+    }
+
+    /// Returns the files that a parameter names.
+    #[must_use]
+    pub fn file(&self, parameter: &str) -> Option<PathBuf> {
+        let url = Url::parse(self.reveal()).ok()?;
+        url.query_pairs().find(|(name, _)| name == parameter).map(|(_, value)| PathBuf::from(value.into_owned()))
     }
 
     /// Tells whether there is a password in it.

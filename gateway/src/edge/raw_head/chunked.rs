@@ -1,5 +1,6 @@
 //! Where a chunked body ends (RFC 9112, section 7.1): a little more is taken here than the library takes, so that
-//! whatever it reads to the end is followed to the same byte.
+//! whatever it reads to the end is followed to the same byte. But for one thing: a bare LF in the trailers, which ends a line for
+//! some readers and not for others.
 
 /// How far a chunked body is.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,15 @@ pub(super) enum Chunked {
     Trailers { line_is_empty: bool, after_cr: bool },
 }
 
+/// Why bytes are no chunked body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The library says so too.
+    Seen,
+    /// The library would not.
+    Unseen,
+}
+
 /// The line end behind a chunk, in bytes.
 const LINE_END: u64 = 2;
 
@@ -24,9 +34,11 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Takes what belongs to the body off `rest`. Returns whether its end was reached, or `None` when this is no chunked
-    /// body.
-    pub(super) fn skip(&mut self, rest: &mut &[u8]) -> Option<bool> {
+    /// Takes what belongs to the body off `rest`. Returns whether its end was reached.
+    ///
+    /// # Errors
+    /// [`Broken`] when this is no chunked body; the byte that shows it is the last one that was taken.
+    pub(super) fn skip(&mut self, rest: &mut &[u8]) -> Result<bool, Broken> {
         while let Some((byte, after)) = rest.split_first() {
             if let Self::Data { left } = self {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -39,39 +51,40 @@ impl Chunked {
             }
             *rest = after;
             if self.take(*byte)? {
-                return Some(true);
+                return Ok(true);
             }
         }
-        Some(false)
+        Ok(false)
     }
 
-    fn take(&mut self, byte: u8) -> Option<bool> {
+    fn take(&mut self, byte: u8) -> Result<bool, Broken> {
         *self = match (*self, byte) {
-            (Self::Size { any_digit: false, .. }, b'\n') => return None,
+            (Self::Size { any_digit: false, .. }, b'\n') => return Err(Broken::Seen),
             (Self::Size { bytes, .. } | Self::Extension { bytes }, b'\n') => Self::behind_size(bytes)?,
             (Self::Size { bytes, any_digit }, _) => match char::from(byte).to_digit(16) {
                 Some(digit) => {
-                    let bytes = bytes.checked_mul(16)?.checked_add(u64::from(digit))?;
-                    Self::Size { bytes, any_digit: true }
+                    let bytes = bytes.checked_mul(16).and_then(|bytes| bytes.checked_add(u64::from(digit)));
+                    Self::Size { bytes: bytes.ok_or(Broken::Seen)?, any_digit: true }
                 }
                 None if any_digit => Self::Extension { bytes },
-                None => return None,
+                None => return Err(Broken::Seen),
             },
-            (Self::Trailers { line_is_empty: true, after_cr: true }, b'\n') => return Some(true),
+            (Self::Trailers { line_is_empty: true, after_cr: true }, b'\n') => return Ok(true),
             (Self::Trailers { after_cr: true, .. }, b'\n') => Self::Trailers { line_is_empty: true, after_cr: false },
+            (Self::Trailers { after_cr: false, .. }, b'\n') => return Err(Broken::Unseen),
             (Self::Trailers { line_is_empty, after_cr: false }, b'\r') => {
                 Self::Trailers { line_is_empty, after_cr: true }
             }
             (Self::Trailers { .. }, _) => Self::Trailers { line_is_empty: false, after_cr: byte == b'\r' },
             (state @ (Self::Extension { .. } | Self::Data { .. }), _) => state,
         };
-        Some(false)
+        Ok(false)
     }
 
-    fn behind_size(bytes: u64) -> Option<Self> {
-        Some(match bytes {
+    fn behind_size(bytes: u64) -> Result<Self, Broken> {
+        Ok(match bytes {
             0 => Self::Trailers { line_is_empty: true, after_cr: false },
-            _ => Self::Data { left: bytes.checked_add(LINE_END)? },
+            _ => Self::Data { left: bytes.checked_add(LINE_END).ok_or(Broken::Seen)? },
         })
     }
 }

@@ -42,12 +42,12 @@ impl Flight {
     }
 
     /// Returns how many requests the service took.
-    pub(super) fn taken(&self) -> u64 {
+    pub(in crate::edge) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Returns how many responses the service gave.
-    pub(super) fn answered(&self) -> u64 {
+    pub(in crate::edge) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 

@@ -7,11 +7,15 @@
 //! have a rate. Frames that carry nothing have one too, and what the gateway sends pays for more of them: whoever downloads
 //! says again and again that there is room.
 //!
-//! Only the heads of frames are looked at (RFC 9113, section 4.1): 9 bytes each, wherever the bytes are cut.
+//! Only the heads of frames are looked at (RFC 9113, section 4.1), 9 bytes each, wherever the bytes are cut; and of header blocks
+//! where their fields begin, for trailers that have what only a request's head may have ([`names`]).
 
 use std::time::Instant;
 
+use self::names::Names;
 use crate::limits::Limit;
+
+mod names;
 
 /// Bytes of a frame's head, and of the code in the payload of a reset.
 const HEAD_BYTES: usize = 9;
@@ -21,10 +25,15 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
 /// Nothing is wrong (RFC 9113, section 7): the answer was whole before the request was.
 const NO_ERROR: [u8; CODE_BYTES] = [0; CODE_BYTES];
+
+/// The peer broke a rule of the protocol. A malformed request is an error of its stream, which may be treated as one of the connection
+/// (sections 8.1.1 and 5.4.1).
+const PROTOCOL_ERROR: u8 = 1;
 
 /// The peer behaves in a way that may cause too much work (the same section).
 const ENHANCE_YOUR_CALM: u8 = 11;
@@ -39,6 +48,9 @@ const LIGHT_AT_ONCE: u32 = 4_000;
 /// Bytes that the gateway sends for which one more frame may come. Some clients give room back for each 4 KiB that they read,
 /// for the stream and for the connection.
 const BYTES_PER_LIGHT: usize = 1024;
+
+/// Bodies of requests under way whose trailers are looked at. More than one connection may have streams.
+const BODIES_MAX: usize = 1024;
 
 /// Bytes that wait until there are enough of them to count.
 const SENT_MAX: usize = 64 * 1024 * 1024;
@@ -100,12 +112,14 @@ struct Frame {
 }
 
 impl Heads {
-    /// Reads on. Returns the next frame of which enough has come, and takes its bytes off.
-    fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
+    /// Reads on. Returns the next frame of which enough has come, and takes its bytes off; `payload` gets those of the frame before
+    /// it, as they come.
+    fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<Frame> {
         loop {
-            let skipped = self.left.min(bytes.len());
-            *bytes = bytes.get(skipped..).unwrap_or_default();
-            self.left -= skipped;
+            let (skipped, after) = bytes.split_at(self.left.min(bytes.len()));
+            payload(skipped);
+            *bytes = after;
+            self.left -= skipped.len();
             if bytes.is_empty() {
                 return None;
             }
@@ -145,6 +159,26 @@ pub(super) struct Meter {
     /// The highest stream that the client opened.
     last_stream: u32,
     over: Option<Limit>,
+    names: Names,
+    /// The frame that is being read belongs to a header block.
+    is_in_block: bool,
+    /// Streams whose request has a body that has not ended.
+    bodies: Vec<u32>,
+}
+
+/// Why a connection is not to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It is above a limit.
+    Limit(Limit),
+    /// The trailers of a request have a pseudo field.
+    Malformed,
+}
+
+impl From<Limit> for Stop {
+    fn from(limit: Limit) -> Self {
+        Self::Limit(limit)
+    }
 }
 
 impl Meter {
@@ -158,32 +192,82 @@ impl Meter {
             sent_bytes: 0,
             last_stream: 0,
             over: None,
+            names: Names::default(),
+            is_in_block: false,
+            bodies: Vec::new(),
         }
     }
 
     /// Looks at bytes that came.
     ///
     /// # Errors
-    /// The limit that they are above.
-    pub(super) fn receive(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Limit> {
-        while let Some(frame) = self.received.next(&mut bytes) {
+    /// Why it is not to go on.
+    pub(super) fn receive(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Stop> {
+        loop {
+            let Self { received, names, is_in_block, .. } = self;
+            let is_in_block = *is_in_block;
+            let Some(frame) = received.next(&mut bytes, |payload| {
+                if is_in_block {
+                    names.look(payload);
+                }
+            }) else {
+                break;
+            };
+            self.is_in_block = matches!(frame.kind, HEADERS | CONTINUATION);
             match frame.kind {
-                HEADERS => self.last_stream = self.last_stream.max(frame.stream),
-                DATA if frame.length > 0 || frame.flags & END_STREAM != 0 => {}
+                HEADERS => self.begin_block(frame),
+                DATA if frame.length > 0 || frame.flags & END_STREAM != 0 => {
+                    if frame.flags & END_STREAM != 0 {
+                        self.end_body(frame.stream);
+                    }
+                }
                 // A broken one is the library's to find.
-                RST_STREAM => self.reset(&now),
+                RST_STREAM => {
+                    self.end_body(frame.stream);
+                    self.reset(&now);
+                }
+                CONTINUATION => {
+                    self.names.go_on(frame.length);
+                    self.lighten(&now);
+                }
                 _ => self.lighten(&now),
             }
         }
-        self.over.map_or(Ok(()), Err)
+        if self.names.is_malformed() {
+            return Err(Stop::Malformed);
+        }
+        self.over.map_or(Ok(()), |limit| Err(limit.into()))
+    }
+
+    /// Tells a request's head from its trailers. What comes on a stream that has ended is the library's to refuse.
+    fn begin_block(&mut self, frame: Frame) {
+        let is_last = frame.flags & END_STREAM != 0;
+        let is_head = frame.stream > self.last_stream;
+        let in_trailers = !is_head && self.bodies.contains(&frame.stream);
+        self.last_stream = self.last_stream.max(frame.stream);
+        if is_last {
+            self.end_body(frame.stream);
+        } else if is_head && self.bodies.len() < BODIES_MAX {
+            self.bodies.push(frame.stream);
+        }
+        self.names.begin((frame.flags, frame.length), in_trailers);
+    }
+
+    fn end_body(&mut self, stream: u32) {
+        if let Some(place) = self.bodies.iter().position(|body| *body == stream) {
+            self.bodies.swap_remove(place);
+        }
     }
 
     /// Looks at bytes that went out. What is above a limit is told by the next [`Meter::receive`].
     pub(super) fn send(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) {
         self.sent_bytes = (self.sent_bytes + bytes.len()).min(SENT_MAX);
-        while let Some(frame) = self.sent.next(&mut bytes) {
-            if frame.kind == RST_STREAM && frame.code != NO_ERROR {
-                self.reset(&now);
+        while let Some(frame) = self.sent.next(&mut bytes, |_| {}) {
+            if frame.kind == RST_STREAM {
+                self.end_body(frame.stream);
+                if frame.code != NO_ERROR {
+                    self.reset(&now);
+                }
             }
         }
     }
@@ -211,9 +295,13 @@ impl Meter {
     }
 
     /// Makes the frame that ends the connection (RFC 9113, section 6.8).
-    pub(super) fn goaway(&self) -> Vec<u8> {
+    pub(super) fn goaway(&self, why: Stop) -> Vec<u8> {
         let [a, b, c, d] = self.last_stream.to_be_bytes();
-        vec![0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, a, b, c, d, 0, 0, 0, ENHANCE_YOUR_CALM]
+        let code = match why {
+            Stop::Limit(_) => ENHANCE_YOUR_CALM,
+            Stop::Malformed => PROTOCOL_ERROR,
+        };
+        vec![0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, a, b, c, d, 0, 0, 0, code]
     }
 }
 

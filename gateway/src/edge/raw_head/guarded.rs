@@ -11,11 +11,13 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
+use tracing::debug;
 
 use super::flight::Flight;
-use super::frames::Meter;
+use super::frames::{Meter, Stop};
 use super::{Found, Refusal, Watcher, own_error};
 use crate::limits::Guest;
+use crate::net::stream::Alpn;
 
 /// How long, and for how many bytes, a connection is read on after its last answer: a close with bytes unread resets it,
 /// and the reset can overtake the answer (RFC 9112, section 9.6).
@@ -24,6 +26,9 @@ const LINGER_BYTES: usize = 1024 * 1024;
 
 /// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What is said where that is missing: empty settings, and the end of the connection for a protocol error (sections 6.5 and 6.8).
+const NO_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
 /// A watched stream. `answer` makes the bytes of a refusal.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(in crate::edge) struct Guarded<S, A> {
     phase: Phase,
     /// What is left of the preface of HTTP/2 while the connection may still turn out to be that.
     preface: &'static [u8],
+    /// It has to be that.
+    is_http2: bool,
     /// The gateway's answer in the place of the library's, and how many bytes that has.
     substitute: Option<(Bytes, usize)>,
     /// Something was written since the library last had nothing left to write.
@@ -66,6 +73,8 @@ enum Phase {
     Refused(Refusal),
     /// The refusal is being written.
     Saying(Bytes),
+    /// A body has an ambiguous end: the library hears that it broke, and answers.
+    Broken,
     /// Everything is said; the other end gets time to read it.
     Lingering(Linger),
     Over,
@@ -103,6 +112,7 @@ where
             answer,
             phase: Phase::Open,
             preface: PREFACE,
+            is_http2: false,
             substitute: None,
             unflushed: false,
             answers_written: 0,
@@ -110,6 +120,23 @@ where
             meter: None,
             resets_per_second,
             held,
+        }
+    }
+
+    /// Has nothing spoken but what the handshake chose. The library looks at the first bytes whatever it is told, where a connection may
+    /// be upgraded.
+    pub(in crate::edge) fn keep_to(&mut self, alpn: Option<Alpn>) {
+        match alpn {
+            None => {}
+            Some(Alpn::Http1) => {
+                self.preface = &[];
+                self.watcher.keep_to_http1();
+                self.flight.version_is_known();
+            }
+            Some(Alpn::Http2) => {
+                self.watcher = Watcher::off();
+                self.is_http2 = true;
+            }
         }
     }
 
@@ -125,18 +152,25 @@ where
                 if is_same {
                     self.meter = Some(Box::new(Meter::new(self.resets_per_second, now())));
                     frames = bytes.get(compared.len()..).unwrap_or_default();
+                } else if self.is_http2 {
+                    debug!("the handshake chose HTTP/2, and something else came");
+                    self.phase = Phase::Saying(Bytes::from_static(NO_PREFACE));
+                    return 0;
                 }
             }
         }
         if let Some(meter) = &mut self.meter {
             let counted = meter.receive(frames, now);
-            return match counted.and_then(|()| self.held.guest.is_beyond().map_or(Ok(()), Err)) {
+            return match counted.and_then(|()| self.held.guest.is_beyond().map_or(Ok(()), |limit| Err(limit.into()))) {
                 Ok(()) => bytes.len(),
-                Err(limit) => {
-                    self.held.guest.refuse(limit);
+                Err(why) => {
+                    match why {
+                        Stop::Limit(limit) => self.held.guest.refuse(limit),
+                        Stop::Malformed => debug!("pseudo field in the trailers of a request, connection closed"),
+                    }
                     // Where the library is in the middle of a frame, there is no place for another.
                     let is_between = !self.unflushed && meter.is_between_frames();
-                    self.phase = if is_between { Phase::Saying(meter.goaway().into()) } else { Phase::Over };
+                    self.phase = if is_between { Phase::Saying(meter.goaway(why).into()) } else { Phase::Over };
                     0
                 }
             };
@@ -147,8 +181,12 @@ where
         }
         match self.watcher.look(bytes) {
             Ok(()) => bytes.len(),
-            Err(Found { refusal, keep }) => {
+            Err(Found::Head { refusal, keep }) => {
                 self.phase = Phase::Refused(refusal);
+                keep
+            }
+            Err(Found::Body { keep }) => {
+                self.phase = Phase::Broken;
                 keep
             }
         }
@@ -158,7 +196,7 @@ where
     fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.phase {
-                Phase::Open | Phase::Over => return Poll::Ready(()),
+                Phase::Open | Phase::Broken | Phase::Over => return Poll::Ready(()),
                 Phase::Refused(refusal) => {
                     if self.unflushed || !self.flight.is_quiet_after(self.watcher.heads()) {
                         self.reader = Some(context.waker().clone());
@@ -275,6 +313,9 @@ where
                 return Poll::Ready(Ok(()));
             }
         }
+        if matches!(this.phase, Phase::Broken) {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
         this.poll_refuse(context).map(Ok)
     }
 }
@@ -342,12 +383,13 @@ where
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         // The other end may still be sending what nobody will read.
-        if matches!(this.phase, Phase::Open) && (this.substitute.is_some() || this.watcher.is_within_message()) {
+        let is_heard_out = this.substitute.is_some() || this.watcher.is_within_message();
+        if matches!(this.phase, Phase::Broken) || (matches!(this.phase, Phase::Open) && is_heard_out) {
             this.phase = Phase::Lingering(Linger::new());
         }
         match this.phase {
             Phase::Lingering(_) => this.poll_linger(context).map(Ok),
-            Phase::Open | Phase::Refused(_) | Phase::Saying(_) | Phase::Over => {
+            Phase::Open | Phase::Broken | Phase::Refused(_) | Phase::Saying(_) | Phase::Over => {
                 Pin::new(&mut this.stream).poll_shutdown(context)
             }
         }

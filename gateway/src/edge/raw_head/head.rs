@@ -9,6 +9,8 @@ pub(super) struct Head {
     part: Part,
     /// Bytes so far, line ends included.
     bytes: usize,
+    /// Those of whole lines with cookies.
+    cookie_bytes: usize,
     /// The beginning of a line whose end has not come yet. Empty, and without memory, while heads come whole.
     carry: Vec<u8>,
     length: Option<u64>,
@@ -19,6 +21,9 @@ pub(super) struct Head {
     is_head: bool,
     navigates: bool,
 }
+
+/// How a line with cookies begins.
+const COOKIE: &[u8] = b"cookie:";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -50,6 +55,7 @@ impl Default for Head {
         Self {
             part: Part::Start,
             bytes: 0,
+            cookie_bytes: 0,
             carry: Vec::new(),
             length: None,
             chunked: false,
@@ -81,7 +87,7 @@ impl Head {
     pub(super) fn read(&mut self, rest: &mut &[u8], bytes_max: usize) -> Result<Option<HeadEnd>, Fault> {
         while let Some((line, after)) = split_line(rest) {
             *rest = after;
-            self.count(line.len() + 1, bytes_max)?;
+            self.count(line, 1, bytes_max)?;
             let end = if self.carry.is_empty() {
                 self.line(line)?
             } else {
@@ -93,18 +99,24 @@ impl Head {
                 return Ok(end);
             }
         }
-        self.count(rest.len(), bytes_max)?;
+        self.count(rest, 0, bytes_max)?;
         self.carry.extend_from_slice(rest);
         *rest = &[];
         Ok(None)
     }
 
-    fn count(&mut self, bytes: usize, bytes_max: usize) -> Result<(), Fault> {
-        self.bytes += bytes;
+    /// Counts what came of a line, and so many bytes of its end.
+    fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), Fault> {
+        self.bytes += came.len() + end;
         match self.part {
             _ if self.bytes <= bytes_max => Ok(()),
             Part::Start => Err(Fault::TargetTooLong),
-            Part::Fields => Err(Fault::HeadTooLarge),
+            Part::Fields => {
+                let line: usize = self.carry.len() + came.len();
+                let is_cookie = is_cookie(if self.carry.len() < COOKIE.len() { came } else { &self.carry });
+                let cookies = self.cookie_bytes + if is_cookie { line } else { 0 };
+                Err(if cookies > self.bytes / 2 { Fault::CookiesTooLarge } else { Fault::HeadTooLarge })
+            }
         }
     }
 
@@ -154,6 +166,7 @@ impl Head {
                 return Err(Fault::HostDuplicate);
             }
             // Upgrades are HTTP/1.1's (RFC 9110, section 7.8).
+            6 if name.eq_ignore_ascii_case(b"cookie") => self.cookie_bytes += line.len(),
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.switching |= !self.http10,
             14 if name.eq_ignore_ascii_case(b"content-length") => return self.length(value),
             14 if name.eq_ignore_ascii_case(b"sec-fetch-mode") => self.navigates = value.trim_ascii() == b"navigate",
@@ -189,6 +202,10 @@ impl Head {
         }
         Ok(())
     }
+}
+
+fn is_cookie(line: &[u8]) -> bool {
+    line.get(..COOKIE.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(COOKIE))
 }
 
 fn is_blank(byte: &u8) -> bool {

@@ -14,8 +14,11 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> Outcome {
     let mut from = 0;
     for to in cuts.iter().copied().chain([bytes.len()]) {
         let to = to.clamp(from, bytes.len());
-        if let Err(found) = watcher.look(&bytes[from..to]) {
-            return (watcher.heads(), false, Some((found.refusal.fault, from + found.keep)));
+        match watcher.look(&bytes[from..to]) {
+            Ok(()) => {}
+            Err(Found::Head { refusal, keep }) => return (watcher.heads(), false, Some((refusal.fault, from + keep))),
+            // Its own name would be that of the body's end.
+            Err(Found::Body { keep }) => return (watcher.heads(), true, Some((Fault::BareLineFeed, from + keep))),
         }
         from = to;
     }
@@ -99,12 +102,24 @@ fn requests_are_followed_to_their_last_byte() {
         "0\r\n\r\n",
         "3\r\n\n\n\n\r\n0\r\n\r\n",
         "00A ;x=\"y\r\n0\r\n\r\n56789\r\n0;z\r\nA: b\r\nC: d\r\n\r\n",
-        // A line end without CR ends no trailer for the library.
-        "0\r\nA: b\nC\n: d\r\n\r\n",
-        "0\r\nA: b\n\n\r\n\r\n",
         "0\r\n\rx\r\n\r\n",
     ] {
         check_clean(&format!("{chunked}{body}{get}"), 2);
+    }
+}
+
+#[test]
+fn bare_line_feed_in_trailers_breaks_the_body_and_hides_nothing() {
+    let get = "GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (good, rest) in
+        [("0\r\nX: 1", "\n\n"), ("0\r\n", "\n\n"), ("0\r\nX: 1\r\n", "\n\n"), ("0\r\nA: b", "\nC: d\r\n\r\n")]
+    {
+        let before = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{good}");
+        let bytes = format!("{before}{rest}{get}");
+        let expected = (1, true, Some((Fault::BareLineFeed, before.len())));
+        assert_eq!(outcome(bytes.as_bytes(), &[]), expected, "{bytes:?}");
+        let cuts: Vec<usize> = (0..bytes.len()).collect();
+        assert_eq!(outcome(bytes.as_bytes(), &cuts), expected, "{bytes:?}");
     }
 }
 
@@ -117,6 +132,9 @@ fn broken_chunks_and_http2_are_not_followed() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\n\n\n\0\0";
     let cuts: Vec<usize> = (0..preface.len()).collect();
     assert_eq!(outcome(preface, &cuts), (0, false, None));
+    let mut settled = Watcher::new(LIMIT);
+    settled.keep_to_http1();
+    assert!(settled.look(preface).is_err(), "the handshake chose HTTP/1.1");
     let late = b"GET / HTTP/1.1\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     assert_eq!(outcome(late, &[]).2.map(|(fault, _)| fault), Some(Fault::Malformed));
 }
@@ -151,7 +169,8 @@ fn refusal_knows_who_asked() {
     let mut watcher = Watcher::new(LIMIT);
     let head = b"HEAD / HTTP/1.1\r\nSec-Fetch-Mode: navigate\r\n x\r\n\r\n";
     let found = watcher.look(head).expect_err("a fold");
-    assert_eq!(found.refusal, Refusal { fault: Fault::FoldedLine, wants: Wants::Html, is_head: true });
+    let refusal = Refusal { fault: Fault::FoldedLine, wants: Wants::Html, is_head: true };
+    assert_eq!(found, Found::Head { refusal, keep: 0 });
 }
 
 #[test]

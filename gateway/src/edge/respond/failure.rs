@@ -9,6 +9,10 @@ use crate::limits::Limit;
 pub enum Failure {
     /// No such workspace, or not the user's: the same answer.
     NoSuchHost,
+    /// The address has no port, and the agent names none for it (a kind of `no_such_host`).
+    NoDefaultPort,
+    /// The gateway itself has nothing at this path (a kind of `no_such_host`).
+    NoSuchPage,
     /// Nobody is signed in. A page visit is redirected instead, with 302 and the same code.
     SignInRequired,
     /// The workspace does not expose this port to the user.
@@ -21,6 +25,8 @@ pub enum Failure {
     PortClosed,
     /// Something listens, and closed the connection without a proper answer (a kind of `port_closed`).
     AppClosed,
+    /// Something listens, and what it answered is no HTTP, or could be read in two ways (a kind of `port_closed`).
+    AppAnswerInvalid,
     /// The channel was not opened in time.
     OpenTimeout,
     /// The app did not begin its answer in time.
@@ -49,6 +55,8 @@ pub enum Failure {
     UriTooLong,
     /// The header section is too large, or has too many fields.
     HeaderTooLarge,
+    /// Cookies are most of a header section that is too large (a kind of `header_too_large`).
+    CookiesTooLarge,
     /// The connection was made for another host.
     Misdirected,
 }
@@ -61,16 +69,34 @@ struct Words {
 }
 
 impl Failure {
+    /// Every code.
+    pub(crate) const CODES: [&str; 14] = [
+        "agent_absent",
+        "bad_request",
+        "draining",
+        "header_too_large",
+        "misdirected",
+        "no_such_host",
+        "open_timeout",
+        "overloaded",
+        "port_closed",
+        "port_not_allowed",
+        "response_timeout",
+        "session_lost",
+        "sign_in_required",
+        "workspace_stopped",
+    ];
+
     /// Returns the code, which is part of the contract with programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NoSuchHost => "no_such_host",
+            Self::NoSuchHost | Self::NoSuchPage | Self::NoDefaultPort => "no_such_host",
             Self::SignInRequired => "sign_in_required",
             Self::PortNotAllowed => "port_not_allowed",
             Self::WorkspaceStopped => "workspace_stopped",
             Self::AgentAbsent => "agent_absent",
-            Self::PortClosed | Self::AppClosed => "port_closed",
+            Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid => "port_closed",
             Self::OpenTimeout => "open_timeout",
             Self::ResponseTimeout => "response_timeout",
             Self::SessionLost => "session_lost",
@@ -81,7 +107,7 @@ impl Failure {
             | Self::ExpectationFailed
             | Self::BodyTimeout
             | Self::UriTooLong => "bad_request",
-            Self::HeaderTooLarge => "header_too_large",
+            Self::HeaderTooLarge | Self::CookiesTooLarge => "header_too_large",
             Self::Misdirected => "misdirected",
         }
     }
@@ -90,20 +116,20 @@ impl Failure {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::NoSuchHost => StatusCode::NOT_FOUND,
+            Self::NoSuchHost | Self::NoSuchPage | Self::NoDefaultPort => StatusCode::NOT_FOUND,
             Self::SignInRequired => StatusCode::UNAUTHORIZED,
             Self::PortNotAllowed => StatusCode::FORBIDDEN,
             Self::WorkspaceStopped | Self::AgentAbsent | Self::Overloaded { .. } | Self::Draining => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::PortClosed | Self::AppClosed | Self::SessionLost => StatusCode::BAD_GATEWAY,
+            Self::PortClosed | Self::AppClosed | Self::AppAnswerInvalid | Self::SessionLost => StatusCode::BAD_GATEWAY,
             Self::OpenTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::ExpectationFailed => StatusCode::EXPECTATION_FAILED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
-            Self::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::HeaderTooLarge | Self::CookiesTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         }
     }
@@ -131,7 +157,12 @@ impl Failure {
     pub fn detail(&self) -> Option<&'static str> {
         match self {
             Self::Overloaded { limit } => Some(limit),
+            Self::NoSuchPage => Some("no_such_page"),
+            Self::NoDefaultPort => Some("no_default_port"),
             Self::AppClosed => Some("app_closed"),
+            Self::AppAnswerInvalid => Some("app_answer_invalid"),
+            Self::ResponseTimeout => Some("timeouts.response_header"),
+            Self::CookiesTooLarge => Some("cookies"),
             Self::BadRequest { reason } => Some(reason),
             Self::MethodNotAllowed => Some("method_not_allowed"),
             Self::ExpectationFailed => Some("expectation_unknown"),
@@ -144,7 +175,6 @@ impl Failure {
             | Self::AgentAbsent
             | Self::PortClosed
             | Self::OpenTimeout
-            | Self::ResponseTimeout
             | Self::SessionLost
             | Self::Draining
             | Self::HeaderTooLarge
@@ -161,11 +191,14 @@ impl Failure {
             Self::Overloaded { limit } if *limit == Limit::FailedSignIns.name() => Some(10),
             Self::Overloaded { .. } | Self::Draining => Some(1),
             Self::NoSuchHost
+            | Self::NoSuchPage
+            | Self::NoDefaultPort
             | Self::SignInRequired
             | Self::PortNotAllowed
             | Self::WorkspaceStopped
             | Self::PortClosed
             | Self::AppClosed
+            | Self::AppAnswerInvalid
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -175,6 +208,34 @@ impl Failure {
             | Self::BodyTimeout
             | Self::UriTooLong
             | Self::HeaderTooLarge
+            | Self::CookiesTooLarge
+            | Self::Misdirected => None,
+        }
+    }
+
+    /// Returns after how long the page of this failure is loaded again, in seconds: for what passes without the user.
+    #[must_use]
+    pub fn reload_after_seconds(&self) -> Option<u16> {
+        match self {
+            Self::AgentAbsent | Self::PortClosed | Self::AppClosed | Self::WorkspaceStopped => Some(5),
+            Self::Draining => Some(2),
+            Self::Overloaded { .. } => Some(10),
+            Self::NoSuchHost
+            | Self::NoSuchPage
+            | Self::NoDefaultPort
+            | Self::SignInRequired
+            | Self::PortNotAllowed
+            | Self::AppAnswerInvalid
+            | Self::OpenTimeout
+            | Self::ResponseTimeout
+            | Self::SessionLost
+            | Self::BadRequest { .. }
+            | Self::MethodNotAllowed
+            | Self::ExpectationFailed
+            | Self::BodyTimeout
+            | Self::UriTooLong
+            | Self::HeaderTooLarge
+            | Self::CookiesTooLarge
             | Self::Misdirected => None,
         }
     }
@@ -190,14 +251,18 @@ impl Failure {
             | Self::BodyTimeout
             | Self::UriTooLong
             | Self::HeaderTooLarge
+            | Self::CookiesTooLarge
             | Self::Draining => true,
             Self::NoSuchHost
+            | Self::NoSuchPage
+            | Self::NoDefaultPort
             | Self::SignInRequired
             | Self::PortNotAllowed
             | Self::WorkspaceStopped
             | Self::AgentAbsent
             | Self::PortClosed
             | Self::AppClosed
+            | Self::AppAnswerInvalid
             | Self::OpenTimeout
             | Self::ResponseTimeout
             | Self::SessionLost
@@ -209,12 +274,15 @@ impl Failure {
     fn words(&self) -> &'static Words {
         match self {
             Self::NoSuchHost => &NO_SUCH_HOST,
+            Self::NoSuchPage => &NO_SUCH_PAGE,
+            Self::NoDefaultPort => &NO_DEFAULT_PORT,
             Self::SignInRequired => &SIGN_IN_REQUIRED,
             Self::PortNotAllowed => &PORT_NOT_ALLOWED,
             Self::WorkspaceStopped => &WORKSPACE_STOPPED,
             Self::AgentAbsent => &AGENT_ABSENT,
             Self::PortClosed => &PORT_CLOSED,
             Self::AppClosed => &APP_CLOSED,
+            Self::AppAnswerInvalid => &APP_ANSWER_INVALID,
             Self::OpenTimeout => &OPEN_TIMEOUT,
             Self::ResponseTimeout => &RESPONSE_TIMEOUT,
             Self::SessionLost => &SESSION_LOST,
@@ -226,6 +294,7 @@ impl Failure {
             Self::BodyTimeout => &BODY_TIMEOUT,
             Self::UriTooLong => &URI_TOO_LONG,
             Self::HeaderTooLarge => &HEADER_TOO_LARGE,
+            Self::CookiesTooLarge => &COOKIES_TOO_LARGE,
             Self::Misdirected => &MISDIRECTED,
         }
     }
@@ -235,6 +304,18 @@ const NO_SUCH_HOST: Words = Words {
     title: "No such workspace",
     text: "There is no workspace at this address, or it is not yours.",
     hint: "Check the address. If somebody shared it with you, ask whether the share is still valid.",
+};
+
+const NO_SUCH_PAGE: Words = Words {
+    title: "No such page",
+    text: "The gateway itself has nothing at this address.",
+    hint: "The list of workspaces is at the gateway's own address, and an app at its workspace's.",
+};
+
+const NO_DEFAULT_PORT: Words = Words {
+    title: "No port in the address",
+    text: "The workspace is connected, and its agent names no port for the address without one.",
+    hint: "Put the port before the name, as in 3000-my-app, or start the agent with --default-port.",
 };
 
 const SIGN_IN_REQUIRED: Words = Words {
@@ -269,8 +350,14 @@ const PORT_CLOSED: Words = Words {
 
 const APP_CLOSED: Words = Words {
     title: "The app hung up",
-    text: "A program listens on this port, but it closed the connection without a proper HTTP answer.",
+    text: "A program listens on this port, but it closed the connection before it had answered.",
     hint: "Look at the app's own log. The port must speak HTTP.",
+};
+
+const APP_ANSWER_INVALID: Words = Words {
+    title: "The app's answer is not HTTP",
+    text: "A program listens on this port, but what it answered is not HTTP, or can be read in more than one way.",
+    hint: "Check that the port speaks HTTP, and the version of it that the agent names for the port.",
 };
 
 const OPEN_TIMEOUT: Words = Words {
@@ -282,7 +369,7 @@ const OPEN_TIMEOUT: Words = Words {
 const RESPONSE_TIMEOUT: Words = Words {
     title: "App did not answer",
     text: "The app accepted the request but sent no answer in time.",
-    hint: "Look at the app's own log, and try again.",
+    hint: "Look at the app's own log. Where answers take that long, raise timeouts.response_header of the gateway.",
 };
 
 const SESSION_LOST: Words = Words {
@@ -337,6 +424,12 @@ const HEADER_TOO_LARGE: Words = Words {
     title: "Headers too large",
     text: "The request has more header data than the gateway takes.",
     hint: "Often these are cookies: delete the cookies of this site and try again.",
+};
+
+const COOKIES_TOO_LARGE: Words = Words {
+    title: "Cookies too large",
+    text: "The cookies of this site are larger than the gateway takes. The browser was told to delete them.",
+    hint: "Reload the page. You may have to sign in again. Another app of this site may have set them.",
 };
 
 const MISDIRECTED: Words = Words {

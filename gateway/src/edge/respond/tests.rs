@@ -1,14 +1,16 @@
 use super::*;
 
 /// The table of the design, section 2.5, row by row: failure, code, status, seconds to wait.
-const TABLE: [(Failure, &str, u16, Option<&str>); 20] = [
+const TABLE: [(Failure, &str, u16, Option<&str>); 23] = [
     (Failure::NoSuchHost, "no_such_host", 404, None),
+    (Failure::NoSuchPage, "no_such_host", 404, None),
     (Failure::SignInRequired, "sign_in_required", 401, None),
     (Failure::PortNotAllowed, "port_not_allowed", 403, None),
     (Failure::WorkspaceStopped, "workspace_stopped", 503, None),
     (Failure::AgentAbsent, "agent_absent", 503, Some("3")),
     (Failure::PortClosed, "port_closed", 502, None),
     (Failure::AppClosed, "port_closed", 502, None),
+    (Failure::AppAnswerInvalid, "port_closed", 502, None),
     (Failure::OpenTimeout, "open_timeout", 504, None),
     (Failure::ResponseTimeout, "response_timeout", 504, None),
     (Failure::SessionLost, "session_lost", 502, None),
@@ -21,6 +23,7 @@ const TABLE: [(Failure, &str, u16, Option<&str>); 20] = [
     (Failure::Overloaded { limit: "limits.failed_sign_ins_per_minute" }, "overloaded", 503, Some("10")),
     (Failure::UriTooLong, "bad_request", 414, None),
     (Failure::HeaderTooLarge, "header_too_large", 431, None),
+    (Failure::CookiesTooLarge, "header_too_large", 431, None),
     (Failure::Misdirected, "misdirected", 421, None),
 ];
 
@@ -50,6 +53,12 @@ fn every_failure_answers_as_the_table_says() {
 }
 
 #[test]
+fn list_of_codes_is_the_table_s() {
+    let told: std::collections::BTreeSet<_> = TABLE.iter().map(|(_, code, ..)| *code).collect();
+    assert!(Failure::CODES.into_iter().eq(told));
+}
+
+#[test]
 fn problem_document_has_the_members_of_the_contract() {
     for (failure, code, status, _) in TABLE {
         let answer = response(failure, Wants::Json, "0af7", false);
@@ -73,6 +82,7 @@ fn page_is_complete_and_self_contained() {
         let answer = response(failure, Wants::Html, "0af7", false);
         assert_eq!(text(answer.headers(), CONTENT_TYPE), Some("text/html; charset=utf-8"));
         let page = std::str::from_utf8(answer.body()).unwrap();
+        assert_eq!(page.contains("<dt>Detail</dt>"), failure.detail().is_some(), "{failure:?}");
         for part in [failure.title(), failure.public_text(), failure.hint(), code, "0af7", "prefers-color-scheme:dark"]
         {
             assert!(page.contains(part), "{failure:?} lacks {part}");

@@ -5,7 +5,6 @@
 use tokio::time::Instant;
 
 use super::{Edge, Refusal};
-use crate::auth::policy::{Because, Grant};
 use crate::auth::site::WORKSPACE_PAGES;
 use crate::edge::address::Address;
 use crate::edge::respond::Failure;
@@ -13,7 +12,7 @@ use crate::model::{ActualState, DesiredState, Lifecycle};
 
 impl Edge {
     /// Finds the reason. Whoever asks may use the workspace; only its owner is offered to start it.
-    pub(super) async fn absent(&self, address: &Address, grant: &Grant, now: Instant) -> Refusal {
+    pub(super) async fn absent(&self, address: &Address, is_owner: bool, now: Instant) -> Refusal {
         let name = &address.name;
         let is_managed = match self.workspace(name, now).await {
             Ok(Some(workspace)) => workspace.executor.is_managed(),
@@ -25,10 +24,7 @@ impl Edge {
         let load =
             async || Ok::<_, crate::store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
         match self.lives.get(name, now, load).await {
-            Ok(Some(life)) if !is_running(&life) => {
-                let is_owner = matches!(grant.because(), Because::Owner);
-                Refusal::Stopped(is_owner.then(|| self.start_address(address)))
-            }
+            Ok(Some(life)) if !is_running(&life) => Refusal::Stopped(is_owner.then(|| self.start_address(address))),
             // It runs, so its agent is about to come; or nobody can say.
             Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
         }

@@ -8,16 +8,16 @@ use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tracing::info;
 
 use super::sign_in::is_sign_in;
 use super::strangers::{checked, overloaded, tried};
+use super::told::{Known, Line};
 use super::{Edge, Origin, Refusal};
 use crate::api::{Answer, Api, Caller, Proof, Told};
 use crate::audit::{Credential, Event, Items, Record, Text};
 use crate::auth::policy::RequestShape;
 use crate::auth::request::Offered;
-use crate::auth::shape::{self, Here};
+use crate::auth::shape::{self, Here, is_page_visit};
 use crate::auth::sign_in::Visit;
 use crate::auth::sign_in::event::SignInEvent;
 use crate::edge::body::ResponseBody;
@@ -59,12 +59,13 @@ impl Edge {
         &self,
         request: Request<Incoming>,
         origin: &Origin,
+        known: &mut Known,
     ) -> Result<Response<ResponseBody>, Refusal> {
         if Api::has(request.uri().path()) {
-            return self.call_api(request, origin).await;
+            return self.call_api(request, origin, known).await;
         }
         if Api::is_grpc(request.method(), request.headers()) {
-            return self.call_grpc(request, origin).await;
+            return self.call_grpc(request, origin, known).await;
         }
         let (parts, body) = request.into_parts();
         let now = Instant::now();
@@ -75,16 +76,18 @@ impl Edge {
             origin.guest.ask(now.into_std()).map_err(overloaded)?;
         }
         if let Some(response) = self.sign_in_page(&parts, body, origin).await {
+            self.sign_in.written().await;
             self.note_sign_in(&response, origin);
             tried(&parts, &response, origin, now)?;
             return Ok(response.map(ResponseBody::from));
         }
         let offered = Offered::read(&parts.headers, self.site.cookies());
         let principal = self.visitor(&offered, origin, now).await?;
+        known.user = principal.as_ref().map(|principal| principal.user.clone());
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
         let page = match ui::answer(pages, &parts, principal.as_ref()).await {
-            Err(Failure::SignInRequired) => {
-                self.sign_in.begin_public(Visit::from(&parts)).ok_or(Failure::SignInRequired)?
+            Err(Failure::SignInRequired) if is_page_visit(&parts.method, &parts.headers) => {
+                self.sign_in.ask(Visit::new(&parts, origin.peer), now)
             }
             answer => answer?,
         };
@@ -92,19 +95,30 @@ impl Edge {
     }
 
     /// Answers a request to the API, or to the page that belongs to it.
-    async fn call_api(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+    async fn call_api(
+        &self,
+        request: Request<Incoming>,
+        origin: &Origin,
+        known: &mut Known,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
         let now = Instant::now();
-        let (caller, shape) = self.caller(&parts, origin, now).await?;
+        let (caller, shape) = self.caller(&parts, origin, known, now).await?;
         if caller.has_to_sign_in(parts.uri.path(), shape) {
-            return Ok(self.sign_in.ask(Visit::from(&parts), now).map(ResponseBody::from));
+            return Ok(self.sign_in.ask(Visit::new(&parts, origin.peer), now).map(ResponseBody::from));
         }
         let request = Request::from_parts(parts, body);
-        Ok(self.call(request, caller, origin).await)
+        Ok(self.call(request, caller, origin, known).await)
     }
 
     /// Finds who calls the API, and counts those who prove nothing.
-    async fn caller(&self, parts: &Parts, origin: &Origin, now: Instant) -> Result<(Caller, RequestShape), Failure> {
+    async fn caller(
+        &self,
+        parts: &Parts,
+        origin: &Origin,
+        known: &mut Known,
+        now: Instant,
+    ) -> Result<(Caller, RequestShape), Failure> {
         let vouched = self.api.vouched(parts, now).await;
         let (principal, offered) = match &vouched {
             Some(vouched) => {
@@ -116,6 +130,7 @@ impl Edge {
                 (self.visitor(&offered, origin, now).await?, offered)
             }
         };
+        known.user = principal.as_ref().map(|principal| principal.user.clone());
         let authority = authority_of(parts).map_err(BadHost::failure)?;
         let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
         let shape = shape::read(&parts.method, &parts.headers, &offered, here);
@@ -124,14 +139,20 @@ impl Edge {
     }
 
     /// Answers a call of the services that programs reach over gRPC on this host.
-    async fn call_grpc(&self, request: Request<Incoming>, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
+    async fn call_grpc(
+        &self,
+        request: Request<Incoming>,
+        origin: &Origin,
+        known: &mut Known,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let (parts, body) = request.into_parts();
-        let (caller, _) = self.caller(&parts, origin, Instant::now()).await?;
+        let (caller, _) = self.caller(&parts, origin, known, Instant::now()).await?;
         let (trace, proven) = (caller.trace(), caller.proven());
         let (response, failed) = self.api.call(Request::from_parts(parts, body), caller).await;
         if let Some(code) = failed {
             self.metrics.failed(code);
-            info!(code, %trace, peer = %origin.peer, "call of a service failed");
+            let (message, status) = ("call of a service failed", response.status());
+            self.tell(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         let followed = self.followed(proven);
         Ok(response.map(|body| ResponseBody::events(body, followed)))
@@ -141,12 +162,19 @@ impl Edge {
     fn followed(&self, proven: Option<Proof>) -> Option<Arc<Followed>> {
         match proven? {
             Proof::User(offered, user) => Some(self.followers.follow(offered, user)),
+            // The API asks again by itself for what it holds for a job: the job is known there.
             Proof::Job => None,
         }
     }
 
     /// Calls the API, and counts and logs a failure as for any other host.
-    async fn call(&self, request: Request<Incoming>, caller: Caller, origin: &Origin) -> Response<ResponseBody> {
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        caller: Caller,
+        origin: &Origin,
+        known: &Known,
+    ) -> Response<ResponseBody> {
         let (trace, proven) = (caller.trace(), caller.proven());
         let response = match (self.api.answer(request, caller).await, proven) {
             (Answer::Whole(response), _) => response.map(ResponseBody::from),
@@ -160,7 +188,8 @@ impl Edge {
         };
         if let Some(Told { code, .. }) = response.extensions().get::<Told>() {
             self.metrics.failed(code);
-            info!(code, %trace, peer = %origin.peer, "request to the API failed");
+            let (message, status) = ("request to the API failed", response.status());
+            self.tell(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         response
     }
@@ -174,7 +203,10 @@ impl Edge {
                 let event = Event::SignedIn { user: Text::of(user), how, session: session.clone() };
                 Record::new(event).with(Credential::Session { id: session })
             }
-            SignInEvent::Failed { how, reason } => Record::new(Event::SignInFailed { how, reason }),
+            SignInEvent::Failed { how, reason, user } => {
+                let user = user.as_deref().map(Text::new);
+                Record::new(Event::SignInFailed { how, reason, user })
+            }
             SignInEvent::SignedOut { user, sessions } => {
                 let sessions: Items = sessions.into_iter().collect();
                 Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })

@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
+use super::told::Known;
 use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
 use crate::auth::request::At;
 use crate::edge::followers::Followed;
@@ -46,8 +47,11 @@ impl Edge {
                 _ = ticks.tick() => {}
             }
             // An old list would let in whom it should not; but losing the store ends nothing that is open either.
+            let asked = self.public_ports.ask();
             match self.store.public_ports(wall_clock()).await {
-                Ok(open) => self.public_ports.replace(open),
+                Ok(open) => self.public_ports.replace(asked, open),
+                // Of an outage it is said once that there is one.
+                Err(error) if error.is_unanswered() => {}
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
             if self.recheck_living().await {
@@ -77,7 +81,7 @@ impl Edge {
             // As for everything that is open.
             Err(_unavailable) => {}
             Ok(Some(_) | None) => {
-                info!(user = %followed.user(), "access ended: cutting a stream of events");
+                info!(user = %followed.user(), "a user may not follow these events any more: their stream is closed");
                 followed.end();
             }
         }
@@ -89,7 +93,7 @@ impl Edge {
             return false;
         }
         let at = (watch.address(), watch.port());
-        let failure = match self.decide(watch.offered(), at, SHAPE, Instant::now()).await {
+        let failure = match self.decide(watch.offered(), at, SHAPE, &mut Known::new(Instant::now())).await {
             Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
             // A store that does not answer ends new requests, not bytes that are under way (design, section 7).
             Err(_unavailable) => return false,
@@ -98,7 +102,7 @@ impl Edge {
             Ok(Decision::PortNotAllowed) => Failure::PortNotAllowed,
         };
         let address = watch.address();
-        info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "access ended: cutting what is open");
+        info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "a user may not use this port any more: what they have open there is closed");
         watch.end(failure);
         true
     }

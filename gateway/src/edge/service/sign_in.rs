@@ -55,7 +55,7 @@ impl Edge {
             let provider = self.provider.as_ref()?;
             return Some(self.hear_of_ended_sessions(provider, parts, body).instrument(span).await);
         }
-        let visit = Visit::from(parts);
+        let visit = Visit::new(parts, origin.peer);
         let step = span.in_scope(|| self.sign_in.answer_public(visit, Instant::now()))?;
         Some(self.go_on(visit, step, origin).instrument(span).await)
     }
@@ -96,11 +96,11 @@ impl Edge {
         let who = (provider.issuer().as_str(), identity.subject.as_str());
         let user = match self.store.admit(who, &identity.wanted, &identity.groups, wall_clock()).await {
             Ok(Admission::As(user)) => user,
-            Ok(Admission::NameTaken) => {
-                return self.sign_in_failed(visit, &SignInError::NotAdmitted(NotAdmitted::NameTaken));
-            }
-            Ok(Admission::Disabled) => {
-                return self.sign_in_failed(visit, &SignInError::NotAdmitted(NotAdmitted::Disabled));
+            Ok(refused @ (Admission::NameTaken | Admission::Disabled)) => {
+                let is_taken = matches!(refused, Admission::NameTaken);
+                let why = if is_taken { NotAdmitted::NameTaken } else { NotAdmitted::Disabled };
+                let user = Some(identity.wanted.to_string());
+                return self.sign_in_failed(visit, &SignInError::NotAdmitted { why, user });
             }
             Err(error) => {
                 warn!(%error, "the store did not answer");
@@ -115,7 +115,7 @@ impl Edge {
     }
 
     fn sign_in_failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
-        info!(why = %error, "sign-in failed");
+        info!(why = %error, user = error.user(), "sign-in failed");
         self.sign_in.failed(visit, error)
     }
 

@@ -180,6 +180,10 @@ impl Connection {
         self.unsent.push_back(head);
         self.upload = upload;
         self.decoder.expect(is_head);
+        if is_head {
+            // Many small servers send a body all the same, and one that comes late would be taken for the next answer.
+            self.decoder.keep_not();
+        }
     }
 
     /// Says that nothing is sent on it after this exchange.

@@ -82,6 +82,12 @@ fn extended_connect_becomes_a_handshake_and_its_answer_200() {
         .0;
     assert_eq!(upgrade_asked(&request), Ok(None), "a plain CONNECT asks for no WebSocket");
     request.extensions.insert(Protocol::from_static("websocket"));
+    for version in [None, Some("12"), Some("13, 12")] {
+        request.headers.remove(SEC_WEBSOCKET_VERSION);
+        request.headers.extend(version.map(|version| (SEC_WEBSOCKET_VERSION, HeaderValue::from_static(version))));
+        assert_eq!(upgrade_asked(&request), Err(BadUpgrade::Version), "{version:?}");
+    }
+    request.headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
     assert_eq!(upgrade_asked(&request), Ok(Some(Upgrade::WebSocketStream)));
     handshake_from_connect(&mut request, key_from(*b"the sample nonce"));
     assert_eq!((&request.method, request.uri.to_string().as_str()), (&Method::GET, "/chat?x=%20"));

@@ -93,6 +93,14 @@ fn check_subjects(look: &mut Look<'_>, shown: &str, subjects: Option<&Value>) {
             continue;
         };
         let namespace = match shape::text(subject, "kind") {
+            Some(kind) if is_everybody(kind, name) => {
+                look.refuse(
+                    RefusedCode::NamespaceReference,
+                    shown,
+                    format!("{path} must not stand for everybody: name the users or groups that are meant"),
+                );
+                continue;
+            }
             Some("User") => name.strip_prefix(ACCOUNT).map(|rest| rest.split(':').next().unwrap_or_default()),
             Some("Group") if name == "system:serviceaccounts" => {
                 look.refuse(
@@ -109,4 +117,10 @@ fn check_subjects(look: &mut Look<'_>, shown: &str, subjects: Option<&Value>) {
             check_one(look, shown, &path, namespace);
         }
     }
+}
+
+/// Returns whether a subject is everybody who reaches the API server, with a credential of the cluster's or without any: so also the
+/// accounts of all other namespaces (Kubernetes documentation, "Default roles and role bindings").
+fn is_everybody(kind: &str, name: &str) -> bool {
+    matches!((kind, name), ("Group", "system:authenticated" | "system:unauthenticated") | ("User", "system:anonymous"))
 }

@@ -20,7 +20,13 @@ impl Environments {
     /// # Errors
     /// [`RefusalCode::NoSuchEnvironment`], [`RefusalCode::EnvironmentStopped`] for one that is to be available again, or no
     /// store.
-    pub async fn set_state(&self, id: u64, wanted: Wanted, by: By) -> Result<Environment, Refusal> {
+    pub async fn set_state(
+        &self,
+        id: u64,
+        wanted: Wanted,
+        by: impl Into<OnRecord> + Send,
+    ) -> Result<Environment, Refusal> {
+        let by = by.into();
         let id = EnvironmentId::new(id);
         let set = self.inner.store.set_environment_state(id, wanted, None, self.inner.now()).await?;
         let StateSet { environment, is_changed } = set.ok_or(RefusalCode::NoSuchEnvironment)?;
@@ -28,7 +34,7 @@ impl Environments {
             return Err(RefusalCode::EnvironmentStopped.into());
         }
         if is_changed {
-            self.told(&environment, wanted.as_str(), &by);
+            self.told(&environment, wanted.as_str(), by);
         } else {
             // Said once more, it ends the pause of a removal.
             self.inner.wakes.wake(id);
@@ -41,13 +47,14 @@ impl Environments {
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
-    pub async fn remove(&self, id: u64, by: By) -> Result<Following, Refusal> {
+    pub async fn remove(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Following, Refusal> {
+        let by = by.into();
         let id = EnvironmentId::new(id);
         let changed = self.inner.store.remove_environment(id, None, self.inner.now()).await?;
         let changed = changed.ok_or(RefusalCode::NoSuchEnvironment)?;
         // From here on: what happens once the driver hears of it is told.
         let following = Following::new(self, id, Awaited::Removal);
-        self.told(&changed, "removed", &by);
+        self.told(&changed, "removed", by);
         self.inner.hear_of_stops().await;
         Ok(following)
     }
@@ -58,7 +65,8 @@ impl Environments {
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
-    pub async fn forget(&self, id: u64, by: By) -> Result<Environment, Refusal> {
+    pub async fn forget(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Environment, Refusal> {
+        let by = by.into();
         let id = EnvironmentId::new(id);
         // In one step, and not stopped first: whatever happens between two, a stop has everything removed.
         let forgotten = self.inner.store.forget_environment(id).await?;
@@ -73,16 +81,18 @@ impl Environments {
         if parts.is_empty() {
             parts.push(&[]);
         }
-        for part in parts {
-            self.inner.audit.record(Record::new(AuditEvent::EnvironmentForgotten {
-                by: by.actor(),
+        let record = |part: &[String]| {
+            Record::new(AuditEvent::EnvironmentForgotten {
+                by: by.by().actor(),
                 environment: Text::of(id),
                 project: Text::new(&forgotten.project_path),
                 name: Text::new(&forgotten.name),
                 inventory: Text::new(&forgotten.inventory),
                 objects: part.iter().collect(),
-            }));
-        }
+            })
+        };
+        let records = parts.into_iter().map(record).collect();
+        by.record_all(records);
         self.inner.hub.tell(id, super::super::following::Told::Settled);
         self.shown(forgotten).await
     }
@@ -92,16 +102,14 @@ impl Environments {
     ///
     /// # Errors
     /// No store; then some may be stopped already, and one that cannot be stopped now keeps no other from it.
-    pub async fn sweep(&self, project_id: u64, by: By) -> Result<u32, Refusal> {
+    pub async fn sweep(&self, project_id: u64, by: impl Into<OnRecord> + Send) -> Result<u32, Refusal> {
+        let by = by.into();
         let store = &self.inner.store;
         store.put_project_gone(project_id, self.inner.now()).await?;
         let all = store.environments_of_project(project_id).await?;
         let environments = u32::try_from(all.len()).unwrap_or(u32::MAX);
-        self.inner.audit.record(Record::new(AuditEvent::EnvironmentsSwept {
-            by: by.actor(),
-            project_id,
-            environments,
-        }));
+        let event = AuditEvent::EnvironmentsSwept { by: by.by().actor(), project_id, environments };
+        by.record(Record::new(event));
         let swept = self.inner.sweep_all(all).await;
         self.inner.hear_of_stops().await;
         swept?;

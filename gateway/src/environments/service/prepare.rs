@@ -44,7 +44,7 @@ struct Asked<'a> {
     default_namespaces: &'a [String],
     /// For which job it counts.
     job: Option<u64>,
-    by: &'a By,
+    by: OnRecord,
 }
 
 impl Environments {
@@ -53,7 +53,7 @@ impl Environments {
         &self,
         allowed: &Allowed,
         request: &JobRequest,
-        by: &By,
+        by: OnRecord,
     ) -> Result<Following, Refusal> {
         let mut info = self.info_of(request)?;
         check_facts(&info)?;
@@ -80,7 +80,7 @@ impl Environments {
         agent: &ClusterName,
         source: Source,
         mut info: Info,
-        by: &By,
+        by: OnRecord,
     ) -> Result<Following, Refusal> {
         let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
         info.agent = self.agent(agent)?;

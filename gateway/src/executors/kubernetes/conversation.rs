@@ -327,7 +327,7 @@ impl<'a> Conversation<'a> {
     async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), End> {
         let (name, cluster) = (&managed.workspace.name, &self.cluster.name);
         if matches!(fault, Unsendable::Law(_)) {
-            self.driver.metrics.law_refused();
+            self.driver.metrics.config_held_back();
             error!(%cluster, workspace = %name, %fault, "a config was held back: this is a bug");
         }
         let (store, id) = (&self.driver.store, managed.workspace.id);

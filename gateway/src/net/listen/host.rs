@@ -8,12 +8,12 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustls::server::Acceptor;
-use tokio::io::{AsyncReadExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
 
 use super::{Connection, Door, First, Kind, Place};
@@ -30,6 +30,9 @@ const FIRST_BYTES: usize = 1024;
 
 /// How long a connection's first bytes are waited for before it is served anywhere.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a client without TLS gets to read why it is turned away.
+const PLAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Whoever receives one connection.
 pub(super) struct Host<S> {
@@ -123,7 +126,21 @@ where
         if self.tls.is_none() || arrived.guest.is_err() {
             return Some(Hello::Read(arrived, Begun::Plain(stream)));
         }
-        let hello = timeout_at(by, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
+        let is_plain_text = tokio::select! {
+            biased;
+            peeked = timeout_at(by, is_plain(&stream)) => matches!(peeked, Ok(true)),
+            () = sent_away(&arrived) => return None,
+        };
+        if is_plain_text {
+            self.refuse_plain(&arrived, &mut stream).await;
+            return None;
+        }
+        let accepting = timeout_at(by, LazyConfigAcceptor::new(Acceptor::default(), stream));
+        let hello = tokio::select! {
+            biased;
+            hello = accepting => hello,
+            () = sent_away(&arrived) => return None,
+        };
         let hello = hello.map_err(io::Error::from).flatten();
         let start = hello.map_err(|error| self.complain(&error)).ok()?;
         Some(Hello::Read(arrived, Begun::Tls(Box::new(start))))
@@ -213,15 +230,61 @@ where
         let stream = tokio::select! {
             biased;
             stream = timeout(self.limit, start.into_stream(tls.current())) => stream??,
+            () = sent_away(arrived) => return Err(io::ErrorKind::TimedOut.into()),
             () = poll_fn(|context| self.poll_leave(context)) => return Err(io::ErrorKind::TimedOut.into()),
         };
         drop(seat);
         Ok(Stream::Tls(Box::new(stream)))
     }
 
+    /// Tells a client that speaks without TLS that it has to: agents in the words of gRPC, which they put into their log.
+    async fn refuse_plain(&self, arrived: &Arrived, stream: &mut TcpStream) {
+        if arrived.guest.as_ref().is_ok_and(|guest| guest.may_be_told_of(Instant::now().into_std())) {
+            info!(listener = self.what, peer = %arrived.client, "a client without TLS came to a listener that has TLS");
+        }
+        let answer = plain_answer(self.door.kind);
+        // Whoever does not take it sees a closed connection, as before. What was sent is read, or a reset could overtake it.
+        let told = async {
+            stream.write_all(answer.as_bytes()).await?;
+            stream.shutdown().await?;
+            let mut rest = [0; FIRST_BYTES];
+            while stream.read(&mut rest).await? > 0 {}
+            io::Result::Ok(())
+        };
+        if let Ok(Err(error)) = timeout(PLAIN_TIMEOUT, told).await {
+            self.complain(&error);
+        }
+    }
+
     fn complain(&self, error: &io::Error) {
         debug!(listener = self.what, peer = %self.peer, %error, "TLS handshake failed");
     }
+}
+
+/// Waits until a connection has to go.
+async fn sent_away(arrived: &Arrived) {
+    match &arrived.guest {
+        Ok(guest) => guest.sent_away().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Tells whether what a client says first is no TLS: a record with a handshake begins with 22 (RFC 8446, section 5.1).
+async fn is_plain(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first != [22]
+}
+
+fn plain_answer(kind: Kind) -> String {
+    const WORDS: &str = "this listener has TLS: begin the URL with https://";
+    let fields = match kind {
+        Kind::Link => format!("content-type: application/grpc\r\ngrpc-status: 9\r\ngrpc-message: {WORDS}\r\n"),
+        Kind::User | Kind::Operator => "content-type: text/plain; charset=utf-8\r\n".to_owned(),
+    };
+    let length = WORDS.len() + 1;
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ngateway-error: tls_required\r\n{fields}content-length: {length}\r\n\r\n{WORDS}\n"
+    )
 }
 
 /// Reads a PROXY protocol header, and not a byte more.

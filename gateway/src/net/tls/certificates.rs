@@ -85,6 +85,12 @@ impl Certificates {
         Ok(())
     }
 
+    /// Tells whether one of them is for a host, in lower case.
+    pub(super) fn covers(&self, host: &str) -> bool {
+        let parent = host.split_once('.').map(|(_, parent)| parent);
+        self.exact.contains_key(host) || parent.is_some_and(|parent| self.wildcard.contains_key(parent))
+    }
+
     fn find(&self, name: &str) -> &Arc<CertifiedKey> {
         let lower;
         let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {

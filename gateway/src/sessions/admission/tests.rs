@@ -1,4 +1,4 @@
-use tunnel_proto::hello::Role;
+use tunnel_proto::hello::{HostMode, Role};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
 use tunnel_proto::version;
 
@@ -36,13 +36,15 @@ fn hello(instance: u64, lanes: u32) -> Hello {
         default_port: None,
         join: None,
         lanes,
+        apps: Vec::new(),
+        host: HostMode::Auto,
     }
 }
 
 fn candidate(hello: Hello) -> Candidate {
     Candidate {
         subject: Subject::Workspace(name()),
-        owner: None,
+        owned: None,
         lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         peer: ([127, 0, 0, 1], 1).into(),
         via: Via::Http2,

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use super::job::Job;
+use super::lookups::Lookups;
 use super::refusal::Refusal;
-use super::{Identity, Once, after, keys, sha256, store_failed};
+use super::{Identity, Once, after, keys, sha256};
 use crate::auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, Refused, TokenUse};
 use crate::config::CiIssuer;
 use crate::model::UnixSeconds;
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 use crate::sessions::registry::{Credential, Lease, Subject};
-use crate::store::Store;
 
 /// One CI system.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl CiSystem {
     }
 
     /// Finds the workspace of the job whose token this is.
-    pub(super) async fn identify(&self, token: &str, store: &Store, now: Moment) -> Result<Identity, Refusal> {
+    pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
         let expect = Expect {
             issuer: &self.issuer,
             audience: &self.of.audience,
@@ -54,7 +54,7 @@ impl CiSystem {
                 refused
                 @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
             ) => {
-                let again = self.again(token_hash, store, now.wall).await?;
+                let again = self.again(token_hash, lookups, now.wall).await?;
                 again.ok_or(Refusal::Token(refused))
             }
             Err(refused) => Err(Refusal::Token(refused)),
@@ -78,8 +78,13 @@ impl CiSystem {
         Ok(identity_of(once))
     }
 
-    async fn again(&self, token_hash: [u8; 32], store: &Store, now: UnixSeconds) -> Result<Option<Identity>, Refusal> {
-        let used = store.used_token(&token_hash, now).await.map_err(|error| store_failed(&error))?;
+    async fn again(
+        &self,
+        token_hash: [u8; 32],
+        lookups: &Lookups,
+        now: UnixSeconds,
+    ) -> Result<Option<Identity>, Refusal> {
+        let used = lookups.used(&token_hash, now).await?;
         let Some(used) = used.filter(|used| *used.issuer == *self.issuer) else { return Ok(None) };
         let once = Once {
             workspace: used.workspace,

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::lookups::Lookups;
 use super::refusal::Refusal;
-use super::{Identity, Once, after, keys, sha256, store_failed};
+use super::{Identity, Once, after, keys, sha256};
 use crate::auth::jwt::{Algorithm, Claims, Expect, KeySet, LEEWAY_SECONDS, Moment, Refused, TokenUse};
 use crate::config::{CiProvider, GitlabCi};
 use crate::model::{ProviderName, UnixSeconds};
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 use crate::sessions::registry::{Credential, Lease, Subject};
-use crate::store::{RunOwner, Store};
+use crate::store::RunOwner;
 
 /// How long after its job's time a session may last: the job's end is what ends it.
 const BEYOND_THE_JOB: Duration = Duration::from_secs(60 * 60);
@@ -82,7 +83,7 @@ impl RunIssuer {
     }
 
     /// Finds the workspace whose current run the job with this token is of.
-    pub(super) async fn identify(&self, token: &str, store: &Store, now: Moment) -> Result<Identity, Refusal> {
+    pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
         let token_hash = sha256(token.as_bytes());
         let (job, expires_at) = match self.verify(token, now).await {
             Ok(claims) => (self.job(&claims)?, claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?),
@@ -91,14 +92,14 @@ impl RunIssuer {
                 refused
                 @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
             ) => {
-                let used = store.used_token(&token_hash, now.wall).await.map_err(|error| store_failed(&error))?;
+                let used = lookups.used(&token_hash, now.wall).await?;
                 let used = used.filter(|used| *used.issuer == *self.issuer);
                 let again = used.and_then(|used| Some((Job::of_use(&used.use_id)?, used.until)));
                 again.ok_or(Refusal::Token(refused))?
             }
             Err(refused) => return Err(Refusal::Token(refused)),
         };
-        let found = self.owner(&job, Purpose::Agent, store).await?;
+        let found = self.owner(&job, Purpose::Agent, lookups).await?;
         if !found.is_child {
             // The pipeline that asks for the definition may have jobs of the project beside it, which are no workspace.
             return Err(Refusal::RunUnknown);
@@ -107,13 +108,13 @@ impl RunIssuer {
     }
 
     /// Finds whose run the job with this token is of, without using it up.
-    pub(super) async fn run_of(&self, token: &str, store: &Store, now: Moment) -> Result<RunOwner, Refusal> {
+    pub(super) async fn run_of(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<RunOwner, Refusal> {
         let claims = self.verify(token, now).await.map_err(|refused| {
             // This job does not ask again where the answer is final, and an agent does: the key may just be new.
             let is_new_perhaps = refused == Refused::UnknownKeySoFar;
             Refusal::Token(if is_new_perhaps { Refused::KeysUnavailable } else { refused })
         })?;
-        self.owner(&self.job(&claims)?, Purpose::Definition, store).await
+        self.owner(&self.job(&claims)?, Purpose::Definition, lookups).await
     }
 
     async fn verify(&self, token: &str, now: Moment) -> Result<Claims, Refused> {
@@ -130,10 +131,10 @@ impl RunIssuer {
         Job::of_claims(claims, &self.project, &self.reference)
     }
 
-    async fn owner(&self, job: &Job, purpose: Purpose, store: &Store) -> Result<RunOwner, Refusal> {
-        let mut found = self.known(job, store).await?;
+    async fn owner(&self, job: &Job, purpose: Purpose, lookups: &Lookups) -> Result<RunOwner, Refusal> {
+        let mut found = self.known(job, lookups).await?;
         if found.is_none() {
-            let awaited = store.awaited(&self.provider).await.map_err(|error| store_failed(&error))?;
+            let awaited = lookups.awaited(&self.provider).await?;
             let is_awaited = match (job.is_child, purpose) {
                 (true, Purpose::Agent | Purpose::Definition) => awaited.child,
                 (false, Purpose::Definition) => awaited.pipeline,
@@ -143,14 +144,14 @@ impl RunIssuer {
                 return Err(Refusal::RunAwaited);
             }
             // It may have become known between the two questions.
-            found = self.known(job, store).await?;
+            found = self.known(job, lookups).await?;
         }
         let found = found.ok_or(Refusal::RunUnknown)?;
         if found.is_live { Ok(found) } else { Err(Refusal::RunOver) }
     }
 
-    async fn known(&self, job: &Job, store: &Store) -> Result<Option<RunOwner>, Refusal> {
-        store.run_of_pipeline(&self.provider, &job.pipeline).await.map_err(|error| store_failed(&error))
+    async fn known(&self, job: &Job, lookups: &Lookups) -> Result<Option<RunOwner>, Refusal> {
+        lookups.run(&self.provider, &job.pipeline).await
     }
 
     fn identity(

@@ -10,6 +10,7 @@ fn provider(name: &str) -> CiProvider {
             program: vec!["true".to_owned()],
             dir: "/none".into(),
             environment: Vec::new(),
+            isolates_jobs: false,
             supervisor: None,
         }),
         tags: Vec::new(),

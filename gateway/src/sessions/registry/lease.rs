@@ -160,14 +160,11 @@ impl Held {
         Self { lease, ask_at: None }
     }
 
-    /// The agent came back with another credential, or with the same. The one that counts longer stays.
+    /// The agent came back with another credential, or with the same. The one in use is the one that counts, also if it ends
+    /// sooner: revoking it has to end the session, and revoking one that no process shows any more must not.
     pub(super) fn renew(&mut self, lease: Lease) {
-        let ends = |lease: &Lease| lease.expires_at.map_or(i64::MAX, UnixSeconds::get);
-        if ends(&lease) < ends(&self.lease) {
-            return;
-        }
-        // Nobody is asked twice for what he has not got.
-        let is_same = ends(&lease) == ends(&self.lease) && lease.credential == self.lease.credential;
+        // No agent is asked twice for what it has not got.
+        let is_same = lease.expires_at == self.lease.expires_at && lease.credential == self.lease.credential;
         let renew_at = if is_same { self.lease.renew_at } else { lease.renew_at };
         self.lease = Lease { renew_at, ..lease };
     }
@@ -231,13 +228,23 @@ mod tests {
     }
 
     #[test]
-    fn newer_credential_replaces_and_an_older_one_does_not() {
+    fn credential_in_use_is_the_one_that_counts() {
         let mut held = Held::new(certificate("a", 1000, 0));
         held.renew(certificate("b", 2000, 950));
-        held.renew(certificate("a", 1000, 951));
-        assert_eq!(held.lease.credential.to_string(), "certificate b");
-        assert_eq!(kind(held.due(at(1500))), "nothing");
+        assert_eq!(kind(held.due(at(1500))), "nothing", "the end of the one before says nothing");
         assert_eq!(kind(held.due(at(1940))), "renew");
+        held.renew(certificate("a", 1950, 1941));
+        assert_eq!(held.lease.credential.to_string(), "certificate a");
+        assert_eq!(kind(held.due(at(1949))), "renew");
+        assert_eq!(kind(held.due(at(1950))), "end");
+    }
+
+    #[test]
+    fn token_without_an_end_gives_way_to_the_one_that_replaces_it() {
+        let token = |id: &str, end| Lease::renewable(Credential::Token(id.parse().unwrap()), end, at(0));
+        let mut held = Held::new(token("t-1", None));
+        held.renew(token("t-2", Some(at(30 * 24 * 60 * 60))));
+        assert_eq!(held.lease.credential.token(), Some("t-2".parse().unwrap()));
     }
 
     #[test]

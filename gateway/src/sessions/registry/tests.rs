@@ -5,6 +5,7 @@ use super::*;
 pub(crate) fn new(workspace: &str) -> NewSession {
     NewSession {
         subject: Subject::Workspace(workspace.parse().expect("a name")),
+        workspace: None,
         lease: Lease::renewable(Credential::Token("t-1".parse().expect("an id")), None, UnixSeconds::new(0)),
         tunnel: Session::new(Settings::new(Side::Gateway)),
         keys: ResumeKeys::default(),
@@ -13,8 +14,7 @@ pub(crate) fn new(workspace: &str) -> NewSession {
         instance: 1,
         peer: ([127, 0, 0, 1], 1).into(),
         agent_version: "0".into(),
-        ports: Vec::new(),
-        default_port: None,
+        ports: AgentPorts::default(),
         requests_max: 1,
     }
 }
@@ -57,7 +57,9 @@ fn unnamed_ports_are_exposed_only_while_none_is_named() {
     let (open, _) = registry.claim(new("a")).expect("room");
     assert!(open.exposes(port(1)));
     let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
-    let (closed, _) = registry.claim(NewSession { ports: vec![named], ..new("b") }).expect("room");
+    let (closed, _) = registry
+        .claim(NewSession { ports: AgentPorts { exposed: vec![named], ..AgentPorts::default() }, ..new("b") })
+        .expect("room");
     assert!(closed.exposes(port(5173)) && !closed.exposes(port(1)));
     assert_eq!(closed.mode(port(5173)).protocol, AppProtocol::Http2);
     assert_eq!(closed.mode(port(1)), PortMode::default());

@@ -1,4 +1,5 @@
-//! Which HTTP an agent's connection speaks: told from its first bytes, which are then read again by who speaks it.
+//! Which HTTP an agent's connection speaks: told from its first bytes, which are then read again by who speaks it. And the end of
+//! one that sends more than an agent does before it is in.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,10 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
-use super::gate::{ALLOWANCE_BYTES, Gate};
-use crate::net::stream::Stream;
+use super::gate::{ALLOWANCE_BYTES, GOAWAY, Gate};
+use crate::net::stream::{Alpn, Stream};
 
 /// What only a connection of HTTP/2 begins with: the method of its preface is kept for it (RFC 9113, section 3.4).
 const BEGIN: [u8; 4] = *b"PRI ";
@@ -27,14 +30,33 @@ pub(super) struct Begun {
     gate: Option<Arc<Gate>>,
     /// What may still be read until then.
     allowance: usize,
+    /// Something was written since the library last had nothing left to write.
+    unflushed: bool,
+    /// It sent more than that.
+    end: Option<Box<End>>,
 }
+
+/// The last of a connection that sent too much.
+#[derive(Debug)]
+struct End {
+    /// What is still to be said; empty where there is no place for it, in the middle of another frame.
+    saying: Bytes,
+    is_shut: bool,
+    /// What is still read: a close with bytes unread resets the connection, and the reset can overtake the last word.
+    left: usize,
+    until: Pin<Box<Sleep>>,
+}
+
+/// How long, and for how many bytes, a connection is read on after its last word.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES: usize = 512 * 1024;
 
 impl Begun {
     /// Waits until it is clear what a connection speaks. A handshake that settled it needs no look. `None` when it broke
     /// or said nothing in time.
     pub(super) async fn look(stream: Stream, limit: Duration) -> Option<Self> {
-        if stream.negotiated().http2 {
-            return Some(Self::of(stream, [0; BEGIN.len()], 0, true));
+        if let Some(alpn) = stream.negotiated().alpn {
+            return Some(Self::of(stream, [0; BEGIN.len()], 0, alpn == Alpn::Http2));
         }
         Box::pin(tokio::time::timeout(limit, Self::read(stream))).await.ok()?.ok()
     }
@@ -62,7 +84,17 @@ impl Begun {
     }
 
     fn of(stream: Stream, bytes: [u8; BEGIN.len()], read: u8, http2: bool) -> Self {
-        Self { stream, bytes, read, given: 0, http2, gate: None, allowance: ALLOWANCE_BYTES }
+        Self {
+            stream,
+            bytes,
+            read,
+            given: 0,
+            http2,
+            gate: None,
+            allowance: ALLOWANCE_BYTES,
+            unflushed: false,
+            end: None,
+        }
     }
 
     /// Reads no more than an agent needs to come in, until one has.
@@ -85,13 +117,17 @@ impl Begun {
 
 impl Begun {
     fn poll_read_on(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(gate) = &self.gate {
-            if self.allowance == 0 {
-                ready!(gate.poll_open(context));
-            }
-            if gate.is_open() {
-                self.gate = None;
-            }
+        if self.end.is_some() {
+            return self.poll_end(context);
+        }
+        if self.gate.as_ref().is_some_and(|gate| gate.is_open()) {
+            self.gate = None;
+        }
+        if self.gate.is_some() && self.allowance == 0 {
+            let saying = if self.unflushed { Bytes::new() } else { Bytes::from_static(&GOAWAY) };
+            let until = Box::pin(tokio::time::sleep(LINGER));
+            self.end = Some(Box::new(End { saying, is_shut: false, left: LINGER_BYTES, until }));
+            return self.poll_end(context);
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
@@ -99,6 +135,38 @@ impl Begun {
             self.allowance = self.allowance.saturating_sub(buffer.filled().len() - before);
         }
         read
+    }
+
+    /// Says the last word, gives the other end time to read it, and then ends the stream for the library.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(Ok(())) };
+        let calm =
+            || Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "it sends too much before its Hello")));
+        while !end.saying.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(context, &end.saying) {
+                Poll::Ready(Ok(written)) if written > 0 => end.saying.advance(written),
+                Poll::Ready(Ok(_) | Err(_)) => return calm(),
+                Poll::Pending => break,
+            }
+        }
+        if end.until.as_mut().poll(context).is_ready() {
+            return calm();
+        }
+        if end.saying.is_empty() && !end.is_shut {
+            end.is_shut = true;
+            // What cannot be flushed or ended is over all the same, when the time is.
+            drop(Pin::new(&mut self.stream).poll_flush(context));
+            drop(Pin::new(&mut self.stream).poll_shutdown(context));
+        }
+        let mut scratch = [0; 4096];
+        while end.left > 0 {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => end.left = end.left.saturating_sub(buffer.filled().len()),
+                Ok(()) | Err(_) => return calm(),
+            }
+        }
+        calm()
     }
 }
 
@@ -122,6 +190,10 @@ impl AsyncRead for Begun {
 
 impl AsyncWrite for Begun {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.end.is_some() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        self.unflushed = true;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -130,6 +202,10 @@ impl AsyncWrite for Begun {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.end.is_some() {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
+        self.unflushed = true;
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
@@ -138,7 +214,10 @@ impl AsyncWrite for Begun {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        // The library flushes only when it has nothing left to write.
+        self.unflushed = false;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -184,27 +263,60 @@ mod tests {
         check(&[], false).await;
     }
 
-    #[tokio::test]
-    async fn stranger_is_read_as_far_as_the_allowance_and_an_agent_to_the_end() {
+    async fn connected() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        let (stream, _) = listener.accept().await.expect("accepted");
-        let sent = [&BEGIN[..], &[7; 1 << 20]].concat();
-        let gate = Arc::new(Gate::default());
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        (client, listener.accept().await.expect("accepted").0)
+    }
+
+    #[tokio::test]
+    async fn stranger_is_read_as_far_as_the_allowance_and_then_told_to_be_calm() {
+        let (mut client, stream) = connected().await;
+        let sent = [&BEGIN[..], &[7; 1 << 18]].concat();
         let reading = async {
             let begun = Begun::look(Stream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
-            let mut begun = begun.behind(gate.clone());
+            let mut begun = begun.behind(Arc::new(Gate::default()));
             let (mut read, mut piece) = (0, vec![0; 16 * 1024]);
-            while let Ok(count) = tokio::time::timeout(Duration::from_millis(300), begun.read(&mut piece)).await {
-                read += count.expect("read");
-            }
+            let error = loop {
+                match begun.read(&mut piece).await {
+                    Ok(count) => read += count,
+                    Err(error) => break error,
+                }
+            };
             assert!((ALLOWANCE_BYTES..ALLOWANCE_BYTES + 2 * piece.len()).contains(&read), "{read}");
-            gate.open();
-            while read < sent.len() {
-                read += begun.read(&mut piece).await.expect("read");
-            }
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         };
-        let (written, ()) = tokio::join!(client.write_all(&sent), reading);
-        written.expect("sent");
+        let flooding = async {
+            client.write_all(&sent).await.expect("it is read to the end");
+            client.shutdown().await.expect("finished");
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).await.expect("no reset comes before the last word");
+            said
+        };
+        let (said, ()) = tokio::join!(flooding, reading);
+        assert_eq!(said, GOAWAY);
+    }
+
+    #[tokio::test]
+    async fn agent_that_is_in_is_read_to_the_end() {
+        let (mut client, stream) = connected().await;
+        let sent = [&BEGIN[..], &[7; 1 << 20]].concat();
+        let reading = async {
+            let gate = Arc::new(Gate::default());
+            let begun = Begun::look(Stream::Plain(stream), Duration::from_secs(20)).await.expect("it began");
+            let mut begun = begun.behind(gate.clone());
+            let mut first = vec![0; 1024];
+            begun.read_exact(&mut first).await.expect("read");
+            gate.open();
+            let mut rest = Vec::new();
+            begun.read_to_end(&mut rest).await.expect("read");
+            first.len() + rest.len()
+        };
+        let sending = async {
+            client.write_all(&sent).await.expect("sent");
+            client.shutdown().await.expect("finished");
+        };
+        let (read, ()) = tokio::join!(reading, sending);
+        assert_eq!(read, sent.len());
     }
 }

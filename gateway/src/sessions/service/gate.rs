@@ -1,12 +1,13 @@
 //! What a connection may do before an agent came in on it: little. A stranger sends no more than a Hello takes, and is not
 //! asked for long.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
+
+use crate::limits::Guest;
 
 /// What is read of a connection before a session came up on it, in bytes: what HTTP/2 begins with, heads, a Hello, and some
 /// calls of reflection. Its window is far larger, because a session's bytes need that.
@@ -18,20 +19,61 @@ const REFUSALS_MAX: u32 = 8;
 /// The time for the last refusal to get through.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
+/// What ends the connection of a peer that behaves in a way that may cause too much work: a GOAWAY with ENHANCE_YOUR_CALM, and
+/// no stream that was worked on (RFC 9113, sections 6.8 and 7).
+pub(super) const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
+
 /// Whether an agent is in.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
+    /// Counts against its address until then. `None` for a connection of nobody's, in tests.
+    guest: Option<Arc<Guest>>,
     is_open: AtomicBool,
-    reader: AtomicWaker,
+    /// A Hello has come, and is being thought about.
+    is_greeted: AtomicBool,
+    /// A call has come that has to say Hello.
+    is_called: AtomicBool,
     refusals: AtomicU32,
     shut: CancellationToken,
 }
 
 impl Gate {
+    /// Makes a closed one for a connection.
+    pub(super) fn new(guest: Arc<Guest>) -> Self {
+        Self { guest: Some(guest), ..Self::default() }
+    }
+
     /// A session came up: everything gets through from now on.
     pub(super) fn open(&self) {
+        if let Some(guest) = &self.guest {
+            guest.prove();
+        }
         self.is_open.store(true, Ordering::Release);
-        self.reader.wake();
+    }
+
+    /// A call came that has to say Hello.
+    pub(super) fn call(&self) {
+        self.is_called.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a call has come that has to say Hello.
+    pub(super) fn is_called(&self) -> bool {
+        self.is_called.load(Ordering::Relaxed)
+    }
+
+    /// A Hello came: now the agent waits, and not the gateway.
+    pub(super) fn greet(&self) {
+        self.is_greeted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a Hello has come.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.is_greeted.load(Ordering::Relaxed)
+    }
+
+    /// The time for a Hello is over: nothing more is waited for.
+    pub(super) fn close(&self) {
+        self.shut.cancel();
     }
 
     /// A call was refused.
@@ -46,13 +88,7 @@ impl Gate {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Waits until an agent is in.
-    pub(super) fn poll_open(&self, context: &Context<'_>) -> Poll<()> {
-        self.reader.register(context.waker());
-        if self.is_open() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Waits until too many calls were refused, and their answers could get through.
+    /// Waits until nothing more is waited for, or too many calls were refused, and their answers could get through.
     ///
     /// Cancel safety: safe.
     pub(super) async fn shut(&self) {

@@ -406,13 +406,13 @@ async fn workspace_is_forgotten_only_when_it_is_over() {
         let ground = Ground::new(store, "west").await;
         let made = ground.make(store, "app", "ann").await.unwrap();
         let id = made.workspace.id;
-        assert!(!store.forget(id).await.unwrap());
+        assert!(!store.forget(id, at(9)).await.unwrap());
         bring(store, id, DesiredState::Terminated, ActualState::Terminating).await;
-        assert!(!store.forget(id).await.unwrap());
+        assert!(!store.forget(id, at(9)).await.unwrap());
         store.create_own_agent_token(&made.workspace.name, &user("ann"), &Terms::default(), at(5)).await.unwrap();
         end(store, id).await;
-        assert!(store.forget(id).await.unwrap());
-        assert!(!store.forget(id).await.unwrap());
+        assert!(store.forget(id, at(9)).await.unwrap());
+        assert!(!store.forget(id, at(9)).await.unwrap());
         assert_eq!(store.workspaces().await.unwrap(), []);
         assert_eq!(store.list_tokens().await.unwrap(), []);
         for table in ["lifecycles", "kubernetes_workspaces", "kubernetes_frozen", "devfiles", "variables"] {

@@ -68,7 +68,7 @@ async fn migration_that_was_edited_after_release_is_refused() {
 
 /// Makes a database as the program before managed workspaces left it.
 async fn before_lifecycles(fresh: &Fresh) -> Pool {
-    let writer = Store::connect(&fresh.config).await.unwrap().0;
+    let writer = Pool::new(Store::connect(&fresh.config).await.unwrap().0, Availability::default());
     migrate_to(&STEPS[..5], &writer).await.unwrap();
     sql("INSERT INTO workspaces (id, name, owner, executor, created_at) VALUES (7, 'app', 'ann', 'external', 1)")
         .execute(&writer)

@@ -1,14 +1,14 @@
 //! What only SQLite has: databases in memory and in files.
 
-use super::super::database::{Pool, sql};
+use super::super::database::{Connections, Pool, sql};
 use super::super::each::Fresh;
 use super::super::sqlite::BEGIN_WRITE;
 use super::*;
 
 fn pool(pool: &Pool) -> &sqlx::SqlitePool {
-    match pool {
-        Pool::Sqlite(pool) => pool,
-        Pool::Postgres(_) => panic!("it is SQLite's"),
+    match &pool.to {
+        Connections::Sqlite(pool) => pool,
+        Connections::Postgres(_) => panic!("it is SQLite's"),
     }
 }
 
@@ -62,7 +62,10 @@ async fn write_that_begins_by_reading_lets_no_other_program_write_in_between() {
 #[tokio::test]
 async fn open_says_which_file_or_url_is_wrong() {
     let error = Store::open("sqlite:///no/such/directory/gateway.db").await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot open the database /no/such/directory/gateway.db");
+    assert_eq!(
+        error.to_string(),
+        "cannot open the database /no/such/directory/gateway.db: the folder /no/such/directory does not exist: make it, or change store.url"
+    );
     assert!(matches!(Store::open("mysql://h/db").await, Err(StoreError::Url(BadStoreUrl::Scheme))));
     let fresh = Fresh::file();
     let text = "this is a text file, and not a short one: it has more than a header";

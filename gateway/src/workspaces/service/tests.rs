@@ -137,10 +137,10 @@ async fn another_workspace_of_the_same_name_is_not_changed_by_mistake() {
     let service = service("enabled: true\n").await;
     let found = make(&service, "app").await;
     let ending = service.request(&found.workspace.name, DesiredState::Terminated, LATER).await.unwrap();
-    assert!(matches!(service.forget(&ending).await, Err(WorkspaceError::NotOver)));
+    assert!(matches!(service.forget(&ending, LATER).await, Err(WorkspaceError::NotOver)));
     let over = ending.lifecycle.observe(ActualState::Terminated, None, LATER);
     assert!(service.store.swap_lifecycle(found.workspace.id, ending.lifecycle.revision, &over).await.unwrap());
-    service.forget(&found).await.unwrap();
+    service.forget(&found, LATER).await.unwrap();
     let successor = make(&service, "app").await;
     let late = service.change(found, DesiredState::Stopped, |_| true, LATER).await;
     assert!(matches!(late, Err(WorkspaceError::NoSuchWorkspace)), "{late:?}");

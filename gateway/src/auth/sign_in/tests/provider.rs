@@ -135,14 +135,10 @@ fn notice(id: &str, subject: Option<&str>, session: Option<&str>) -> Notice {
 #[test]
 fn provider_leads_back_to_the_page_that_was_asked_for_and_sees_nothing_of_it() {
     let it = fixture();
-    let pre = Opaque::random().unwrap().digest().encoded();
-    let wanted = "/a//b?x=1&y=%2f%26&&z=";
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("host", HOST)
-        .append_pair("return", wanted)
-        .append_pair("pre", &pre)
-        .finish();
-    let authorize = format!("{AUTHORIZE_PATH}?{query}");
+    let visit = get("/a//b?x=1&y=%2f%26&&z=", &[("accept", "text/html")]);
+    let begun = it.pages.begin(Visit::from(&visit), HOST, it.now);
+    let authorize = location(&begun).strip_prefix("https://gw.localhost").unwrap().to_owned();
+    assert!(authorize.starts_with(AUTHORIZE_PATH));
     let mut tab = Tab::default();
     let state = tab.begin(&it, &authorize);
     let returned = tab.back(&it, &state).unwrap();

@@ -47,9 +47,9 @@ fn resets_above_the_rate_end_the_connection_whoever_sends_them() {
             meter.receive(&[], || later).expect("within the limit");
         }
         meter.send(&reset(1, 7), || later);
-        assert_eq!(meter.receive(&[], || later), Err(Limit::Http2Resets));
+        assert_eq!(meter.receive(&[], || later), Err(Stop::Limit(Limit::Http2Resets)));
         let last = 2 * (RESETS * RESET_SECONDS - 1) + 1;
-        let [.., a, b, c, d, _, _, _, code] = meter.goaway()[..] else { panic!() };
+        let [.., a, b, c, d, _, _, _, code] = meter.goaway(Stop::Limit(Limit::Http2Resets))[..] else { panic!() };
         assert_eq!((u32::from_be_bytes([a, b, c, d]), code), (last, ENHANCE_YOUR_CALM));
     }
 }
@@ -79,7 +79,7 @@ fn frames_that_carry_nothing_are_bounded_and_payload_is_not() {
         let mut meter = Meter::new(RESETS, now);
         let at_once = usize::try_from(LIGHT_AT_ONCE).expect("fits");
         assert_eq!(meter.receive(&light.repeat(at_once), || now), Ok(()));
-        assert_eq!(meter.receive(&light, || now), Err(Limit::Http2Frames));
+        assert_eq!(meter.receive(&light, || now), Err(Stop::Limit(Limit::Http2Frames)));
     }
     let now = start();
     let mut meter = Meter::new(RESETS, now);
@@ -99,7 +99,7 @@ fn reader_who_gives_room_back_in_small_pieces_may_go_on_for_as_long_as_he_is_sen
         meter.receive(&room, || now).expect("paid for");
     }
     let for_nothing = (0..100).map(|_| meter.receive(&room.repeat(100), || now)).last();
-    assert_eq!(for_nothing, Some(Err(Limit::Http2Frames)));
+    assert_eq!(for_nothing, Some(Err(Stop::Limit(Limit::Http2Frames))));
 }
 
 #[test]
@@ -133,7 +133,7 @@ proptest! {
         let bytes = frames.concat();
         let mut whole = Heads::default();
         let (mut rest, mut expected) = (&bytes[..], Vec::new());
-        while let Some(frame) = whole.next(&mut rest) {
+        while let Some(frame) = whole.next(&mut rest, |_| {}) {
             expected.push(frame);
         }
         prop_assert_eq!(expected.len(), frames.len());
@@ -144,7 +144,7 @@ proptest! {
             }
             let end = bytes.len().min(at + cut);
             let mut piece = &bytes[at..end];
-            while let Some(frame) = heads.next(&mut piece) {
+            while let Some(frame) = heads.next(&mut piece, |_| {}) {
                 found.push(frame);
             }
             at = end;

@@ -4,7 +4,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, MAX_FORWARDS, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName};
+use tunnel_proto::limit::SLICE_BYTES_MIN;
 
 use super::Error;
 use super::digits::{decimal, list};
@@ -53,8 +54,6 @@ pub(super) fn encode(parts: &Parts, length: Length) -> Result<(Bytes, Framing), 
         (None | Some(0), Length::None) | (Some(0), _) => Framing::None,
         (Some(_), Length::None) => return Err(Error::Request),
         (Some(left), _) | (None, Length::Known(left)) => Framing::Sized { left },
-        // These have a body only if they say so (RFC 9110, section 9.3): an HTTP/2 user's GET may end later than its head.
-        (None, Length::Unknown) if matches!(parts.method, Method::GET | Method::HEAD) => Framing::None,
         (None, Length::Unknown) => Framing::Chunked { trailers: announced(&parts.headers) },
     };
     let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
@@ -74,7 +73,9 @@ pub(super) fn encode(parts: &Parts, length: Length) -> Result<(Bytes, Framing), 
     head.put_slice(target.as_bytes());
     head.put_slice(b" HTTP/1.1\r\n");
     for (name, value) in &parts.headers {
-        if *name == TRANSFER_ENCODING || *name == CONTENT_LENGTH {
+        // Only chunks have trailers that could be announced.
+        let announces_nothing = *name == TRAILER && !matches!(framing, Framing::Chunked { .. });
+        if *name == TRANSFER_ENCODING || *name == CONTENT_LENGTH || announces_nothing {
             continue;
         }
         put_field(&mut head, name, value.as_bytes());
@@ -86,6 +87,12 @@ pub(super) fn encode(parts: &Parts, length: Length) -> Result<(Bytes, Framing), 
     }
     head.put_slice(b"\r\n");
     Ok((head.freeze(), framing))
+}
+
+/// Gives a small piece of a body memory of its own: it may be kept for long, and would keep all of the buffer that it came in
+/// with a large head.
+fn owned(data: Bytes) -> Bytes {
+    if data.len() < SLICE_BYTES_MIN { Bytes::copy_from_slice(&data) } else { data }
 }
 
 impl Framing {
@@ -106,7 +113,7 @@ impl Framing {
             Self::None => return Err(Error::Request),
             Self::Sized { left } => {
                 *left = left.checked_sub(data.len() as u64).ok_or(Error::Request)?;
-                write(data);
+                write(owned(data));
             }
             Self::Chunked { .. } => {
                 let copied = if data.len() <= CHUNK_BYTES_COPIED { data.len() } else { 0 };
@@ -119,7 +126,7 @@ impl Framing {
                     write(line.freeze());
                 } else {
                     write(line.freeze());
-                    write(data);
+                    write(owned(data));
                     write(Bytes::from_static(b"\r\n"));
                 }
             }

@@ -221,6 +221,9 @@ fn references_to_other_namespaces_are_refused_wherever_they_stand() {
         foreign(json!({"kind": "User", "name": "system:serviceaccount:other:a"})),
         foreign(json!({"kind": "Group", "name": "system:serviceaccounts:other"})),
         foreign(json!({"kind": "Group", "name": "system:serviceaccounts"})),
+        foreign(json!({"kind": "Group", "name": "system:authenticated"})),
+        foreign(json!({"kind": "Group", "name": "system:unauthenticated"})),
+        foreign(json!({"kind": "User", "name": "system:anonymous"})),
     ] {
         check(object, RefusedCode::NamespaceReference, "RoleBinding own/x", "subjects[0].name");
     }

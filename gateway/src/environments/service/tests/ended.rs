@@ -182,7 +182,7 @@ async fn configuration_that_changes_while_a_job_is_asked_for_never_has_it_made_a
     let Verdict::Allowed(let_through) = stage.environments.inner.access.verdict(&asked) else { panic!("it may") };
     // The entry goes while what is asked for is written down: what let the job through counts.
     reconfigure(&stage, elsewhere()).await;
-    let following = stage.environments.prepare_job(&let_through, &asked, &asked.job.by()).await.unwrap();
+    let following = stage.environments.prepare_job(&let_through, &asked, asked.job.by().into()).await.unwrap();
     let id = EnvironmentId::new(following.environment().unwrap());
     let waiting = stage.store.next_preparation(id).await.unwrap().unwrap();
     assert!(waiting.identity.unwrap().contains("gitlab:ci_job:1"));
@@ -302,4 +302,33 @@ async fn slug_of_an_environment_of_which_nothing_is_left_is_free_for_another_nam
     let after = stage.store.environment(EnvironmentId::new(made.id)).await.unwrap().unwrap();
     assert_ne!(after.inventory, before.inventory);
     assert_eq!(stage.environments.complete(request(3, "two")).await.unwrap_err().code, RefusalCode::FactsInvalid);
+}
+
+#[tokio::test]
+async fn change_has_its_place_in_the_audit_log_before_it_is_made() {
+    let stage = Stage::new().await;
+    let id = stage.environments.complete(request(1, "two")).await.unwrap().environment().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let log = config::AuditLog { path: Some(path.clone()), rotate_bytes: 1 << 30, keep: 1 };
+    let token_ids: crate::audit::TokenIds = Box::new(|_| Box::pin(async { None }));
+    let (audit, writer) = Audit::open(&log, || 0, token_ids, Default::default()).unwrap();
+    let on_record = async || OnRecord::new(operator(), audit.slot().await.unwrap());
+    let (stop, remove, forget) = (on_record().await, on_record().await, on_record().await);
+    let sweep = OnRecord::new(By::Hook, audit.slot().await.unwrap());
+    // Others fill the queue meanwhile.
+    for _ in 0..20_000 {
+        audit.record(Record::new(AuditEvent::GatewayStopped));
+    }
+    stage.environments.set_state(id, Wanted::Stopping, stop).await.unwrap();
+    stage.environments.remove(id, remove).await.unwrap();
+    stage.environments.forget(id, forget).await.unwrap();
+    stage.environments.sweep(42, sweep).await.unwrap();
+    let stopped = CancellationToken::new();
+    stopped.cancel();
+    writer.run(stopped).await;
+    let written = std::fs::read_to_string(path).unwrap();
+    for event in ["environment_changed", "environment_forgotten", "environments_swept", r#""how":"removed""#] {
+        assert!(written.contains(event), "{event}");
+    }
 }

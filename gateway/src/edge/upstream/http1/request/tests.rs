@@ -61,10 +61,10 @@ fn length_that_is_not_the_bodys_is_refused() {
 }
 
 #[test]
-fn unknown_length_is_chunked_but_for_methods_without_a_body() {
-    for (method, has_body) in [("GET", false), ("HEAD", false), ("POST", true), ("DELETE", true), ("PUT", true)] {
+fn unknown_length_is_chunked_whatever_the_method() {
+    for method in ["GET", "HEAD", "POST", "DELETE", "PUT"] {
         let (head, framing) = head(method, "/", &[], Length::Unknown);
-        assert_eq!((framing != Framing::None, head.contains("transfer-encoding: chunked")), (has_body, has_body));
+        assert!(framing != Framing::None && head.contains("transfer-encoding: chunked"), "{method}");
     }
     assert_eq!(head("GET", "/", &[("content-length", "3")], Length::Known(3)).1, Framing::Sized { left: 3 });
 }
@@ -87,11 +87,21 @@ fn chunks_are_framed_whether_copied_or_not() {
 
 #[test]
 fn large_data_is_not_copied() {
-    let data = Bytes::from(vec![7; 10_000]);
+    let data = Bytes::from(vec![7; SLICE_BYTES_MIN]);
     let mut pieces = Vec::new();
     Framing::Chunked { trailers: Vec::new() }.data(data.clone(), |piece| pieces.push(piece)).unwrap();
-    Framing::Sized { left: 10_000 }.data(data.clone(), |piece| pieces.push(piece)).unwrap();
+    Framing::Sized { left: SLICE_BYTES_MIN as u64 }.data(data.clone(), |piece| pieces.push(piece)).unwrap();
     assert_eq!(pieces.iter().filter(|piece| piece.as_ptr() == data.as_ptr()).count(), 2);
+}
+
+#[test]
+fn trailers_are_announced_only_where_some_can_come() {
+    let (chunked, _) = head("POST", "/", &[("trailer", "x-sum")], Length::Unknown);
+    assert!(chunked.contains("\r\ntrailer: x-sum\r\n"), "{chunked}");
+    for length in [Length::Known(5), Length::None] {
+        let (sized, _) = head("POST", "/", &[("trailer", "x-sum")], length);
+        assert!(!sized.contains("trailer"), "{sized}");
+    }
 }
 
 #[test]

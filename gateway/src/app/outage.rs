@@ -1,0 +1,60 @@
+//! The store's word of outages and changes, brought to those who remember what it said.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::edge::service::Edge;
+use crate::sessions::identity::AgentIdentities;
+use crate::store::{AccessChange, SingleGateway, Store};
+
+/// Changes that wait to be asked for. What finds no place is forgotten all the same, and asked for by who needs it.
+const WAITING_MAX: usize = 4096;
+
+/// Those who remember.
+pub(super) struct Memory {
+    pub(super) edge: Arc<Edge>,
+    pub(super) identities: Arc<AgentIdentities>,
+}
+
+impl Memory {
+    fn forget(&self, change: &AccessChange) -> bool {
+        let [of_users, of_agents] = [self.edge.forget(change), self.identities.forget(change)];
+        of_users || of_agents
+    }
+
+    async fn refresh(&self, change: &AccessChange) {
+        self.edge.refresh(change).await;
+        self.identities.refresh().await;
+    }
+}
+
+/// Watches the store until `stop`, and has what changed there forgotten and asked for again. Cancels `replaced`, and ends, when
+/// another gateway serves it.
+pub(super) async fn watch(
+    (store, single): (Store, Arc<SingleGateway>),
+    memory: Memory,
+    replaced: CancellationToken,
+    stop: CancellationToken,
+) {
+    let (sender, mut receiver) = mpsc::channel(WAITING_MAX);
+    let watching = store.watch(&single, stop, |change| {
+        if memory.forget(change) {
+            drop(sender.try_send(change.clone()));
+        }
+    });
+    let refreshing = async {
+        while let Some(change) = receiver.recv().await {
+            memory.refresh(&change).await;
+        }
+    };
+    tokio::select! {
+        watched = watching => if let Err(why) = watched {
+            error!(%why, "this gateway has lost its database to another one: it takes nothing new, and ends");
+            replaced.cancel();
+        },
+        () = refreshing => {}
+    }
+}

@@ -1,0 +1,176 @@
+//! The part of sign-ins of programs that outlives the process: rows for the store, and what is made of them at the next start.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Answer, Asking, Devices, Machine, POLL_INTERVAL, Request};
+use crate::auth::browser::kept::Both;
+use crate::auth::journal::{Journal, Noted};
+use crate::auth::secret::Digest;
+use crate::model::{UnixSeconds, UserName};
+
+/// A request as a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptDevice {
+    /// The SHA-256 of its device code.
+    pub device: Digest,
+    /// The SHA-256 of its user code.
+    pub code: Digest,
+    /// The name that the machine gave itself.
+    pub machine: String,
+    /// The address that it asked from.
+    pub peer: IpAddr,
+    /// The time of its request.
+    pub asked_at: UnixSeconds,
+    /// The answer of its user.
+    pub answer: KeptAnswer,
+}
+
+/// The answer of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptAnswer {
+    /// Nothing yet.
+    None,
+    /// Yes, and who that is. It may have been told to the program already, whose token may not have been made.
+    Yes(UserName),
+    /// No.
+    No,
+}
+
+/// A change of the rows in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceChange {
+    /// It is so now.
+    Is(Box<KeptDevice>),
+    /// It is over.
+    Ended(Digest),
+}
+
+impl Devices {
+    /// Returns what is to be written, and is.
+    #[must_use]
+    pub fn journal(&self) -> &Journal<Digest> {
+        &self.journal
+    }
+
+    /// Returns what a batch of the journal's says to the store.
+    #[must_use]
+    pub fn changes(&self, batch: &[Noted<Digest>], at: Both) -> Vec<DeviceChange> {
+        let state = self.state.lock();
+        let row = |device: &Digest| {
+            let code = state.by_device_code.get(device)?;
+            let request = state.by_user_code.get(code, at.now)?;
+            let ago = i64::try_from(at.now.saturating_duration_since(request.asked).as_secs()).unwrap_or(i64::MAX);
+            Some(KeptDevice {
+                device: *device,
+                code: *code,
+                machine: request.asking.machine.to_string(),
+                peer: request.asking.peer,
+                asked_at: UnixSeconds::new(at.wall.get().saturating_sub(ago)),
+                answer: match &request.answer {
+                    Answer::None => KeptAnswer::None,
+                    Answer::Yes(user) | Answer::Told(user) => KeptAnswer::Yes(user.clone()),
+                    Answer::No => KeptAnswer::No,
+                },
+            })
+        };
+        let change = |noted: &Noted<Digest>| match row(&noted.key) {
+            Some(row) => DeviceChange::Is(Box::new(row)),
+            None => DeviceChange::Ended(noted.key),
+        };
+        batch.iter().map(change).collect()
+    }
+
+    /// Takes in what an earlier process left in the store. What is too old by now is left to the journal to be deleted.
+    pub fn restore(&self, mut rows: Vec<KeptDevice>, at: Both) {
+        let mut state = self.state.lock();
+        rows.sort_by_key(|row| row.asked_at.get());
+        for KeptDevice { device, code, machine, peer, asked_at, answer } in rows {
+            self.journal.restored(device);
+            let ago = u64::try_from(at.wall.get().saturating_sub(asked_at.get())).unwrap_or_default();
+            let asked = at.now.checked_sub(Duration::from_secs(ago)).unwrap_or(at.now);
+            let answer = match answer {
+                KeptAnswer::None => Answer::None,
+                KeptAnswer::Yes(user) => Answer::Yes(user),
+                KeptAnswer::No => Answer::No,
+            };
+            let asking = Asking { machine: Machine::of(&machine), peer };
+            let request = Request { device, asking, asked, answer, interval: POLL_INTERVAL, polled: None };
+            state.by_device_code.insert(device, code);
+            state.by_user_code.insert(code, request, peer, asked);
+        }
+        let gone = state.by_user_code.make_room(at.now);
+        state.forget_all(gone).for_each(|device| self.journal.removed(device));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::auth::device::{Codes, DEVICE_AGE_MAX, Polled};
+
+    const WALL: i64 = 1_800_000_000;
+
+    fn both(now: Instant, seconds: u64) -> Both {
+        let wall = UnixSeconds::new(WALL + i64::try_from(seconds).unwrap());
+        Both { now: now + Duration::from_secs(seconds), wall }
+    }
+
+    fn write(devices: &Devices, at: Both) -> Vec<DeviceChange> {
+        let changes = devices.changes(&devices.journal().begin(100), at);
+        let gone = |change: &DeviceChange| match change {
+            DeviceChange::Ended(device) => Some(*device),
+            DeviceChange::Is(_) => None,
+        };
+        let gone: Vec<Digest> = changes.iter().filter_map(gone).collect();
+        devices.journal().end(Some(&gone));
+        changes
+    }
+
+    fn again(changes: &[DeviceChange], at: Both) -> Devices {
+        let devices = Devices::default();
+        let rows = changes.iter().filter_map(|change| match change {
+            DeviceChange::Is(row) => Some((**row).clone()),
+            DeviceChange::Ended(_) => None,
+        });
+        devices.restore(rows.collect(), at);
+        devices
+    }
+
+    fn asked(now: Instant) -> (Devices, Codes) {
+        let devices = Devices::default();
+        let asking = Asking { machine: Machine::of("laptop"), peer: [192, 0, 2, 1].into() };
+        let codes = devices.ask(asking, now).unwrap();
+        (devices, codes)
+    }
+
+    #[test]
+    fn request_and_its_answer_outlive_the_process() {
+        let (start, ann) = (Instant::now(), "ann".parse::<UserName>().unwrap());
+        let (devices, codes) = asked(start);
+        let rows = write(&devices, both(start, 0));
+        assert!(!format!("{rows:?}").contains(&codes.device.reveal()));
+        let devices = again(&rows, both(start, 60));
+        let at = both(start, 60).now;
+        assert_eq!(devices.poll(&codes.device.digest(), at), Polled::Pending);
+        assert!(devices.decide(codes.user, &ann, true, at).is_some());
+        let rows = write(&devices, both(start, 60));
+        let (devices, at) = (again(&rows, both(start, 120)), both(start, 120));
+        assert!(matches!(devices.poll(&codes.device.digest(), at.now), Polled::Approved { user, .. } if user == ann));
+        devices.settle(&codes.device.digest(), true, at.now);
+        assert_eq!(write(&devices, at), [DeviceChange::Ended(codes.device.digest())]);
+    }
+
+    #[test]
+    fn request_that_is_too_old_by_then_is_over() {
+        let start = Instant::now();
+        let (devices, codes) = asked(start);
+        let rows = write(&devices, both(start, 0));
+        let late = both(start, DEVICE_AGE_MAX.as_secs());
+        let devices = again(&rows, late);
+        assert_eq!(devices.poll(&codes.device.digest(), late.now), Polled::Expired);
+        assert_eq!(write(&devices, late), [DeviceChange::Ended(codes.device.digest())]);
+    }
+}

@@ -1,0 +1,230 @@
+//! A note of the keys of a table in memory that are still to be written to the store.
+//!
+//! A change notes its key, and one writer brings the store after it: it takes a batch of keys, writes what is there of each by
+//! then, and says whether that went well. A batch that failed comes again, so a store that is away costs one key for each
+//! thing that changed meanwhile, however often it did. An answer that promises something waits until it is written, but
+//! not for a store that is away.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// How long a change is waited for at most.
+const WRITTEN_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The keys of a table that the store does not have yet as they are.
+#[derive(Debug)]
+pub struct Journal<K> {
+    books: Mutex<Books<K>>,
+    changed: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug)]
+struct Books<K> {
+    dirty: HashSet<K>,
+    /// The batch that the writer has.
+    under_way: Vec<Noted<K>>,
+    /// Keys that may have a row.
+    stored: HashSet<K>,
+    /// Counts changes.
+    changes: u64,
+    /// The changes that are in the store once the batch is.
+    covered: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    through: u64,
+    /// There is a writer, and its last batch went well.
+    is_writing: bool,
+}
+
+/// A key to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted<K> {
+    /// The key.
+    pub key: K,
+    /// There was a row of it before this batch.
+    pub is_stored: bool,
+}
+
+impl<K> Default for Journal<K> {
+    fn default() -> Self {
+        let books =
+            Books { dirty: HashSet::new(), under_way: Vec::new(), stored: HashSet::new(), changes: 0, covered: 0 };
+        Self { books: Mutex::new(books), changed: Notify::new(), progress: watch::Sender::new(Progress::default()) }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Journal<K> {
+    /// Something was added, or is different.
+    pub fn changed(&self, key: K) {
+        let mut books = self.books.lock();
+        books.changes += 1;
+        books.dirty.insert(key);
+        drop(books);
+        self.changed.notify_one();
+    }
+
+    /// Something is no more. What the store never had needs no word.
+    pub fn removed(&self, key: K) {
+        let mut books = self.books.lock();
+        books.changes += 1;
+        if books.stored.contains(&key) {
+            books.dirty.insert(key);
+        } else {
+            books.dirty.remove(&key);
+        }
+        drop(books);
+        self.changed.notify_one();
+    }
+
+    /// Something was read from the store.
+    pub fn restored(&self, key: K) {
+        self.books.lock().stored.insert(key);
+    }
+
+    /// Waits until there is something to write.
+    ///
+    /// Cancel safety: safe.
+    pub async fn wait(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.books.lock().has_more() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes up to `max` keys to be written; the same ones again while [`Journal::end`] has not said that they are.
+    pub fn begin(&self, max: usize) -> Vec<Noted<K>> {
+        let mut books = self.books.lock();
+        if books.under_way.is_empty() {
+            let keys: Vec<K> = books.dirty.iter().take(max).copied().collect();
+            for key in keys {
+                books.dirty.remove(&key);
+                // From now on there may be a row, whatever becomes of the batch.
+                let is_stored = !books.stored.insert(key);
+                books.under_way.push(Noted { key, is_stored });
+            }
+            if books.dirty.is_empty() {
+                books.covered = books.changes;
+            }
+        }
+        books.under_way.clone()
+    }
+
+    /// Ends a batch: `gone` are those of it that have no row any more; `None` if it could not be written.
+    pub fn end(&self, gone: Option<&[K]>) {
+        let mut books = self.books.lock();
+        if let Some(gone) = gone {
+            books.under_way.clear();
+            for key in gone {
+                books.stored.remove(key);
+            }
+        }
+        let (through, is_writing) = (books.covered, gone.is_some());
+        drop(books);
+        self.progress.send_modify(|progress| {
+            progress.is_writing = is_writing;
+            if is_writing {
+                progress.through = through;
+            }
+        });
+    }
+
+    /// Returns whether anything is to be written.
+    pub fn has_more(&self) -> bool {
+        self.books.lock().has_more()
+    }
+
+    /// Waits until what has changed so far is written. It does not wait without a writer, nor for a store that is away.
+    ///
+    /// Cancel safety: safe.
+    pub async fn written(&self) {
+        let changes = self.books.lock().changes;
+        let mut progress = self.progress.subscribe();
+        let done = progress.wait_for(|progress| progress.through >= changes || !progress.is_writing);
+        drop(timeout(WRITTEN_TIME_MAX, done).await);
+    }
+
+    /// Says that there is a writer from now on.
+    pub fn open(&self) {
+        self.progress.send_modify(|progress| progress.is_writing = true);
+    }
+}
+
+impl<K> Books<K> {
+    fn has_more(&self) -> bool {
+        !self.dirty.is_empty() || !self.under_way.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(noted: &[Noted<u8>]) -> Vec<(u8, bool)> {
+        let mut keys: Vec<_> = noted.iter().map(|noted| (noted.key, noted.is_stored)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn batch_comes_again_until_it_is_written() {
+        let journal = Journal::default();
+        (1..=3).for_each(|key| journal.changed(key));
+        let first = journal.begin(2);
+        assert_eq!(first.len(), 2);
+        journal.end(None);
+        assert_eq!(journal.begin(2), first);
+        journal.end(Some(&[]));
+        assert_eq!(journal.begin(2).len(), 1);
+        journal.end(Some(&[]));
+        assert!(journal.begin(2).is_empty() && !journal.has_more());
+    }
+
+    #[test]
+    fn what_the_store_never_had_needs_no_word_when_it_goes() {
+        let journal = Journal::default();
+        journal.changed(1);
+        journal.removed(1);
+        assert!(!journal.has_more());
+        journal.changed(2);
+        assert_eq!(keys(&journal.begin(9)), [(2, false)]);
+        journal.end(None);
+        // It may be there: a write that was not confirmed may have been made.
+        journal.removed(2);
+        assert_eq!(keys(&journal.begin(9)), [(2, false)], "the same batch");
+        journal.end(Some(&[]));
+        assert_eq!(keys(&journal.begin(9)), [(2, true)], "and that it is gone");
+        journal.end(Some(&[2]));
+        assert!(!journal.has_more());
+        journal.restored(3);
+        journal.removed(3);
+        assert_eq!(keys(&journal.begin(9)), [(3, true)]);
+    }
+
+    #[tokio::test]
+    async fn promise_waits_for_the_writer_and_for_no_store_that_is_away() {
+        let journal = Journal::default();
+        journal.changed(1);
+        journal.written().await;
+        journal.open();
+        let mut waiting = Box::pin(journal.written());
+        journal.begin(9);
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        journal.end(Some(&[]));
+        waiting.await;
+        journal.changed(2);
+        journal.begin(9);
+        journal.end(None);
+        journal.written().await;
+    }
+}

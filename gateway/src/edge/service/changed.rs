@@ -1,0 +1,40 @@
+//! What is remembered of the store and was changed there: forgotten, and asked for again, so that an outage finds what counts.
+
+use tokio::time::Instant;
+
+use super::Edge;
+use crate::auth::request::{At, Offered};
+use crate::store::AccessChange;
+
+impl Edge {
+    /// Forgets what was changed, whoever changed it. Returns whether any of it was known.
+    pub(crate) fn forget(&self, change: &AccessChange) -> bool {
+        let now = Instant::now();
+        match change {
+            AccessChange::Token(hash) => self.identities.forget_token(hash, now),
+            AccessChange::User(user) => self.users.forget(user, now),
+            AccessChange::Workspace(name) => {
+                self.lives.forget(name, now);
+                self.workspaces.forget(name, now)
+            }
+            AccessChange::Everything => {
+                self.identities.forget_tokens();
+                self.users.forget_all();
+                self.workspaces.forget_all();
+                self.lives.forget_all();
+                false
+            }
+        }
+    }
+
+    /// Asks for what was changed. What cannot be asked stays forgotten.
+    pub(crate) async fn refresh(&self, change: &AccessChange) {
+        let now = Instant::now();
+        match change {
+            AccessChange::Token(hash) => drop(self.principal(&Offered::Token(*hash), At::Public, now).await),
+            AccessChange::User(user) => drop(self.standing(user, now).await),
+            AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
+            AccessChange::Everything => {}
+        }
+    }
+}
