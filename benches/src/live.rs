@@ -1,6 +1,6 @@
 //! Progress while a run goes on: one line redrawn on a terminal, plain lines elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use crate::clock::float;
 use crate::load::LoadSpec;
@@ -77,9 +77,8 @@ impl Live {
 }
 
 fn write(text: &str) {
-    let mut out = std::io::stderr().lock();
-    // Progress that nobody can read is no reason to stop.
-    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    // Progress that nobody can read is no reason to stop, nor to wait in the middle of a measurement.
+    program_log::stderr().push(text.as_bytes());
 }
 
 /// Writes one second in one line, short enough for a terminal of 100 columns.

@@ -1,6 +1,5 @@
 //! The program `loadlab`: parse, run, map the result to an exit status.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -17,21 +16,29 @@ const LOG: &str = "warn,workspace_agent=off";
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(program_log::wants_colours())
+        // It would write them to standard error itself, and panic where that cannot be done.
+        .log_internal_errors(false)
+        .with_writer(program_log::stderr().writer())
+        .init();
+    program_log::watch_panics();
     raise_descriptors();
     let mut builder = match cli.threads() {
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         Some(_) | None => tokio::runtime::Builder::new_multi_thread(),
     };
     let result = builder.enable_all().build().map_err(Into::into).and_then(|runtime| runtime.block_on(run(cli)));
-    match result {
+    let exit = match result {
         Ok(exit) => exit.into(),
         Err(error) => {
-            // Nothing can be done about a closed standard error.
-            drop(writeln!(std::io::stderr().lock(), "loadlab: {error:#}"));
+            program_log::stderr().say(format_args!("loadlab: {error:#}"));
             if error.is::<BadConfig>() { Exit::BadConfig.into() } else { Exit::Failed.into() }
         }
-    }
+    };
+    program_log::finish();
+    exit
 }
 
 /// Runs the command; the first signal asks it to end with what it has, the second ends it.

@@ -1,6 +1,5 @@
 //! `loadlab app`.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
@@ -38,10 +37,7 @@ pub(super) async fn run(arguments: &AppArgs, stop: CancellationToken) -> anyhow:
             runtime.block_on(async { serve(TcpListener::from_std(listener)?, stop).await })
         })?);
     }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", listener.local_addr()?)?;
-    out.flush()?;
-    drop(out);
+    program_log::stdout().say(listener.local_addr()?);
     serve(TcpListener::from_std(listener)?, stop).await?;
     for thread in threads {
         thread.join().map_err(|_| anyhow::anyhow!("a thread of the app panicked"))??;

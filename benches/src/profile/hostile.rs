@@ -94,7 +94,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     }
     let counted =
         |name: &str| ["gateway_limits_reached", "gateway_failures"].iter().any(|start| name.starts_with(start));
-    for (name, count) in limits.iter().filter(|(name, _)| counted(name)) {
+    for (name, count) in limits.iter().filter(|(name, count)| counted(name) && **count > 0.0) {
         outcome.notes.push(format!("{name}: {count:.0}"));
     }
     let outside = before.failed_total() + after.failed_total();

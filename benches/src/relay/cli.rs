@@ -111,19 +111,19 @@ pub async fn run(arguments: RelayArgs, stop: CancellationToken) -> anyhow::Resul
     let address = address.with_context(|| format!("--to {to}: the name has no address"))?;
     let listen = arguments.listen;
     let link = Relay::bind(listen, address, spec).with_context(|| format!("--listen {listen}"))?;
-    writeln!(io::stdout().lock(), "{}", link.address())?;
-    writeln!(io::stderr().lock(), "relay {} -> {to} ({spec})", link.address())?;
+    program_log::stdout().say(link.address());
+    program_log::stderr().say(format_args!("relay {} -> {to} ({spec})", link.address()));
     let start = Instant::now();
     let toxics = join_all(arguments.toxics.iter().map(|toxic| toxic.play(&link, start)));
     tokio::select! {
         () = stop.cancelled() => {}
-        never = async { tokio::join!(toxics, progress(&link)).1 } => never?,
+        () = async { tokio::join!(toxics, progress(&link)).1 } => {}
     }
     Ok(())
 }
 
 /// Shows what passes, once a second, on a terminal.
-async fn progress(link: &Handle) -> io::Result<()> {
+async fn progress(link: &Handle) {
     if !io::stderr().is_terminal() {
         return std::future::pending().await;
     }
@@ -135,7 +135,8 @@ async fn progress(link: &Handle) -> io::Result<()> {
         let mbit = |now: u64, before: u64| now.saturating_sub(before) / 125_000;
         let (up, down) = (mbit(now.0, before.0), mbit(now.1, before.1));
         let live = link.connections();
-        write!(io::stderr().lock(), "\r{live} connections, up {up} Mbit/s, down {down} Mbit/s   ")?;
+        let line = format!("\r{live} connections, up {up} Mbit/s, down {down} Mbit/s   ");
+        program_log::stderr().push(line.as_bytes());
         before = now;
     }
 }

@@ -7,6 +7,8 @@ const LEFT: f64 = 68.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 34.0;
+/// Words of marks so near the right edge end at it.
+const EDGE: f64 = 24.0;
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -107,8 +109,11 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
         out.push_str(&format!(
             "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\"/>\n"
         ));
+        // The last mark is at the edge of the drawing, which would cut its words.
+        let anchor = if at > WIDTH - RIGHT - EDGE { "end" } else { "middle" };
+        let end = if anchor == "end" { WIDTH - 1.0 } else { at };
         out.push_str(&format!(
-            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{words}</text>\n",
+            "<text x=\"{end:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{words}</text>\n",
             HEIGHT - 10.0
         ));
     }

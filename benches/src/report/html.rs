@@ -34,9 +34,16 @@ fn table(out: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;
     }
-    *out += "<div class=\"scroll\"><table>\n<thead><tr>";
+    // Reached by keyboard too where it is wider than the page.
+    let first = escape(table.head.first().copied().unwrap_or_default());
+    out.push_str(&format!(
+        "<div class=\"scroll\" role=\"region\" aria-label=\"Table: {first}\" tabindex=\"0\"><table>\n<thead><tr>"
+    ));
     for name in &table.head {
-        out.push_str(&format!("<th>{}</th>", escape(name)));
+        // A header cell without words would be announced as one.
+        let cell =
+            if name.is_empty() { "<td></td>".to_owned() } else { format!("<th scope=\"col\">{}</th>", escape(name)) };
+        *out += &cell;
     }
     *out += "</tr></thead>\n<tbody>\n";
     for row in &table.rows {
