@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the suites in this folder run against: Debian packages, npm packages, code-server, a Python gRPC stack, the
-# Autobahn testsuite, an ACME server, Kubernetes, grpcurl, and Go's own reading of environment templates.
+# Autobahn testsuite, h2spec, an ACME server, Kubernetes, grpcurl, and Go's own reading of environment templates.
 # Can be run again at any time; when everything is there it takes about a second. Everything but the Debian packages
 # stays below tests/real (node_modules and .cache, both ignored by git).
 #
 #   tests/real/install.sh                everything
-#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes grpcurl templates
+#   tests/real/install.sh node grpc      only these steps: debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates
 set -euo pipefail
 
 REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -14,6 +14,8 @@ CODE_SERVER_VERSION=4.100.3 # the last one that runs on Node 20
 GRPCIO_VERSION=1.85.1
 PEBBLE_VERSION=v2.10.1
 GRPCURL_VERSION=v1.9.3
+# The last one that Go installs by its version: the module path of later ones does not name theirs.
+H2SPEC_VERSION=v2.2.1+incompatible
 mkdir -p "$CACHE/log"
 
 say() { printf 'install: %s\n' "$*"; }
@@ -34,7 +36,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # The programs and libraries from Debian, named by package.
 step_debian() {
   local wanted=(chromium fonts-dejavu-core nginx haproxy nghttp2-client tinyproxy-bin microsocks ripgrep curl openssl procps
-    openssh-server openssh-client rsync postgresql busybox shellcheck git
+    openssh-server openssh-client rsync postgresql prometheus busybox shellcheck git
     build-essential pkg-config python3-venv libkrb5-dev libx11-dev libxkbfile-dev libsecret-1-dev)
   local missing=() package
   for package in "${wanted[@]}"; do
@@ -140,16 +142,22 @@ step_kubernetes() {
   printf '%s\n' "$want" >"$dir/.ready"
 }
 
-# A gRPC client that knows nothing but what reflection tells it.
-step_grpcurl() {
-  local dir=$CACHE/grpcurl
-  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$GRPCURL_VERSION" ] && return
+# go_program NAME VERSION PACKAGE : a program that Go compiles from its module, in a folder of its name.
+go_program() {
+  local dir=$CACHE/$1
+  [ "$(cat "$dir/.ready" 2>/dev/null)" = "$2" ] && return
   command -v go >/dev/null || die "go is missing: Go 1.24 or newer is needed"
-  say "grpcurl $GRPCURL_VERSION"
+  say "$1 $2"
   mkdir -p "$dir"
-  quiet grpcurl env GOBIN="$dir" go install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
-  printf '%s\n' "$GRPCURL_VERSION" >"$dir/.ready"
+  quiet "$1" env GOBIN="$dir" go install "$3@$2"
+  printf '%s\n' "$2" >"$dir/.ready"
 }
+
+# A gRPC client that knows nothing but what reflection tells it.
+step_grpcurl() { go_program grpcurl "$GRPCURL_VERSION" github.com/fullstorydev/grpcurl/cmd/grpcurl; }
+
+# The cases by which servers of HTTP/2 are tested.
+step_h2spec() { go_program h2spec "$H2SPEC_VERSION" github.com/summerwind/h2spec/cmd/h2spec; }
 
 # What renders environment templates as Go's text/template does, from tests/real/templates.
 step_templates() {
@@ -167,12 +175,12 @@ step_templates() {
 exec 9>"$CACHE/install.lock"
 flock 9
 steps=("$@")
-[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes grpcurl templates)
+[ ${#steps[@]} = 0 ] && steps=(debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates)
 for step in "${steps[@]}"; do
   case $step in
     # Without the lock: a package may start a server, which would hold it.
-    debian | node | code-server | grpc | autobahn | pebble | kubernetes | grpcurl | templates) "step_${step//-/_}" 9>&- ;;
-    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes grpcurl templates)" ;;
+    debian | node | code-server | grpc | autobahn | pebble | kubernetes | grpcurl | h2spec | templates) "step_${step//-/_}" 9>&- ;;
+    *) die "no such step: $step (steps: debian node code-server grpc autobahn pebble kubernetes grpcurl h2spec templates)" ;;
   esac
 done
 say "ready"

@@ -4,7 +4,7 @@
 #
 #   cargo build --release && tests/real/install.sh && tests/real/run.sh
 #   tests/real/run.sh vite grpc           only these suites
-#   tests/real/suites/vite.sh             one suite by itself; ci-crash, footprint, kubernetes-crash and kubernetes-scale run only so
+#   tests/real/suites/vite.sh             one suite by itself; ci-crash, dev-servers, footprint, kubernetes-crash and kubernetes-scale run only so
 #   DIRECT=1 tests/real/suites/vite.sh    the same checks on the app itself, without gateway and agent
 #
 # One line for each check; the last line has the counts. Logs and screenshots are in tests/real/out/SUITE.
@@ -16,10 +16,10 @@ REAL=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # because most of a suite is waiting: those with a Kubernetes cluster, and those without. Editors of workspaces always listen on the
 # same port, and pods are played on this machine: whatever has such an editor is in one lane.
 ALONE=(revocation fault floods kubernetes-life)
-CLUSTERS=(environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-trouble
+CLUSTERS=(cluster-scenarios environments environments-trouble environment-templates kubernetes-frozen kubernetes-identity kubernetes-trouble
   kubernetes-page)
-OTHERS=(store http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo terminal
-  ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod)
+OTHERS=(store outage h2spec http-server grpc websocket vite code-server load-balancers getting-out sign-in ssh agent-life acme demo
+  terminal ci-job ci-schema ci-workspace workspace-scripts kubernetes-pod memory)
 # Seconds for one suite, against those that hang: the longest takes 200.
 LIMIT=1200
 
@@ -63,6 +63,10 @@ lane() {
     bad=$(grep -c '^FAIL ' "$lines")
     if [ "$status" != 0 ] && [ "$bad" = 0 ]; then
       printf 'FAIL  %s: ended with status %s (124: took over %s s)\n' "$suite" "$status" "$LIMIT"
+      bad=1
+    elif [ "$good" = 0 ] && [ "$bad" = 0 ]; then
+      # It said that all went well, and nothing was checked.
+      printf 'FAIL  %s: ended without a check\n' "$suite"
       bad=1
     fi
     printf -- '----  %s: %s of %s in %s s\n' "$suite" "$good" "$((good + bad))" "$((SECONDS - began))"

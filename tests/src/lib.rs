@@ -22,7 +22,7 @@ pub mod reports;
 pub mod scripted;
 pub mod stopwatch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl TestGateway {
     /// Starts an agent that dials another address than the gateway's own, soon and again and again, without waiting.
     pub fn start_eager_agent(&self, address: SocketAddr, token: &str, exposed: Vec<Port>) -> TestAgent {
         let soon = Duration::from_millis(50);
-        let backoff = Backoff { first: soon, max: soon, resume_max: soon, ..Backoff::default() };
+        let backoff = Backoff { first: soon, max: soon, absence_max: soon, ..Backoff::default() };
         let token = TokenSource::Value(token.into());
         let options = options(self.dialed_at(address), Transport::default(), token, exposed);
         TestAgent::run(Agent { backoff, ..options.agent() })
@@ -201,7 +201,7 @@ impl TestGateway {
     /// Returns what the operator's listener counts, by name and labels.
     pub async fn metrics(&self) -> BTreeMap<String, f64> {
         let mut raw = raw::Raw::connect(self.addresses.admin.expect("bound")).await;
-        raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+        raw.send("GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
         let text = raw.message().await.expect("an answer").text();
         let rows = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
         rows.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
@@ -256,7 +256,7 @@ impl TestGateway {
         let draining = async {
             loop {
                 let mut raw = raw::Raw::connect(self.addresses.admin.expect("bound")).await;
-                raw.send("GET /readyz HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+                raw.send("GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
                 if raw.message().await.expect("an answer").status() == 503 {
                     return;
                 }
@@ -282,7 +282,7 @@ fn options(gateway: Gateway, transport: Transport, token: TokenSource, exposed: 
         gateway,
         transport,
         token,
-        ports: Arc::new(Ports { exposed, denied: BTreeSet::new(), default }),
+        ports: Arc::new(Ports { exposed, default, ..Ports::default() }),
     }
 }
 

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tunnel_link::grpc::{ConnectError, Dialed, dial, drive};
 use tunnel_link::pace::Paced;
 use tunnel_link::session::Session;
-use tunnel_proto::hello::{Hello, Role};
+use tunnel_proto::hello::{Hello, HostMode, Role};
 use tunnel_proto::limit::OPEN_CREDIT_BYTES;
 use tunnel_proto::mux::{Settings, Side};
 use tunnel_proto::version;
@@ -35,6 +35,8 @@ pub fn hello() -> Hello {
         default_port: None,
         join: None,
         lanes: 1,
+        apps: Vec::new(),
+        host: HostMode::Auto,
     }
 }
 

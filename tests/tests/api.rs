@@ -20,8 +20,12 @@ mod callers;
 mod cli;
 #[path = "api/device.rs"]
 mod device;
+#[path = "api/doors.rs"]
+mod doors;
 #[path = "api/downloads.rs"]
 mod downloads;
+#[path = "api/external.rs"]
+mod external;
 #[path = "api/schema.rs"]
 mod schema;
 #[path = "api/sessions.rs"]

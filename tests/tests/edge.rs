@@ -11,32 +11,48 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+#[path = "edge/address.rs"]
+mod address;
 #[path = "edge/credentials.rs"]
 mod credentials;
 #[path = "edge/decided.rs"]
 mod decided;
+#[path = "edge/drain.rs"]
+mod drain;
 #[path = "edge/expect.rs"]
 mod expect;
 #[path = "edge/gone.rs"]
 mod gone;
+#[path = "edge/home.rs"]
+mod home;
 #[path = "edge/http2_app.rs"]
 mod http2_app;
 #[path = "edge/last_word.rs"]
 mod last_word;
 #[path = "edge/living.rs"]
 mod living;
+#[path = "edge/metrics.rs"]
+mod metrics;
+#[path = "edge/neighbours.rs"]
+mod neighbours;
 #[path = "edge/oidc.rs"]
 mod oidc;
 #[path = "edge/own_words.rs"]
 mod own_words;
+#[path = "edge/owners.rs"]
+mod owners;
 #[path = "edge/pool.rs"]
 mod pool;
 #[path = "edge/preflight.rs"]
 mod preflight;
+#[path = "edge/race.rs"]
+mod race;
 #[path = "edge/request.rs"]
 mod request;
 #[path = "edge/response.rs"]
 mod response;
+#[path = "edge/restarted.rs"]
+mod restarted;
 #[path = "edge/rewrite.rs"]
 mod rewrite;
 #[path = "edge/sign_in.rs"]

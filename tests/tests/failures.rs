@@ -91,6 +91,18 @@ fn check(answer: &Message, client: Client, row: &Row) {
     assert_eq!(answer.header("cache-control"), Some("no-store"), "{told}");
     let everything = format!("{answer:?} {}", answer.text());
     assert!(!everything.contains(ECHO), "{told}");
+    // Only a page follows what happens, and only where that changes by itself.
+    let reloads = match row.code {
+        // An app that answers nonsense does not pass by itself.
+        "port_closed" if row.detail.is_some_and(|(_, detail)| detail == "app_answer_invalid") => None,
+        "agent_absent" | "port_closed" | "workspace_stopped" => Some("5"),
+        "draining" => Some("2"),
+        "overloaded" => Some("10"),
+        _ => None,
+    };
+    let is_page = matches!(client, Client::Browser);
+    assert_eq!(answer.header("refresh"), reloads.filter(|_| is_page), "{told}");
+    assert_eq!(answer.text().contains("loads again"), is_page && reloads.is_some(), "{told}");
     match client {
         Client::Head => assert!(answer.body.is_empty(), "{told}"),
         Client::Program => {
@@ -249,7 +261,8 @@ async fn port_is_closed_when_nothing_listens_and_when_the_app_hangs_up() {
         raw.head().await;
     })
     .await;
-    check_row(&gateway, &gateway.authority("one", hanging_up.port), &row("port_closed", 502)).await;
+    let closed = Row { detail: Some(("reason", "app_closed")), ..row("port_closed", 502) };
+    check_row(&gateway, &gateway.authority("one", hanging_up.port), &closed).await;
     let resetting = RawApp::start(|mut raw| async move {
         raw.head().await;
         raw.socket().set_zero_linger().expect("a socket");
@@ -262,7 +275,16 @@ async fn port_is_closed_when_nothing_listens_and_when_the_app_hangs_up() {
         raw.read_rest().await;
     })
     .await;
-    check_row(&gateway, &gateway.authority("one", nonsense.port), &row("port_closed", 502)).await;
+    let invalid = Row { detail: Some(("reason", "app_answer_invalid")), ..row("port_closed", 502) };
+    check_row(&gateway, &gateway.authority("one", nonsense.port), &invalid).await;
+    // Two lengths, which differ, on a connection that stays.
+    let ambiguous = RawApp::start(|mut raw| async move {
+        raw.head().await;
+        raw.send("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab").await;
+        raw.read_rest().await;
+    })
+    .await;
+    check_row(&gateway, &gateway.authority("one", ambiguous.port), &invalid).await;
     gateway.assert_quiet().await;
 }
 
@@ -302,7 +324,8 @@ async fn response_times_out_when_the_app_stays_silent() {
     let gateway = TestGateway::start_with(|config| config.timeouts.response_header = SHORT).await;
     let _agent = gateway.agent("one").await;
     let app = silent_app().await;
-    check_row(&gateway, &gateway.authority("one", app.port), &row("response_timeout", 504)).await;
+    let detail = Some(("reason", "timeouts.response_header"));
+    check_row(&gateway, &gateway.authority("one", app.port), &Row { detail, ..row("response_timeout", 504) }).await;
     gateway.assert_quiet().await;
 }
 
@@ -395,8 +418,7 @@ async fn request_that_comes_during_the_drain_is_told_so() {
     }
     // An answer proves that everything sent before on other connections had its turn.
     drop(ask(&gateway, Client::Program, &authority, Some(&gateway.user_token)).await);
-    gateway.begin_stop();
-    until("it listens no more", || std::net::TcpStream::connect(gateway.addresses.public).is_err()).await;
+    gateway.begin_drain().await;
     let expected = Row { retry_after: Some("1"), ..row("draining", 503) };
     for (client, mut raw, rest) in late {
         raw.send(rest).await;
@@ -500,10 +522,16 @@ async fn header_too_large_is_said_for_bytes_and_for_fields() {
     let authority = gateway.authority("one", 4000);
     for client in CLIENTS {
         let head = head(client, &authority, Some(&gateway.user_token));
-        for extra in [format!("cookie: {}\r\n", "a".repeat(65 * 1024)), "a: b\r\n".repeat(101)] {
+        for (extra, detail) in [
+            (format!("cookie: {}\r\n", "a".repeat(65 * 1024)), Some(("reason", "cookies"))),
+            (format!("x: {}\r\n", "a".repeat(65 * 1024)), None),
+            ("a: b\r\n".repeat(101), None),
+        ] {
             let mut raw = Raw::connect(gateway.addresses.public).await;
             raw.try_send(head.replacen("\r\n\r\n", &format!("\r\n{extra}\r\n"), 1)).await.ok();
-            check(&read(&mut raw, client).await, client, &row("header_too_large", 431));
+            let answer = read(&mut raw, client).await;
+            check(&answer, client, &Row { detail, ..row("header_too_large", 431) });
+            assert_eq!(answer.header("clear-site-data").is_some(), detail.is_some(), "{answer:?}");
         }
     }
 }

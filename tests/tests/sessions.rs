@@ -41,3 +41,5 @@ mod runs;
 mod streams;
 #[path = "sessions/target.rs"]
 mod target;
+#[path = "sessions/unacknowledged.rs"]
+mod unacknowledged;

@@ -19,6 +19,11 @@ const server = createServer((request, response) => {
       "own=1; Path=/; HttpOnly",
     ]);
   }
+  if (url.pathname === "/api" && request.headers.origin) {
+    // Lets a page on another port read it (Fetch, section 3.3).
+    response.setHeader("access-control-allow-origin", request.headers.origin);
+    response.setHeader("access-control-allow-credentials", "true");
+  }
   response.setHeader("content-type", "text/html; charset=utf-8");
   response.end(`<!doctype html><title>${name}</title><h1>${name}</h1><p id="target">${url.search.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`)}</p>`);
 });

@@ -167,6 +167,11 @@ done
 if [ -z "$DIRECT" ]; then
   same "a closed port is named" port_closed "$(failure_of "$(host_of 1)" /)"
   same "an unknown workspace is named" no_such_host "$(failure_of "80-nobody.localhost:$PUBLIC" /)"
+  # As two kinds of scrapers ask; promtool reads the older text only.
+  check "Prometheus' own checker finds nothing wrong with the metrics" \
+    sh -c "curl -sf 'http://127.0.0.1:$ADMIN/metrics' | promtool check metrics"
+  check "who asks for OpenMetrics gets it" \
+    has_text '^# EOF$' curl -sf -H 'accept: application/openmetrics-text;version=1.0.0' "http://127.0.0.1:$ADMIN/metrics"
   same "a stranger is told to sign in" 401 "$(curl -s -o /dev/null -w '%{http_code}' "http://$(host_of "$nginx_port")/plain.txt")"
 fi
 rm -f "$OUT/upload.bin" "$TREE/big.bin" "$TREE"/upload/*

@@ -75,7 +75,7 @@ life() {
 
   desire "$name" Stopped >/dev/null
   check "$mode: it stops" state_within 30 "$name" Stopped
-  check "$mode: its pod ends" until_ok 10 pods_are "$home" "$name" ''
+  same "$mode: which is told when its pod has ended, and not before" '' "$(pods_of "$home" "$name")"
   check "$mode: its volume stays" consists_of "$name" PersistentVolumeClaim
   desire "$name" Running >/dev/null
   check "$mode: it starts again" state_within 30 "$name" Running
@@ -113,6 +113,7 @@ life() {
 }
 kc -n "$(home unique)" create secret docker-registry registry --docker-server registry.example.net --docker-username somebody --docker-password before >/dev/null
 for mode in unique shared; do life "$mode"; done
+
 check "things of others are as they were" untouched
 
 # --- commands, with their progress ------------------------------------------------------------------------------------
@@ -141,12 +142,93 @@ for state in Running Stopped Terminating Terminated; do
 done
 stop events
 
+# --- stopped means stopped --------------------------------------------------------------------------------------------
+# With pods that take eight seconds to end.
+# beside NAMESPACE NAME : keeps in $OUT/NAME.most how many pods of the workspace were there at once.
+beside() {
+  local most=0 count
+  while :; do
+    count=$(kc -n "$1" get pods -l "$LABEL=$2" -o name | wc -l)
+    [ "$count" -le "$most" ] || { most=$count; echo "$most" >"$OUT/$2.most"; }
+  done
+}
+one_at_a_time() {
+  local mode=$1 name=one-$1 home watcher pod killed
+  home=$(namespace_of "$mode" "$name")
+  create "$mode" "$name" "$(devfile example.net/stubborn:1)" >/dev/null || fail "$name is not taken"
+  check "$mode: a workspace whose pod is slow to end runs" state_within 60 "$name" Running
+  beside "$home" "$name" &
+  watcher=$!
+  pod=$(pods_of "$home" "$name")
+  desire "$name" Stopped >/dev/null
+  check "$mode: it is Stopping" state_within 10 "$name" Stopping
+  check "$mode: and says of which pod" why_within 5 "$name" "pod $name-"
+  sleep 3
+  check "$mode: it is Stopping while its pod is there" is "$name" Stopping
+  check "$mode: which it is" pods_are "$home" "$name" "$pod"
+  desire "$name" Running >/dev/null
+  check "$mode: a start waits for it and says so" why_within 3 "$name" 'starts when the pod of before has ended'
+  check "$mode: with the pod of before" pods_are "$home" "$name" "$pod"
+  check "$mode: then it starts" state_within 30 "$name" Running
+  check "$mode: in another pod" test "$pod" != "$(pods_of "$home" "$name")"
+  pod=$(pods_of "$home" "$name")
+  if [ "$mode" = unique ]; then
+    kc -n "$home" create quota one --hard=pods=1 >/dev/null
+    check "$mode: a restart waits too, where there is room for one pod" command_says Running restart "$name"
+  else
+    desire "$name" RestartRequested >/dev/null
+  fi
+  check "$mode: a restart ends in another pod" until_ok 60 restarted "$home" "$name" "$pod"
+  # Whoever carries the start out, and whoever asks for it, may be killed meanwhile.
+  pod=$(pods_of "$home" "$name")
+  desire "$name" Stopped >/dev/null
+  state_within 10 "$name" Stopping >/dev/null || fail "$name is not Stopping"
+  desire "$name" Running >/dev/null
+  if [ "$mode" = unique ]; then killed=agent-$mode; else killed=gateway; fi
+  signal KILL "$killed"
+  ends_within 5 "$killed"
+  if [ "$mode" = unique ]; then cluster_agent "$killed" "$mode"; else start_gateway; fi
+  check "$mode: after a kill of $killed it starts all the same" until_ok $((LEASE_SECONDS + 30)) restarted "$home" "$name" "$pod"
+  kill "$watcher"
+  wait "$watcher" 2>/dev/null
+  same "$mode: at no time were there two pods" 1 "$(cat "$OUT/$name.most")"
+  desire "$name" Terminated >/dev/null
+  check "$mode: it terminates" state_within 60 "$name" Terminated
+}
+for mode in unique shared; do one_at_a_time "$mode"; done
+
 # --- how fast ---------------------------------------------------------------------------------------------------------
-for number in 1 2 3 4; do create unique "fast-$number" >/dev/null; done
+for number in 1 2 3 4; do create unique "fast-$number" "$(devfile example.net/quick:1)" >/dev/null; done
 for number in 1 2 3 4; do state_within 60 "fast-$number" Running >/dev/null || fail "fast-$number does not run"; done
 workspaces_helper latency 120 latency.py --changes 60 fast-1 fast-2 fast-3 fast-4
 for number in 1 2 3 4; do desire "fast-$number" Terminated >/dev/null; done
 for number in 1 2 3 4; do state_within 60 "fast-$number" Terminated >/dev/null || fail "fast-$number does not terminate"; done
+
+# --- another namespace mode, and back, while the agent works ----------------------------------------------------------
+config=$OUT/agents/unique/config.yaml
+cp "$config" "$OUT/unique.yaml"
+kc -n "$SHARED_NAMESPACE" create rolebinding unique-too --role workspace-gateway-cluster-agent \
+  --serviceaccount "$(home unique):cluster-agent" >/dev/null
+in_force() { [ "$(grep -c 'configuration is in force.*unique' "$OUT/gateway.log")" -gt "$1" ]; }
+# moved FILE NAME NAMESPACE : with that configuration, a workspace lives and ends there, and each state is told.
+moved() {
+  local before
+  before=$(grep -c 'configuration is in force.*unique' "$OUT/gateway.log")
+  cp "$1" "$config"
+  until_ok 60 in_force "$before" || fail "the configuration does not change"
+  create unique "$2" >/dev/null || fail "$2 is not taken"
+  check "in a session whose namespace mode has changed, $2 is told to run" state_within 60 "$2" Running
+  same "$2 is in $3" "$3" "$(places_of "$2")"
+  desire "$2" Terminated >/dev/null
+  check "$2 is told to be terminated" state_within 60 "$2" Terminated
+}
+{
+  grep -v 'max_resources_per_workspace\|image_pull_secrets' "$OUT/unique.yaml"
+  printf '  shared_namespace: %s\n' "$SHARED_NAMESPACE"
+} >"$OUT/moved.yaml"
+moved "$OUT/moved.yaml" moved "$SHARED_NAMESPACE"
+moved "$OUT/unique.yaml" back ws-back
+check "by an agent that was not started anew" alive agent-unique
 
 check "in the end no namespace of ours is left" sh -c "[ -z '$(own_namespaces)' ]"
 same "and no object" '' "$(of '')"

@@ -54,6 +54,18 @@ desire taken Terminated >/dev/null
 check "the workspace can be terminated" state_within 60 taken Terminated
 check "and the namespace is as it was" untouched
 
+# --- an object of somebody else, in the shared namespace --------------------------------------------------------------
+kc -n "$SHARED_NAMESPACE" create secret generic prod-env --from-literal=LEAK=1 >/dev/null
+create shared prod >/dev/null || fail "prod is not taken"
+check "a workspace is not started beside a Secret of somebody else" why_within 30 prod 'Secret prod-env is there already'
+check "which is an error" is prod Error
+check "there is no Deployment that would use it" without deployment prod "$SHARED_NAMESPACE"
+same "and the Secret is as it was" 1 "$(kc -n "$SHARED_NAMESPACE" get secret prod-env -o jsonpath='{.data.LEAK}' | base64 -d)"
+kc -n "$SHARED_NAMESPACE" delete secret prod-env >/dev/null
+check "without it, the workspace runs" state_within 60 prod Running
+desire prod Terminated >/dev/null
+check "and terminates" state_within 60 prod Terminated
+
 # --- something does not go away ---------------------------------------------------------------------------------------
 create unique held >/dev/null
 state_within 60 held Running >/dev/null || fail "held does not run"

@@ -6,7 +6,7 @@ import https from "node:https";
 import { join } from "node:path";
 import { check, end, essential, open, options, step, until } from "../lib/browser.mjs";
 
-const { public: site, provider, out, one, two, other } = options();
+const { public: site, provider, out, one, two, other, api } = options();
 // In the shape of production everything is https, on names that only this browser knows, with a certificate of our own.
 const secure = site.startsWith("https:");
 const { browser, context } = await open(out, secure ? ["--host-resolver-rules=MAP *.test 127.0.0.1, MAP gw.example 127.0.0.1", "--ignore-certificate-errors"] : []);
@@ -66,6 +66,26 @@ await essential("a workspace's address leads to the provider and back, with its 
   if (target !== "?x=1&y=%2f%26&&z=&code=mine&state=mine") return `the app saw ${target}`;
 });
 await cookiesOf(context);
+
+// --- two ports of one workspace ------------------------------------------------------------------------------------------
+
+// In the zone `localhost` each host is a site of its own to a browser, which sends no cookie from one to another.
+for (const [text, init] of [
+  ["reads", { credentials: "include" }],
+  ["sends JSON to", { credentials: "include", method: "POST", headers: { "content-type": "application/json" }, body: "{}" }],
+]) {
+  await step(`its page ${secure ? text : `in the zone localhost never ${text}`} another port of it that nobody has opened`, page, out, async () => {
+    const got = await page.evaluate(async ([address, init]) => {
+      try {
+        const response = await fetch(address, init);
+        return `${response.status} ${await response.text()}`;
+      } catch (error) {
+        return `failed: ${error.message}`;
+      }
+    }, [`${at(api)}/api`, init]);
+    if (secure !== (got.startsWith("200 ") && got.includes("<h1>api</h1>"))) return got;
+  });
+}
 
 await step("a second workspace of the same owner opens without asking again", page, out, async () => {
   await page.goto(`${at(two)}/`, { waitUntil: "domcontentloaded" });

@@ -20,17 +20,26 @@ GATEWAY_ENV+=(
 check "half-configured sign-in is refused" sh -c "! env GATEWAY_AUTH__MODE=oidc '$REAL_GATEWAY' config check 2>'$OUT/half.txt'"
 check "and told whole" sh -c "grep -q 'auth.oidc.issuer' '$OUT/half.txt' && grep -q 'auth.oidc.client_id' '$OUT/half.txt'"
 
-# start_workspace NAME OWNER : an agent and an app that keeps what reaches it.
+# start_app NAME : an app that keeps what reaches it.
 declare -A APP_PORT=()
+start_app() {
+  APP_PORT[$1]=$(free_port)
+  : >"$OUT/$SHAPE/$1.captured"
+  spawn "app-$1" node "$APPS/capture.mjs" "${APP_PORT[$1]}" "$OUT/$SHAPE/$1.captured" "$1"
+  wait_port "app-$1" "${APP_PORT[$1]}"
+}
+# start_workspace NAME OWNER [APP...] : an agent and its app; with further apps it exposes these ports and no others.
 start_workspace() {
-  local name=$1 owner=$2
+  local name=$1 owner=$2 app flags=()
   (umask 077 && gateway --config "$OUT/gateway.toml" token create --workspace "$name" --owner "$owner" >"$OUT/$name.token" 2>>"$OUT/token.log") ||
     give_up "no agent token: $(tail -n 1 "$OUT/token.log")"
-  APP_PORT[$name]=$(free_port)
-  : >"$OUT/$SHAPE/$name.captured"
-  spawn "app-$name" node "$APPS/capture.mjs" "${APP_PORT[$name]}" "$OUT/$SHAPE/$name.captured" "$name"
-  wait_port "app-$name" "${APP_PORT[$name]}"
-  spawn_agent "agent-$name" "$name"
+  start_app "$name"
+  for app in "${@:3}"; do
+    start_app "$app"
+    flags+=(--port "${APP_PORT[$app]}")
+  done
+  [ ${#flags[@]} = 0 ] || flags+=(--port "${APP_PORT[$name]}")
+  spawn_agent "agent-$name" "$name" "${flags[@]}"
 }
 has_sessions() { [ "$(curl -sf "http://127.0.0.1:$ADMIN/debug/sessions" | grep -o '"workspace"' | wc -l)" -ge 3 ]; }
 
@@ -57,13 +66,13 @@ run_shape() {
   wait_port provider "$IDP"
   # The gateway asks an unreachable provider only now and then, and recovers by itself.
   check "$SHAPE: sign-in works once the provider is there" until_ok 30 leads_to_provider
-  start_workspace one ann
+  start_workspace one ann api
   start_workspace two ann
   start_workspace other bob
   until_ok 20 has_sessions >/dev/null || give_up "the agents do not attach: $(tail -n 1 "$OUT/agent-one.log")"
   host() { echo "${APP_PORT[$1]}-$1.$zone:$PUBLIC"; }
   spawn "browser-$SHAPE" node "$REAL/suites/sign-in.mjs" --public "$url" --provider "http://127.0.0.1:$IDP" --out "$OUT/$SHAPE" \
-    --one "$(host one)" --two "$(host two)" --other "$(host other)"
+    --one "$(host one)" --two "$(host two)" --other "$(host other)" --api "${APP_PORT[api]}-one.$zone:$PUBLIC"
   # Its last step is the operator's: a user is disabled while they have a stream open.
   while alive "browser-$SHAPE" && [ ! -e "$OUT/$SHAPE/disable" ]; do sleep 0.1; done
   gateway --config "$OUT/gateway.toml" user disable ann 2>>"$OUT/token.log"
@@ -89,7 +98,7 @@ run_shape() {
   gateway --config "$OUT/gateway.toml" user list --output json >"$OUT/$SHAPE/users.json"
   check "$SHAPE: users are listed with their groups" grep -q '"devs"' "$OUT/$SHAPE/users.json"
   check "$SHAPE: and with what became of them" grep -q '"disabled"' "$OUT/$SHAPE/users.json"
-  for name in agent-one agent-two agent-other app-one app-two app-other provider gateway; do stop "$name"; done
+  for name in agent-one agent-two agent-other app-one app-api app-two app-other provider gateway; do stop "$name"; done
   for name in gateway provider; do mv "$OUT/$name.log" "$OUT/$SHAPE/"; done
 }
 

@@ -5,46 +5,49 @@ use std::collections::BTreeMap;
 use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::until;
-use gateway::cli::{Cli, Command, Console, Exit, run_login, run_logout, run_token, run_whoami, run_workspace};
+use gateway::cli::{
+    Cli, Command, Console, Exit, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
+};
 use gateway::store::wall_clock;
 
 use super::device;
 use super::support::{As, Folder, SAME_ORIGIN, World};
 
 /// Somebody at a machine of their own.
-struct Desk {
+pub(super) struct Desk {
     folder: Folder,
     env: BTreeMap<String, String>,
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = Folder::new();
         let file = folder.path().join("config/credentials.json").display().to_string();
         Self { folder, env: BTreeMap::from([("GATEWAY_CREDENTIALS_FILE".to_owned(), file)]) }
     }
 
-    async fn run(&self, words: &str) -> (Exit, String, String) {
+    pub(super) async fn run(&self, words: &str) -> (Exit, String, String) {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.run_into(words, &out, &err).await;
         (exit, out.text(), err.text())
     }
 
-    async fn run_into(&self, words: &str, out: &Buffer, err: &Buffer) -> Exit {
+    pub(super) async fn run_into(&self, words: &str, out: &Buffer, err: &Buffer) -> Exit {
         let cli = Cli::try_parse_from(["gateway"].into_iter().chain(words.split_whitespace())).unwrap();
         let mut console = Console::new(Box::new(out.clone()), Box::new(err.clone()), false);
         match &cli.command {
             Command::Login(args) => run_login(args, &self.env, &mut console).await,
-            Command::Whoami(args) => run_whoami(args, &self.env, &mut console).await,
+            Command::Whoami(args) => run_whoami(&cli, args, &self.env, &mut console).await,
             Command::Logout(args) => run_logout(args, &self.env, &mut console).await,
             Command::Token(args) => run_token(&cli, args, &self.env, &mut console, wall_clock()).await,
             Command::Workspace(args) => run_workspace(&cli, args, &self.env, &mut console, wall_clock()).await,
+            Command::Forward(args) => run_forward(args, &self.env, &mut console).await,
             other => panic!("{other:?} is not run here"),
         }
     }
 
     /// Runs a command that has to succeed and returns what it prints.
-    async fn done(&self, words: &str) -> String {
+    pub(super) async fn done(&self, words: &str) -> String {
         let (exit, out, err) = self.run(words).await;
         assert_eq!(exit, Exit::Success, "{words}: {out} {err}");
         out
@@ -52,7 +55,7 @@ impl Desk {
 }
 
 /// Signs in, with a user who presses the button.
-async fn login(world: &World, desk: &Desk, cookie: &str) {
+pub(super) async fn login(world: &World, desk: &Desk, cookie: &str) {
     let (out, err) = (Buffer::default(), Buffer::default());
     let words = format!("login --no-browser --gateway http://{}", world.public());
     let confirm = async {
@@ -94,7 +97,11 @@ async fn user_signs_in_works_and_signs_out() {
     assert_eq!((exit, err.contains("not_found")), (Exit::Failed, true), "{err}");
 
     desk.done("workspace share one 3000 --with user:ann --for 8h").await;
-    desk.done("workspace share one 3001 --with public").await;
+    assert_eq!(
+        desk.done("workspace share one 3001 --with public").await,
+        format!("http://3001-one.localhost:{port}/\n"),
+        "the link alone"
+    );
     let shares = desk.done("workspace share one").await;
     assert_eq!(shares.lines().count(), 3, "{shares}");
     desk.done("workspace share one 3001 --with public --revoke").await;
@@ -120,7 +127,6 @@ async fn user_signs_in_works_and_signs_out() {
     for (words, told) in [
         ("token create --user ann", "you are dev"),
         ("token create --workspace one --owner ann", "--owner"),
-        ("token create --workspace absent", "operator"),
         ("token revoke t-99999", "not_found"),
     ] {
         let (exit, out, err) = desk.run(words).await;

@@ -198,3 +198,20 @@ async fn page_asks_for_sign_in_and_for_a_code_and_escapes_what_it_shows() {
     let hostile = visit(&world, &cookie, "%3Cscript%3E%22").await.text();
     assert!(!hostile.contains("script"), "{hostile}");
 }
+
+#[tokio::test]
+async fn foreign_pages_cannot_use_up_a_users_tries() {
+    let world = World::start().await;
+    let cookie = world.browser().await;
+    let foreign =
+        "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: cross-site\r\n";
+    for _ in 0..20 {
+        let fields = format!("{foreign}cookie: {cookie}\r\n");
+        let page = world.send("GET", &format!("{PAGE}?user_code=BBBB-BBBB"), &fields, "").await;
+        assert_eq!(page.status(), 200, "{}", page.text());
+        assert!(page.text().contains("value=\"BBBB-BBBB\""), "nothing is looked up before the user goes on");
+    }
+    let codes = ask(&world).await;
+    let page = visit(&world, &cookie, user_code(&codes)).await;
+    assert!(page.status() == 200 && page.text().contains("ann@laptop"), "{}", page.text());
+}

@@ -1,7 +1,9 @@
 //! Checks answers against the document that describes them: as much of JSON Schema as that document uses.
 
 use e2e::until;
+use gateway::audit::Slot;
 use gateway::environments::facts::Info;
+use gateway::environments::on_record::OnRecord;
 use gateway::environments::request::By;
 use gateway::environments::template::{Rendered, TemplateName};
 use serde_json::Value;
@@ -213,7 +215,7 @@ async fn environments(it: &Checker<'_>, dev: &As) {
             "page_url":"http://x.test"},"project":{"id":7,"slug":"team-app","path":"team/app","url":"http://x.test"}}"#,
     )
     .unwrap();
-    let by = By::User("dev".parse().unwrap());
+    let by = OnRecord::new(By::User("dev".parse().unwrap()), Slot::nowhere());
     let made = world.gateway.environments.ensure(&"one".parse().unwrap(), rendered, facts, by).await.unwrap();
     let one = format!("/environments/{}", made.environment().unwrap());
     let template = "/environments/{id}";

@@ -10,6 +10,7 @@ async fn session_is_listed_by_an_id_that_opens_nothing_and_ended_by_it() {
     let listed = world.json("GET", "/sessions", &browser, "", 200).await;
     let rows = listed["sessions"].as_array().unwrap();
     assert_eq!((rows.len(), &rows[0]["current"]), (1, &true.into()));
+    assert_eq!((&rows[0]["address"], &rows[0]["sign_ins"]), (&"127.0.0.1".into(), &serde_json::json!([])));
     let id = rows[0]["id"].as_str().unwrap();
     let secret = cookie.split_once('=').unwrap().1;
     assert!(!listed.to_string().contains(secret) && !secret.contains(id.trim_start_matches("s-")));

@@ -123,3 +123,24 @@ async fn share_lets_in_at_once_and_cuts_within_five_seconds_when_it_is_gone() {
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     assert_eq!(open().await.1, 404);
 }
+
+#[tokio::test]
+async fn port_that_was_opened_to_everybody_is_open_when_the_answer_is_there() {
+    let world = world().await;
+    let _agent = world.gateway.agent("one").await;
+    let app = RawApp::mirror().await;
+    let authority = world.gateway.authority("one", app.port);
+    let asked = async || {
+        let mut client = Raw::connect(world.gateway.addresses.public).await;
+        client.send(format!("GET / HTTP/1.1\r\nhost: {authority}\r\n\r\n")).await;
+        client
+    };
+    for _ in 0..20 {
+        let public = format!(r#"{{"shares":[{{"port":{},"audience":"public"}}]}}"#, app.port);
+        assert_eq!(put(&world, "", &public).await.status(), 200);
+        let mut client = asked().await;
+        assert_eq!(client.message().await.expect("an answer").status(), 200);
+        assert_eq!(put(&world, "", r#"{"shares":[]}"#).await.status(), 200);
+        assert_eq!(asked().await.message().await.expect("an answer").status(), 401);
+    }
+}

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use e2e::cluster::{ClusterAgent, as_made};
-use e2e::jobs::{access, wish};
+use e2e::jobs::{access, on_record, wish};
 use e2e::{PATIENCE, TestGateway};
 use gateway::environments::following::{Event, Following, Outcome};
 use gateway::environments::request::{By, JobRequest, Unmet};
@@ -29,6 +29,13 @@ fn request(job_id: u64) -> JobRequest {
     request.url = Some("https://app.example".to_owned());
     (request.job.tier, request.job.action) = (Some("production".to_owned()), Some("start".to_owned()));
     request
+}
+
+/// Asks for what a job needs, as the job.
+async fn complete(gateway: &TestGateway, job_id: u64) -> Following {
+    let request = request(job_id);
+    let by = on_record(request.job.by()).await;
+    gateway.environments.complete_by(request, by).await.unwrap()
 }
 
 /// A call that an agent took.
@@ -100,7 +107,7 @@ async fn retrying(following: &mut Following) -> String {
 async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_removed_when_it_is_stopped() {
     let gateway = start(Duration::from_secs(60)).await;
     let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
-    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let mut following = complete(&gateway, 1).await;
     let taken = take(&agent).await;
     let Call::Apply(apply) = &taken.call else { panic!("{:?}", taken.call) };
     assert_eq!(apply.scope.cluster, CLUSTER);
@@ -117,12 +124,12 @@ async fn job_is_prepared_over_the_agents_session_and_what_was_recorded_is_remove
     assert_eq!((made.objects.len(), made.tier.as_deref()), (2, Some("production")));
     assert!(matches!(gateway.environments.unmet(&request(1)), Unmet::Met(_)));
     // A second job finds it as it is, and asks all the same.
-    let second = gateway.environments.complete(request(2)).await.unwrap();
+    let second = complete(&gateway, 2).await;
     take(&agent).await.done().await;
     assert_eq!(outcome(second).await.environment.unwrap().id, made.id);
     let by = By::User("dev".parse().unwrap());
-    gateway.environments.set_state(made.id, Wanted::Stopping, by.clone()).await.unwrap();
-    gateway.environments.set_state(made.id, Wanted::Stopped, by).await.unwrap();
+    gateway.environments.set_state(made.id, Wanted::Stopping, on_record(by.clone()).await).await.unwrap();
+    gateway.environments.set_state(made.id, Wanted::Stopped, on_record(by).await).await.unwrap();
     let taken = take(&agent).await;
     let Call::Remove(remove) = &taken.call else { panic!("{:?}", taken.call) };
     assert_eq!((remove.tracked.len(), remove.scope.identity.as_ref().unwrap().user.as_str()), (2, "gitlab:ci_job:2"));
@@ -138,13 +145,13 @@ async fn agent_that_is_away_is_named_within_the_jobs_time_and_one_that_comes_is_
     // So long that it has looked for the agent by then, however slowly.
     let gateway = start(Duration::from_secs(10)).await;
     let begun = Instant::now();
-    let failure = outcome(gateway.environments.complete(request(1)).await.unwrap()).await.failure.unwrap();
+    let failure = outcome(complete(&gateway, 1).await).await.failure.unwrap();
     assert_eq!(failure.code, "agent_absent");
     // And not within a minute, which is what it has where nobody says otherwise.
     assert!(begun.elapsed() < 2 * PATIENCE, "{:?}", begun.elapsed());
     gateway.stop().await;
     let gateway = start(Duration::from_secs(60)).await;
-    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let mut following = complete(&gateway, 1).await;
     for _ in 0..3 {
         assert_eq!(retrying(&mut following).await, "agent_absent");
     }
@@ -158,7 +165,7 @@ async fn agent_that_is_away_is_named_within_the_jobs_time_and_one_that_comes_is_
 async fn agent_that_is_old_busy_or_dumb_is_named() {
     let gateway = start(Duration::from_secs(60)).await;
     let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
-    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let mut following = complete(&gateway, 1).await;
     for (reason, code) in [
         (Reason::PortNotAllowed, "agent_too_old"),
         (Reason::Overloaded, "overloaded"),
@@ -180,7 +187,7 @@ async fn agent_that_never_takes_a_call_is_named_within_its_bound() {
     let gateway = start(Duration::from_secs(60)).await;
     let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
     let begun = Instant::now();
-    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let mut following = complete(&gateway, 1).await;
     let ignored = tokio::time::timeout(PATIENCE, agent.session.accept()).await.expect("in time");
     assert_eq!(retrying(&mut following).await, "call_timeout");
     // One that took it and then is silent has three quarters of a minute.
@@ -193,7 +200,7 @@ async fn agent_that_never_takes_a_call_is_named_within_its_bound() {
 async fn agent_that_is_displaced_in_the_middle_is_named_and_the_newer_one_is_asked() {
     let gateway = start(Duration::from_secs(60)).await;
     let (older, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
-    let mut following = gateway.environments.complete(request(1)).await.unwrap();
+    let mut following = complete(&gateway, 1).await;
     let taken = take(&older).await;
     let (newer, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
     assert_eq!(retrying(&mut following).await, "agent_displaced");
@@ -210,9 +217,9 @@ async fn agent_that_is_displaced_in_the_middle_is_named_and_the_newer_one_is_ask
 async fn drain_lets_a_call_come_to_its_end_and_begins_no_other() {
     let gateway = start(Duration::from_secs(60)).await;
     let (agent, _) = ClusterAgent::begun(&gateway, CLUSTER).await;
-    let following = gateway.environments.complete(request(1)).await.unwrap();
+    let following = complete(&gateway, 1).await;
     let taken = take(&agent).await;
-    let waiting = gateway.environments.complete(request(2)).await.unwrap();
+    let waiting = complete(&gateway, 2).await;
     // Not before it has begun: what is asked for until then is begun as ever.
     gateway.begin_drain().await;
     taken.done().await;

@@ -169,6 +169,6 @@ async fn partial_intents_never_carry_an_inventory_without_what_it_owns() {
         assert!(has("workspace-inventory") && !has("secrets-inventory") && !has("Secret "), "{sent:?}");
         agent.report(Report { number: 0, ..done(&intent) }).await;
     }
-    assert_eq!(stage.metric("gateway_law_refusals_total").await, 0.0);
+    assert_eq!(stage.metric("gateway_configs_held_back_total").await, 0.0);
     stage.finish().await;
 }

@@ -87,7 +87,7 @@ async fn operator_sees_sessions_of_clusters_beside_those_of_workspaces() {
     let _cluster = ClusterAgent::attach(&stage.gateway, "prod").await;
     let _workspace = Scripted::attach(&stage.gateway, "one").await;
     let mut raw = Raw::connect(stage.gateway.addresses.admin.expect("bound")).await;
-    raw.send("GET /debug/sessions HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+    raw.send("GET /debug/sessions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
     let rows: serde_json::Value = serde_json::from_str(&raw.message().await.expect("an answer").text()).unwrap();
     assert_eq!((&rows[0]["workspace"], rows[0].get("cluster")), (&"one".into(), None));
     assert_eq!((&rows[1]["cluster"], rows[1].get("workspace")), (&"prod".into(), None));

@@ -12,24 +12,24 @@ use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use super::support::{World, some, soon, whole};
 
 /// An HTTP/2 app that echoes bodies frame by frame, tells what it saw in `x-…` fields, and ends with gRPC's trailers.
-struct GrpcApp {
-    app: RawApp,
-    connections: Arc<AtomicUsize>,
+pub(super) struct GrpcApp {
+    pub(super) app: RawApp,
+    pub(super) connections: Arc<AtomicUsize>,
 }
 
 impl GrpcApp {
     /// Starts one that closes its connection after so many requests.
-    async fn start(requests_max: usize) -> Self {
+    pub(super) async fn start(requests_max: usize) -> Self {
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
         let app = RawApp::start(move |mut raw| {
-            counted.fetch_add(1, Ordering::SeqCst);
+            let connection_number = counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 let mut connection = h2::server::handshake(raw.socket()).await.expect("a handshake");
                 let mut streams = JoinSet::new();
                 let mut served = 0;
                 while let Some(Ok((request, respond))) = connection.accept().await {
-                    streams.spawn(echo(request, respond));
+                    streams.spawn(echo(connection_number, request, respond));
                     served += 1;
                     if served == requests_max {
                         connection.graceful_shutdown();
@@ -42,17 +42,18 @@ impl GrpcApp {
         Self { app, connections }
     }
 
-    async fn world(&self) -> World {
+    pub(super) async fn world(&self) -> World {
         let port = Port { number: self.app.port, protocol: AppProtocol::Http2, host: HostMode::Original };
         World::exposing(vec![port]).await
     }
 }
 
-async fn echo(request: http::Request<h2::RecvStream>, mut respond: h2::server::SendResponse<Bytes>) {
+async fn echo(connection: usize, request: http::Request<h2::RecvStream>, mut respond: h2::server::SendResponse<Bytes>) {
     let (head, mut body) = request.into_parts();
     let field = |name: &str| head.headers.get(name).map_or("none", |value| value.to_str().unwrap()).to_owned();
     let response = Response::builder()
         .header("content-type", "application/grpc")
+        .header("x-app-connection", connection)
         .header("x-te", field("te"))
         .header("x-host", field("host"))
         .header("x-connection", field("connection"))

@@ -210,6 +210,62 @@ async fn framing_of_a_body_is_kept_over_http1_and_translated_from_http2() {
     world.gateway.assert_quiet().await;
 }
 
+// RFC 9110, section 9.3.1: a body of GET has no meaning that everybody knows, and some apps give it one.
+#[tokio::test]
+async fn body_of_a_get_reaches_the_app() {
+    let world = World::start().await;
+    let app = RawApp::mirror().await;
+    for method in ["GET", "OPTIONS"] {
+        let chunked =
+            world.head(app.port, &format!("{method} /"), "transfer-encoding: chunked\r\n") + "2\r\nhi\r\n0\r\n\r\n";
+        let sized = world.head(app.port, &format!("{method} /"), "content-length: 2\r\n") + "hi";
+        for (request, framing) in [(chunked, "transfer-encoding: chunked"), (sized, "content-length: 2")] {
+            let mut client = world.client().await;
+            client.send(request).await;
+            let text = client.message().await.unwrap().text();
+            assert!(text.contains(&format!("\n{framing}\n")) && text.ends_with("\n\nhi"), "{text}");
+        }
+        let mut http2 = world.http2().await;
+        for (length, framing) in [(None, "transfer-encoding: chunked"), (Some("2"), "content-length: 2")] {
+            let mut request = world.http2_request(app.port, method, "/");
+            if let Some(length) = length {
+                request.headers_mut().insert("content-length", length.parse().unwrap());
+            }
+            let (response, mut body) = http2.start(request);
+            body.send_data("hi".into(), true).unwrap();
+            let text = super::support::whole(response).await.text();
+            assert!(text.contains(&format!("\n{framing}\n")) && text.ends_with("\n\nhi"), "{text}");
+        }
+    }
+    // One that turns out to have none has no framing either, however late that shows.
+    let mut http2 = world.http2().await;
+    let (response, mut body) = http2.start(world.http2_request(app.port, "GET", "/"));
+    tokio::task::yield_now().await;
+    body.send_data(bytes::Bytes::new(), true).unwrap();
+    let text = super::support::whole(response).await.text();
+    assert!(!text.contains("\ntransfer-encoding:") && !text.contains("\ncontent-length:"), "{text}");
+}
+
+// RFC 9110, section 6.6.2: whoever reads `Trailer` waits for what it names.
+#[tokio::test]
+async fn trailers_are_announced_only_where_they_are_passed_on() {
+    let world = World::start().await;
+    let app = RawApp::mirror().await;
+    let fields = "transfer-encoding: chunked\r\ntrailer: X-Ok, Transfer-Encoding, Host\r\ntrailer: Gateway-X, x-forwarded-for, te\r\n";
+    let mut client = world.client().await;
+    client.send(world.head(app.port, "POST /", fields) + "2\r\nhi\r\n0\r\nX-Ok: 1\r\nHost: x\r\n\r\n").await;
+    let text = client.message().await.unwrap().text();
+    assert_eq!(text.matches("\ntrailer: ").count(), 1, "{text}");
+    assert!(text.to_lowercase().contains("\ntrailer: x-ok\n"), "{text}");
+    for fields in ["transfer-encoding: chunked\r\ntrailer: host\r\n", "content-length: 2\r\ntrailer: x-ok\r\n"] {
+        let mut client = world.client().await;
+        let body = if fields.starts_with('t') { "2\r\nhi\r\n0\r\n\r\n" } else { "hi" };
+        client.send(world.head(app.port, "POST /", fields) + body).await;
+        let text = client.message().await.unwrap().text();
+        assert!(!text.contains("\ntrailer:"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn several_values_of_a_field_keep_their_order_and_number() {
     let world = World::start().await;
@@ -255,6 +311,33 @@ async fn large_heads_pass_up_to_the_limit_over_http1_and_http2() {
     assert!(http2.ask(request).await.text().contains(&large));
     let answer = world.ask(app.port, "GET /", &"x-y: 1\r\n".repeat(99)).await;
     assert_eq!(answer.status(), 431, "{answer:?}");
+    assert_eq!(answer.header("clear-site-data"), None, "{answer:?}");
+}
+
+// A page sets cookies for all its zone, and no other app of that is reached any more until they are gone.
+#[tokio::test]
+async fn cookies_that_make_a_head_too_large_are_cleared_over_http1_and_http2() {
+    let world = World::start().await;
+    let app = app(|_, _, _| ok("")).await;
+    let cookies: Vec<String> = (0..17).map(|number| format!("b{number}={}", "x".repeat(4000))).collect();
+    let answer = world.ask(app.port, "GET /", &format!("accept: */*\r\ncookie: {}\r\n", cookies.join("; "))).await;
+    assert_eq!((answer.status(), answer.header("gateway-error")), (431, Some("header_too_large")), "{answer:?}");
+    assert_eq!(answer.header("clear-site-data"), Some("\"cookies\""), "{answer:?}");
+    for is_split in [false, true] {
+        let mut request = world.http2_request(app.port, "GET", "/");
+        if is_split {
+            for cookie in &cookies {
+                request.headers_mut().append("cookie", cookie.parse().unwrap());
+            }
+        } else {
+            request.headers_mut().insert("cookie", cookies.join("; ").parse().unwrap());
+        }
+        let answer = world.http2().await.ask(request).await;
+        assert_eq!(answer.status, 431, "{answer:?}");
+        assert_eq!(answer.headers["clear-site-data"], "\"cookies\"", "{answer:?}");
+        assert_eq!(answer.headers["gateway-error"], "header_too_large");
+    }
+    assert_eq!(app.seen.connections(), 0);
 }
 
 #[tokio::test]

@@ -156,3 +156,46 @@ async fn reserved_paths_of_a_workspace_host_reach_no_app() {
     }
     assert_eq!(app.seen.connections(), 0);
 }
+
+// Row A3: what a script of the workspace's host can do with a visitor who is signed in.
+#[tokio::test]
+async fn script_of_a_workspace_gets_no_code_for_a_nonce_of_its_own() {
+    let world = World::start().await;
+    let app = app(|_, _, _| ok("in")).await;
+    let browser = Browser { world: &world };
+    let signed_in = browser.visit(&world.gateway.sign_in_link, "").await;
+    let public = cookie(&signed_in);
+    let host = world.authority(app.port);
+    let name = host.split(':').next().unwrap();
+    let own = gateway::auth::secret::Opaque::random().unwrap();
+    let port = world.gateway.addresses.public.port();
+    let authorize =
+        format!("http://localhost:{port}/.gateway/authorize?host={name}&return=/&pre={}", own.digest().encoded());
+    let answer = browser.visit(&authorize, &public).await;
+    assert_eq!((answer.status(), answer.header("location")), (303, Some(&*format!("http://{host}/"))));
+    assert_eq!(answer.header("cross-origin-opener-policy"), Some("same-origin"));
+    // What the host's own redirect began is good for one code, which its first presentation spends.
+    let begun = browser.visit(&format!("http://{host}/"), "").await;
+    let pre = cookie(&begun);
+    let vouched = browser.visit(begun.header("location").unwrap(), &public).await;
+    let callback = vouched.header("location").unwrap().to_owned();
+    let lost = browser.visit(&callback, "").await;
+    assert_eq!((lost.status(), lost.header("cross-origin-opener-policy")), (401, Some("same-origin")));
+    assert_eq!(browser.visit(&callback, &pre).await.status(), 401, "spent");
+    let again = browser.visit(begun.header("location").unwrap(), &public).await;
+    assert_eq!(again.header("location"), Some(&*format!("http://{host}/")), "vouched for once");
+    for path in ["/.gateway/anything", "/.gateway/callback", "/%2egateway/x"] {
+        let answer = browser.visit(&format!("http://{host}{path}"), "").await;
+        assert_eq!(answer.header("cross-origin-opener-policy"), Some("same-origin"), "{path}: {answer:?}");
+    }
+    // Pages of apps are theirs.
+    let (session, _) = {
+        let begun = browser.visit(&format!("http://{host}/"), "").await;
+        let pre = cookie(&begun);
+        let vouched = browser.visit(begun.header("location").unwrap(), &public).await;
+        let arrived = browser.visit(vouched.header("location").unwrap(), &pre).await;
+        (cookie(&arrived), ())
+    };
+    let page = browser.visit(&format!("http://{host}/"), &session).await;
+    assert_eq!((page.text().as_str(), page.header("cross-origin-opener-policy")), ("in", None));
+}

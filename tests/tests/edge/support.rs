@@ -16,6 +16,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tunnel_proto::hello::Port;
 
+/// The fields of a page that is opened in a tab, by a bookmark or the address bar.
+pub(crate) const VISIT: &str =
+    "accept: text/html\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\nsec-fetch-site: none\r\n";
+
 /// A gateway and the agent of the workspace `one`.
 pub(crate) struct World {
     pub(crate) gateway: TestGateway,

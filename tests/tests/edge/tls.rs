@@ -100,6 +100,39 @@ async fn alpn_chooses_the_version_and_the_app_is_told_https() {
     secured.gateway.assert_quiet().await;
 }
 
+// RFC 7301, section 3.2; RFC 9113, section 3.2: what the handshake chose is spoken, and nothing else.
+#[tokio::test]
+async fn connection_speaks_the_protocol_that_its_handshake_chose() {
+    let app = RawApp::mirror().await;
+    let name = format!("{}-one.localhost", app.port);
+    let secured = Secured::start("held", &[&name]).await;
+    let _agent = secured.gateway.agent("one").await;
+    let (authority, token) = (secured.gateway.authority("one", app.port), &secured.gateway.user_token);
+    let head = format!("GET / HTTP/1.1\r\nhost: {authority}\r\ngateway-authorization: Bearer {token}\r\n\r\n");
+    let mut stream = secured.connect(&name, &["h2"]).await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.ok();
+    assert!(!answer.starts_with(b"HTTP/1.1"), "{}", String::from_utf8_lossy(&answer));
+    let goaway = answer.windows(5).any(|window| window == [7, 0, 0, 0, 0]);
+    assert!(goaway, "{answer:?}");
+    let mut stream = secured.connect(&name, &["http/1.1"]).await;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.ok();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("gateway-error: bad_request"), "{text}");
+    // Clients that offer nothing are served by what they say.
+    let mut http2 = Http2::over(secured.connect(&name, &[]).await).await;
+    assert_eq!(http2.ask(secured.request(app.port, "one")).await.status, 200);
+    let mut stream = secured.connect(&name, &[]).await;
+    stream.write_all(head.replacen("\r\n\r\n", "\r\nconnection: close\r\n\r\n", 1).as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    secured.gateway.assert_quiet().await;
+}
+
 // Trap 4: the certificate and its policy were chosen for another host (RFC 9110, section 7.4).
 #[tokio::test]
 async fn request_for_another_host_than_the_handshakes_is_misdirected() {

@@ -126,6 +126,26 @@ async fn other_protocols_of_extended_connect_reach_no_app() {
     assert_eq!(app.seen.connections(), 0);
 }
 
+// RFC 8441, section 5, and RFC 6455, section 4.2.1: refused as over HTTP/1.1.
+#[tokio::test]
+async fn other_versions_of_websocket_reach_no_app() {
+    let world = World::start().await;
+    let app = app(|_, _, _| ok("")).await;
+    let mut http2 = user(&world).await;
+    for version in [Some("12"), None, Some("13, 12")] {
+        let mut request = connect(&world, app.port, "websocket");
+        request.headers_mut().remove("sec-websocket-version");
+        if let Some(version) = version {
+            request.headers_mut().insert("sec-websocket-version", version.parse().unwrap());
+        }
+        let (response, _send) = http2.start(request);
+        let answer = whole(response).await;
+        assert_eq!((answer.status.as_u16(), &answer.headers["gateway-error"]), (400, &"bad_request".parse().unwrap()));
+        assert!(answer.text().contains("websocket_version"), "{answer:?}");
+    }
+    assert_eq!(app.seen.connections(), 0);
+}
+
 // Row 26.
 #[tokio::test]
 async fn app_hears_of_a_reset_websocket_stream() {

@@ -1,6 +1,7 @@
 //! What jobs ask over HTTP, and what they are told.
 
 use e2e::raw::Raw;
+use gateway::auth::jwt::LEEWAY_SECONDS;
 use serde_json::{Value, json};
 use tunnel_proto::environments::{Call, ObjectErrorCode};
 
@@ -187,5 +188,22 @@ async fn jobs_that_may_not_or_that_send_slowly_take_no_seat_of_those_that_may() 
     let refused = world.refused("POST", "/environments/complete", &elsewhere, &body).await;
     assert_eq!(refused.1, "project_not_allowed");
     drop(slow);
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_whose_token_has_ended_hears_nothing_any_more() {
+    let world = World::start().await;
+    // Clocks may differ by a minute.
+    let token = world.job(1, &json!({"exp": now() - LEEWAY_SECONDS + 15}));
+    let body = asked(&json!({}));
+    // No agent is there, so nothing comes of it for longer than the token counts.
+    let listening = world.events("POST", "/environments/complete", &token, &body);
+    let waiting = world.call("POST", "/environments/complete", &token, "", &body);
+    let (heard, answered) = tokio::join!(listening, waiting);
+    assert!(!heard.is_empty() && heard.iter().all(|(kind, _)| kind != "done"), "{heard:?}");
+    assert_eq!(answered.status(), 401, "{}", answered.text());
+    assert!(answered.text().contains("credential_ended"), "{}", answered.text());
+    assert_eq!(world.refused("POST", "/environments/complete", &token, &body).await.2, "credential_expired");
     world.gateway.stop().await;
 }

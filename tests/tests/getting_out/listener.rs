@@ -36,8 +36,8 @@ async fn http1_that_is_no_link_is_refused_by_name() {
     let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\nsec-websocket-protocol: tunnel.v1\n";
     let path = "/tunnel.v1.Tunnel/Connect";
     for (request, status, text) in [
-        ("GET / HTTP/1.1\nhost: x\n\n".to_owned(), 404, "nothing but a WebSocket at /tunnel.v1.Tunnel/Connect"),
-        (format!("GET /healthz HTTP/1.1\n{upgrade}{key}\n"), 404, "nothing but a WebSocket"),
+        ("GET / HTTP/1.1\nhost: x\n\n".to_owned(), 404, "users and their commands go to http://"),
+        (format!("GET /healthz HTTP/1.1\n{upgrade}{key}\n"), 404, "users and their commands go to http://"),
         (format!("GET {path} HTTP/1.1\nhost: x\n\n"), 426, "Upgrade header"),
         (format!("POST {path} HTTP/1.1\n{upgrade}{key}content-length: 0\n\n"), 426, "HTTP/2"),
         (format!("GET {path} HTTP/1.1\n{upgrade}\n"), 400, "Sec-WebSocket-Key"),
@@ -59,6 +59,39 @@ async fn connection_that_never_says_what_it_is_is_cut() {
         raw.send(said).await;
         let gone = tokio::time::timeout(Duration::from_secs(5), raw.head()).await.expect("it is cut");
         assert!(gone.is_none_or(|answer| answer.status() == 408), "{said:?}");
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test]
+async fn connection_of_http2_without_a_hello_is_cut_when_the_time_for_one_is_over() {
+    let time = Duration::from_secs(2);
+    let gateway = TestGateway::start_with(|config| config.timeouts.agent_hello = time).await;
+    let mut raw = Raw::connect(gateway.addresses.agents).await;
+    let began = std::time::Instant::now();
+    raw.send(PREFACE).await;
+    raw.read_rest().await;
+    let lived = began.elapsed();
+    assert!(lived >= time, "{lived:?}");
+    // Twice the time is what it had once. A machine that stands still makes it longer, and this test no wiser.
+    assert!(lived < 2 * time, "{lived:?}");
+}
+
+#[tokio::test]
+async fn flood_before_a_hello_is_told_to_be_calm_and_leaves_no_connection_behind() {
+    let gateway = TestGateway::start().await;
+    let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[7; 8]].concat();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let priority = [&[0, 0, 5, 2, 0, 0, 0, 0, 1][..], &[0, 0, 0, 3, 7]].concat();
+    for (told, frame) in [("pings", &ping[..]), ("settings", &settings), ("priorities", &priority)] {
+        let mut raw = Raw::connect(gateway.addresses.agents).await;
+        raw.send(PREFACE).await;
+        // More than a Hello takes. The gateway may be through with it before all of it is written.
+        raw.try_send(frame.repeat(128 * 1024 / frame.len())).await.ok();
+        let said = raw.read_rest().await;
+        let goaway = said.windows(17).any(|frame| frame[3] == 7 && frame[13..] == [0, 0, 0, 11]);
+        assert!(goaway, "{told}: {} bytes and no GOAWAY", said.len());
     }
 }
 

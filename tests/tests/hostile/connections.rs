@@ -203,12 +203,13 @@ async fn address_that_stops_within_its_handshakes_leaves_turns_to_others() {
 }
 
 #[tokio::test]
-async fn plain_http_on_a_tls_port_is_cut() {
+async fn plain_http_on_a_tls_port_is_told_so_and_reaches_nothing() {
     let (gateway, connector, folder) = tls_gateway("plain", 8, Duration::from_secs(5)).await;
     let mut raw = Raw::connect(gateway.addresses.public).await;
     raw.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let rest = raw.read_rest().await;
-    assert!(!rest.starts_with(b"HTTP"), "{rest:?}");
+    let said = String::from_utf8_lossy(&rest);
+    assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("gateway-error: tls_required\r\n"), "{said}");
     assert!(tls_status(&gateway, &connector).await.unwrap().starts_with("HTTP/1.1 "));
     gateway.stop().await;
     std::fs::remove_dir_all(folder).unwrap();

@@ -248,6 +248,80 @@ async fn broken_chunks_end_the_connection_and_hide_nothing() {
     stage.finish().await;
 }
 
+// The library waits for CRLF CRLF and reads the trailers up to an empty line of either kind.
+#[tokio::test]
+async fn bare_line_feed_in_trailers_is_refused_and_swallows_nothing() {
+    let stage = Stage::new(|_| {}).await;
+    let (next, last) = (stage.get("/b"), stage.get("/c"));
+    for trailers in ["0\r\nX: 1\n\n", "0\r\n\n", "0\r\nX: 1\r\n\n"] {
+        let request = format!(
+            "POST /broken HTTP/1.1\r\n{}Transfer-Encoding: chunked\r\n\r\n{trailers}{next}{last}",
+            stage.fields()
+        );
+        let mut raw = stage.connect().await;
+        raw.send(request).await;
+        let rest = String::from_utf8_lossy(&raw.read_rest().await).into_owned();
+        assert!(
+            rest.starts_with("HTTP/1.1 400 ") && rest.contains("gateway-error: bad_request"),
+            "{trailers:?}: {rest}"
+        );
+        assert_eq!(rest.matches("HTTP/1.1 ").count(), 1, "{trailers:?}: {rest}");
+        let seen = stage.seen();
+        assert!(seen.iter().all(|line| line == "POST /broken HTTP/1.1"), "{trailers:?}: {seen:?}");
+    }
+    stage.finish().await;
+}
+
+// RFC 9113, section 8.1: the request is malformed.
+#[tokio::test]
+async fn pseudo_field_in_http2_trailers_is_a_protocol_error() {
+    let stage = Stage::new(|_| {}).await;
+    let (authority, bearer) = (stage.authority(), format!("Bearer {}", stage.gateway.user_token));
+    // Literally, and from the table into which the request's head put it.
+    let kept = [b"\x44\x07/indexed".as_slice()].concat();
+    for (first, trailers) in [(&b""[..], block(&[("x-sum", "7"), (":path", "/second")])), (&kept, b"\xbe".to_vec())] {
+        let mut h2 = H2::connect(&stage, &[]).await;
+        let mut fields = h2_get(&authority, &bearer, "/h2");
+        fields[0].1 = "POST";
+        if !first.is_empty() {
+            fields.retain(|(name, _)| *name != ":path");
+        }
+        let head = [first, &block(&fields)].concat();
+        let bytes = [
+            frame(HEADERS, END_HEADERS, 1, &head),
+            frame(DATA, 0, 1, b"body"),
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers),
+        ]
+        .concat();
+        h2.raw.try_send(bytes).await.ok();
+        let code = loop {
+            let Some(frame) = h2.frame().await else { break None };
+            match frame.kind {
+                RST_STREAM => break Some(u32::from_be_bytes(frame.payload[..4].try_into().unwrap())),
+                GOAWAY => break Some(u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())),
+                HEADERS => panic!("answered"),
+                _ => {}
+            }
+        };
+        assert_eq!(code, Some(1), "{trailers:?}");
+    }
+    // Trailers that have none of it are as good as ever.
+    let mut h2 = H2::connect(&stage, &[]).await;
+    let mut fields = h2_get(&authority, &bearer, "/h2");
+    fields[0].1 = "POST";
+    let bytes = [
+        frame(HEADERS, END_HEADERS, 1, &block(&fields)),
+        frame(DATA, 0, 1, b"body"),
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(&[("x-sum", "7")])),
+    ]
+    .concat();
+    h2.raw.send(bytes).await;
+    assert!(h2.until(&[HEADERS], 1).await.is_some(), "it is answered");
+    drop(h2);
+    stage.assert_serves().await;
+    stage.finish().await;
+}
+
 /// Sends one stream of HTTP/2 as bytes, and returns the error code that it or the connection was ended with.
 async fn h2_refusal(stage: &Stage, fields: &[(&str, &str)], bodies: &[&str]) -> Option<u32> {
     let mut h2 = H2::connect(stage, &[]).await;

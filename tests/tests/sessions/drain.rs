@@ -20,9 +20,7 @@ const DRAIN: Duration = Duration::from_secs(15);
 
 /// Begins to stop the gateway, and waits until it does.
 async fn begin_stop(flaky: &Flaky) {
-    flaky.stage.gateway.begin_stop();
-    let public = flaky.stage.gateway.addresses.public;
-    until("it listens to users no more", || std::net::TcpStream::connect(public).is_err()).await;
+    flaky.stage.gateway.begin_drain().await;
 }
 
 /// A request that is under way, and of which the last byte is missing.

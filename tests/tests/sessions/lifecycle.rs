@@ -40,7 +40,7 @@ fn connections(ports: &[u16]) -> usize {
 /// Reads one number off the operator's listener.
 pub(crate) async fn metric(gateway: &TestGateway, name: &str) -> u64 {
     let mut raw = Raw::connect(gateway.addresses.admin.expect("on")).await;
-    raw.send("GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await;
+    raw.send("GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").await;
     let text = raw.message().await.expect("an answer").text();
     let line =
         text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
@@ -234,8 +234,7 @@ async fn drain_lets_requests_finish_and_is_over_with_the_last_one() {
     until("the request is under way", || session.in_flight() == 1).await;
     let idle = Raw::connect(stage.gateway.addresses.public).await;
     let started = Instant::now();
-    stage.gateway.begin_stop();
-    until("it listens no more", || std::net::TcpStream::connect(stage.gateway.addresses.public).is_err()).await;
+    stage.gateway.begin_drain().await;
     go.send(true).unwrap();
     let answer = waiting.message().await.expect("an answer");
     assert_eq!((answer.status(), answer.text()), (200, "late".to_owned()));
@@ -258,8 +257,7 @@ async fn drain_cuts_streams_at_its_deadline_and_counts_them() {
     let session = stage.gateway.registry.all().remove(0);
     until("both are under way", || session.in_flight() == 2).await;
     let started = Instant::now();
-    stage.gateway.begin_stop();
-    until("it listens no more", || std::net::TcpStream::connect(stage.gateway.addresses.public).is_err()).await;
+    stage.gateway.begin_drain().await;
     // What is under way goes on until then.
     open.send("still").await;
     assert_eq!(open.exactly(5).await, b"still");

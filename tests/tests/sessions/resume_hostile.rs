@@ -9,6 +9,7 @@ use e2e::scripted::hello;
 use e2e::until;
 use gateway::config::Config;
 use gateway::sessions::registry::LiveSession;
+use gateway::store::{Terms, TokenSubject, wall_clock};
 use tokio::task::JoinSet;
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Resume, Welcome};
@@ -379,4 +380,33 @@ async fn bytes_that_are_kept_for_a_resume_can_be_watched() {
     owned.agent.send_frame(Frame { sequence: 0, acknowledged, body: Body::Acknowledge }).await;
     until_metric(&owned.stage.gateway, "gateway_tunnel_replay_bytes", 0).await;
     owned.assert_undisturbed("watched", 1).await;
+}
+
+#[tokio::test]
+async fn session_lives_and_dies_with_the_token_that_its_agent_showed_last() {
+    let mut it = Owned::new(|_| {}).await;
+    let store = it.stage.gateway.store.clone();
+    let of_app = || async {
+        let tokens = store.list_tokens().await.unwrap();
+        // Oldest first.
+        tokens
+            .iter()
+            .filter(
+                |token| matches!(&token.subject, TokenSubject::Agent { workspace, .. } if workspace.as_str() == "one"),
+            )
+            .map(|token| token.id)
+            .collect::<Vec<_>>()
+    };
+    // It began with a token that has no end, and goes on with one that has.
+    let first = of_app().await[0];
+    let terms = Terms { note: None, expires_at: Some(wall_clock().later(Duration::from_secs(30 * 24 * 60 * 60))) };
+    let (name, owner) = ("one".parse().unwrap(), "dev".parse().unwrap());
+    let made = store.create_agent_token_with(&name, &owner, &terms, wall_clock()).await.unwrap();
+    it.token = made.token.reveal().to_owned();
+    it.resume().await;
+    assert_eq!(it.session.token(), Some(made.id));
+    assert!(store.revoke_token(first, wall_clock()).await.unwrap());
+    assert!(store.revoke_token(made.id, wall_clock()).await.unwrap());
+    until("the session has ended", || it.session.tunnel.is_ended()).await;
+    assert!(it.stage.gateway.registry.current(&name).is_none_or(|now| now.id != it.session.id));
 }

@@ -139,7 +139,7 @@ impl Gateway {
             Err(_) => return Err(refused(Code::DeadlineExceeded, "no hello came in time", Some(RETRY_AFTER))),
         };
         let subject = Subject::Workspace(workspace);
-        let candidate = Candidate { subject, owner: None, lease: lease(), peer, via: Via::Http2, hello };
+        let candidate = Candidate { subject, owned: None, lease: lease(), peer, via: Via::Http2, hello };
         let admitted = self.admission.admit(candidate)?;
         let session = &admitted.claim.session;
         if admitted.welcome.resumed.is_some() {

@@ -49,7 +49,7 @@ fn dials_after_a_bounce(seed: u64, down: Duration) -> Vec<Duration> {
         .collect();
     dials.sort();
     // A wait that was cut to its bound would be the same for many.
-    let bound = format!("redials after {:?}:", Backoff::default().resume_max);
+    let bound = format!("redials after {:?}:", Backoff::default().absence_max);
     assert!(!net.shared.log().iter().any(|line| line.contains(&bound)), "{bound}");
     net.finish();
     dials
@@ -98,7 +98,7 @@ fn herd_that_found_its_gateway_down_comes_back_more_spread_out() {
         let span = dials[AGENTS - 1] - dials[0];
         assert!(span > Duration::from_secs(2), "{span:?}");
         // Nobody who has a session to save waits for longer than this.
-        assert!(dials[AGENTS - 1] <= Backoff::default().resume_max, "{span:?}");
+        assert!(dials[AGENTS - 1] <= Backoff::default().absence_max, "{span:?}");
     });
 }
 

@@ -112,7 +112,7 @@ impl Default for Shape {
                 first: Duration::from_millis(200),
                 max: Duration::from_secs(2),
                 healthy_after: Duration::from_secs(5),
-                resume_max: Duration::from_secs(1),
+                absence_max: Duration::from_secs(1),
             },
             resume_grace: GRACE,
         }

@@ -7,7 +7,7 @@ use gateway::sessions::admission::Candidate;
 use gateway::sessions::registry::Subject;
 use http_body_util::Empty;
 use tunnel_link::grpc::{Code, FrameReader};
-use tunnel_proto::hello::{Hello, Resume, Role};
+use tunnel_proto::hello::{Hello, HostMode, Resume, Role};
 use tunnel_proto::limit::{OPEN_CREDIT_BYTES, RESUME_ANSWER_TIMEOUT};
 use tunnel_proto::mux::Side;
 use tunnel_proto::version;
@@ -111,10 +111,12 @@ fn try_to_resume(gateway: &Gateway, resume: Resume) -> Result<(), Code> {
         default_port: None,
         join: None,
         lanes: 1,
+        apps: Vec::new(),
+        host: HostMode::Auto,
     };
     let (subject, lease) = (Subject::Workspace("well".parse().expect("a name")), crate::gateway_host::lease());
     let (peer, via) = (([192, 168, 0, 99], 9).into(), tunnel_link::grpc::Via::Http2);
-    let candidate = Candidate { subject, owner: None, lease, peer, via, hello };
+    let candidate = Candidate { subject, owned: None, lease, peer, via, hello };
     let admitted = gateway.admission.admit(candidate).map_err(|refused| refused.code)?;
     // A link on which nothing comes.
     gateway.admission.serve(admitted, FrameReader::new(Empty::<Bytes>::new()));

@@ -154,3 +154,58 @@ async fn only_members_of_the_required_group_sign_in() {
     site.provider.claim("groups", json!(["staff"]));
     site.signed_in().await;
 }
+
+#[tokio::test]
+async fn share_with_a_name_that_nobody_has_had_needs_a_word() {
+    let site = Site::start().await;
+    site.signed_in().await;
+    let token = site.token_of("ann").await;
+    let address = site.public("/api/v1/workspaces/one/shares");
+    let put = async |user: &str, more: &str| {
+        let fields = format!("gateway-authorization: Bearer {token}\r\ncontent-type: application/json\r\n");
+        let body = format!(r#"{{"shares":[{{"port":3000,"audience":"user:{user}"{more}}}]}}"#);
+        Browser::default().ask("PUT", &address, &fields, &body).await
+    };
+    let refused = put("bob", "").await;
+    assert_eq!(refused.header("gateway-error"), Some("invalid"), "{}", refused.text());
+    assert!(
+        refused.text().contains("/shares/0/audience") && refused.text().contains("unknown_user"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(put("bob", r#","unknown_user":true"#).await.status(), 200);
+    assert_eq!(put("bob", "").await.status(), 200, "what is there stays");
+    assert!(!put("bob", "").await.text().contains("unknown_user"));
+    site.provider.person("u-eve", "eve", &[]);
+    assert_eq!(put("eve", "").await.header("gateway-error"), Some("invalid"));
+    site.signed_in().await;
+    assert_eq!(put("eve", "").await.status(), 200, "she has signed in by now");
+}
+
+/// Who was refused is in the audit log: whoever asks an operator "why can I not sign in" is found there by name.
+#[tokio::test]
+async fn refused_sign_in_is_in_the_audit_log_with_the_user_s_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let log = path.clone();
+    let site = Site::configured(|config| config.audit.path = Some(log)).await;
+    let refused = async |count: usize| {
+        let read = || {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let records = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            records.filter(|record| record["event"] == "sign_in_failed").collect::<Vec<_>>()
+        };
+        soon("the refusal is written", async || read().len() == count).await;
+        read().pop().unwrap()
+    };
+    site.signed_in().await;
+    assert!(site.gateway.store.disable_user(&"ann".parse().unwrap(), wall_clock()).await.unwrap());
+    assert_eq!(site.outcome().await.0, 403);
+    let record = refused(1).await;
+    assert_eq!((&record["reason"], &record["user"]), (&"not_admitted".into(), &"ann".into()), "{record}");
+    // A name that cannot be one here is told too, without what could be more than a name.
+    site.provider.person("u-odd", "odd name\u{1b}[31m<b>", &[]);
+    assert_eq!(site.outcome().await.0, 403);
+    let record = refused(2).await;
+    assert_eq!(record["user"], "oddname[31m<b>", "{record}");
+}
