@@ -2,9 +2,8 @@
 
     h2spec_report.py LISTENER ACCEPTED LEAST REPORT COMMAND…
 
-COMMAND is h2spec with its arguments; REPORT is where it is to write what came of it. Some cases send a frame that is wrong and take
-the next frame that comes for the answer to it, though that may be on its way already: whatever failed and may not is run twice
-more, and fails when it fails each time. A line `FAIL` for each of those, and one `ok` if there is none and at least LEAST cases passed.
+COMMAND is h2spec with its arguments; REPORT is where it is to write what came of it. A line `FAIL` for each case that failed and may not,
+and one `ok` if there is none and at least LEAST cases passed.
 """
 
 import subprocess
@@ -26,19 +25,19 @@ def reasons():
     return found
 
 
-def run(*cases):
-    """Runs some cases, or all. Returns for each its name, what it does, and what was wrong: None if nothing was."""
-    subprocess.run([*command, *cases, "-j", report], check=False)
+def run():
+    """Runs all cases. Returns for each its name, what it does, and what was wrong: None if nothing was."""
+    subprocess.run([*command, "-j", report], check=False)
     for suite in ElementTree.parse(report).getroot().iter("testsuite"):
         for number, case in enumerate(suite.iter("testcase"), 1):
             found = {child.tag: " ".join("".join(child.itertext()).split()) for child in case}
             wrong = found.get("failure", found.get("error", "skipped" if "skipped" in found else None))
-            yield cases[0] if cases else f"{case.get('package')}/{number}", case.get("classname"), wrong
+            yield f"{case.get('package')}/{number}", case.get("classname"), wrong
 
 
 may_fail = reasons()
 passed, allowed, skipped, failed = 0, 0, 0, 0
-for name, title, wrong in list(run()):
+for name, title, wrong in run():
     if wrong == "skipped":
         skipped += 1
     elif wrong is None:
@@ -46,9 +45,6 @@ for name, title, wrong in list(run()):
     elif name in may_fail:
         allowed += 1
         print(f"note {listener}: {name} ({title}): {may_fail[name]}")
-    elif any(again is None for _ in range(2) for _, _, again in run(name)):
-        passed += 1
-        print(f"note {listener}: {name} ({title}) passed when it was run again; at first: {wrong[:200]}")
     else:
         failed += 1
         print(f"FAIL {listener}: {name} {title}: {wrong[:200]}")
