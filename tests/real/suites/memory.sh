@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Memory is what is counted: an agent that speaks the tunnel by hand does its worst, in several shapes, and the gateway's resident memory
-# grows by at most twice what its metrics count, and 32 MiB. And it is given back: when the load is gone, gateway and agent come back to
-# what they had before. MEMORY=long does each shape on 1 and 8 lanes, with more of everything.
+# grows by at most twice what its metrics count, and 32 MiB. A gateway by hand does the same to an agent, which has its budget. And memory
+# is given back: when the load is gone, gateway and agent come back to what they had before. MEMORY=long does each shape on 1 and 8 lanes,
+# with more of everything.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 
 [ -n "$DIRECT" ] && { echo "memory: nothing to check without the gateway"; finish; }
 case ${MEMORY:-short} in
   short)
     shapes=("padded 8" "pings 1" "cut 8" "heads 8")
+    worst=("padded 64" "opens 5000" "kept 64")
     STREAMS=48 REQUESTS=3200 READERS=400
     ;;
   long)
     shapes=()
     for shape in padded pings beside gone cut heads; do shapes+=("$shape 1" "$shape 8"); done
+    worst=("padded 512" "pings 512" "beside 512" "cut 512" "opens 20000" "kept 512" "queued 20000")
     STREAMS=256 REQUESTS=20000 READERS=2000
     ;;
 esac
@@ -33,6 +36,14 @@ for each in "${shapes[@]}"; do
   helper "$shape-$lanes" 300 env PUBLIC="$PUBLIC" AGENTS="$AGENTS" ADMIN="$ADMIN" GATEWAY_PID="${PIDS[gateway]}" \
     HOST="$(host_of 8000)" USER_TOKEN="$USER_TOKEN" AGENT_TOKEN_FILE="$token" STREAMS="$STREAMS" REQUESTS="$REQUESTS" \
     python3 "$APPS/hostile_agent.py" "$shape" "$lanes"
+done
+
+# --- a gateway against its agent ---------------------------------------------------------------------------------------
+printf 'of nobody\n' >"$OUT/any.token"
+for each in "${worst[@]}"; do
+  read -r shape channels <<<"$each"
+  helper "agent-$shape" 120 env AGENT="$REAL_AGENT" AGENT_TOKEN_FILE="$OUT/any.token" BUDGET=16 CHANNELS="$channels" \
+    python3 "$APPS/hostile_gateway.py" "$shape"
 done
 
 # --- given back -------------------------------------------------------------------------------------------------------
