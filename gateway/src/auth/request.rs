@@ -37,17 +37,20 @@ impl Offered {
     /// `authorization` that holds a token of ours (any other is the app's); the session cookie.
     #[must_use]
     pub fn read(headers: &HeaderMap, names: CookieNames) -> Self {
-        let own: Vec<&HeaderValue> = headers.get_all(GATEWAY_AUTHORIZATION).iter().collect();
-        let shared = || headers.get_all(AUTHORIZATION).iter().filter(|value| is_gateway_bearer(value)).collect();
-        let tokens = if own.is_empty() { shared() } else { own };
-        match tokens.as_slice() {
-            [] => match cookie::find(headers, names.session) {
+        let mut own = headers.get_all(GATEWAY_AUTHORIZATION).iter();
+        let mut shared = headers.get_all(AUTHORIZATION).iter().filter(|value| is_gateway_bearer(value));
+        let tokens = match own.next() {
+            Some(first) => (Some(first), own.next()),
+            None => (shared.next(), shared.next()),
+        };
+        match tokens {
+            (None, _) => match cookie::find(headers, names.session) {
                 Found::Nothing => Self::Nothing,
                 Found::One(id) => Self::Session(id.digest()),
                 Found::Unusable => Self::Refused,
             },
-            [value] => user_token(value).map_or(Self::Refused, Self::Token),
-            [_, _, ..] => Self::Refused,
+            (Some(value), None) => user_token(value).map_or(Self::Refused, Self::Token),
+            (Some(_), Some(_)) => Self::Refused,
         }
     }
 }
@@ -75,10 +78,9 @@ pub fn foreign_bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
-    let token = Token::parse(str::from_utf8(bearer(value)?).ok()?).ok()?;
-    match token.kind() {
-        TokenKind::User => Some(token.hash()),
-        TokenKind::Agent | TokenKind::Cluster => None,
+    match Token::kind_and_hash(str::from_utf8(bearer(value)?).ok()?).ok()? {
+        (TokenKind::User, hash) => Some(hash),
+        (TokenKind::Agent | TokenKind::Cluster, _) => None,
     }
 }
 

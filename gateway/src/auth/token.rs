@@ -134,21 +134,18 @@ impl Token {
     /// # Errors
     /// Says what is wrong with the text, without repeating any of it.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
-        let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix())).ok_or(BadToken::Prefix)?;
-        if text.len() != TOKEN_CHARS {
-            return Err(BadToken::Length);
-        }
-        // Not at a character's border only when the text is not ASCII.
-        let (head, tail) = text.split_at_checked(PREFIX_CHARS + SECRET_CHARS).ok_or(BadToken::Character)?;
-        let secret = head.get(PREFIX_CHARS..).ok_or(BadToken::Character)?;
-        // Strict decoding: each token has one spelling, or revoking one would leave its twins.
-        if URL_SAFE_NO_PAD.decode(secret).map_err(|_| BadToken::Character)?.len() != SECRET_BYTES {
-            return Err(BadToken::Character);
-        }
-        if tail != checksum(head) {
-            return Err(BadToken::Checksum);
-        }
+        let kind = check(text)?;
         Ok(Self { kind, text: text.to_owned() })
+    }
+
+    /// Reads a token of which only the kind and the hash are wanted: [`Token::kind`] and [`Token::hash`] of what
+    /// [`Token::parse`] returns. Each request comes through here, so nothing is allocated.
+    ///
+    /// # Errors
+    /// As [`Token::parse`].
+    pub fn kind_and_hash(text: &str) -> Result<(TokenKind, [u8; 32]), BadToken> {
+        let kind = check(text)?;
+        Ok((kind, sha256(text.as_bytes())))
     }
 
     /// Returns whom the token speaks for.
@@ -177,7 +174,7 @@ impl Token {
 
     fn from_secret(kind: TokenKind, secret: [u8; SECRET_BYTES]) -> Self {
         let head = format!("{}{}", kind.prefix(), URL_SAFE_NO_PAD.encode(secret));
-        let tail = checksum(&head);
+        let tail = URL_SAFE_NO_PAD.encode(checksum(&head));
         Self { kind, text: head + &tail }
     }
 }
@@ -194,11 +191,29 @@ impl fmt::Display for Token {
     }
 }
 
-fn checksum(head: &str) -> String {
+/// Returns the kind of a well-formed token.
+fn check(text: &str) -> Result<TokenKind, BadToken> {
+    let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix())).ok_or(BadToken::Prefix)?;
+    if text.len() != TOKEN_CHARS {
+        return Err(BadToken::Length);
+    }
+    // Not at a character's border only when the text is not ASCII.
+    let (head, tail) = text.split_at_checked(PREFIX_CHARS + SECRET_CHARS).ok_or(BadToken::Character)?;
+    let secret = head.get(PREFIX_CHARS..).ok_or(BadToken::Character)?;
+    // Strict decoding: each token has one spelling, or revoking one would leave its twins.
+    if URL_SAFE_NO_PAD.decode_slice(secret, &mut [0; SECRET_BYTES]) != Ok(SECRET_BYTES) {
+        return Err(BadToken::Character);
+    }
+    let mut expected = [0; CHECKSUM_CHARS];
+    let is_written = URL_SAFE_NO_PAD.encode_slice(checksum(head), &mut expected) == Ok(CHECKSUM_CHARS);
+    if is_written && tail.as_bytes() == expected { Ok(kind) } else { Err(BadToken::Checksum) }
+}
+
+fn checksum(head: &str) -> [u8; CHECKSUM_BYTES] {
     let hash = sha256(head.as_bytes());
     let mut first = [0; CHECKSUM_BYTES];
     first.iter_mut().zip(hash).for_each(|(slot, byte)| *slot = byte);
-    URL_SAFE_NO_PAD.encode(first)
+    first
 }
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -284,6 +299,7 @@ mod tests {
             let token = Token::from_secret(kind, secret);
             prop_assert_eq!(token.reveal().len(), TOKEN_CHARS);
             let parsed = Token::parse(token.reveal()).unwrap();
+            prop_assert_eq!(Token::kind_and_hash(token.reveal()), Ok((kind, parsed.hash())));
             prop_assert_eq!(parsed.kind(), kind);
             prop_assert_eq!(parsed.reveal(), token.reveal());
         }

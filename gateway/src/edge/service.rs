@@ -462,15 +462,15 @@ impl Edge {
             }))
         };
         let busy = |Unavailable| Failure::Overloaded { limit: "store" };
-        let Some(principal) = self.identities.principal(offered, at, (now, wall_clock()), load).await.map_err(busy)?
-        else {
+        let wall = wall_clock();
+        let Some(principal) = self.identities.principal(offered, at, (now, wall), load).await.map_err(busy)? else {
             return Ok(None);
         };
         let standing = self.standing(&principal.user, now).await.map_err(busy)?;
         if standing.is_disabled {
             self.sign_in.end_sessions_of(&principal);
         }
-        Ok(principal.with(&standing, self.groups_age_max, wall_clock()))
+        Ok(principal.with(&standing, self.groups_age_max, wall))
     }
 
     async fn standing(&self, user: &UserName, now: Instant) -> Result<Standing, Unavailable> {

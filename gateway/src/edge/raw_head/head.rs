@@ -108,16 +108,18 @@ impl Head {
     /// Counts what came of a line, and so many bytes of its end.
     fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), Fault> {
         self.bytes += came.len() + end;
-        match self.part {
-            _ if self.bytes <= bytes_max => Ok(()),
-            Part::Start => Err(Fault::TargetTooLong),
-            Part::Fields => {
-                let line: usize = self.carry.len() + came.len();
-                let is_cookie = is_cookie(if self.carry.len() < COOKIE.len() { came } else { &self.carry });
-                let cookies = self.cookie_bytes + if is_cookie { line } else { 0 };
-                Err(if cookies > self.bytes / 2 { Fault::CookiesTooLarge } else { Fault::HeadTooLarge })
-            }
+        if self.bytes <= bytes_max { Ok(()) } else { Err(self.too_large(came)) }
+    }
+
+    #[cold]
+    fn too_large(&self, came: &[u8]) -> Fault {
+        if self.part == Part::Start {
+            return Fault::TargetTooLong;
         }
+        let line: usize = self.carry.len() + came.len();
+        let is_cookie = is_cookie(if self.carry.len() < COOKIE.len() { came } else { &self.carry });
+        let cookies = self.cookie_bytes + if is_cookie { line } else { 0 };
+        if cookies > self.bytes / 2 { Fault::CookiesTooLarge } else { Fault::HeadTooLarge }
     }
 
     /// Reads one line without its LF.
