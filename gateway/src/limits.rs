@@ -106,10 +106,12 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Connections,
         Self::ConnectionsPerAddress,
         Self::ConnectionsPerSecondPerAddress,
+        Self::AgentConnectionsPerAddress,
+        Self::AgentConnectionsPerSecondPerAddress,
         Self::HandshakesPerAddress,
         Self::RequestsPerAddress,
         Self::RequestsPerSecondPerAddress,

@@ -112,7 +112,8 @@ fn agents_of_one_address_that_dial_all_at_once_get_their_turns() {
     assert!(waits.iter().all(Duration::is_zero), "a few thousand come in at once");
     let (_, wait) = shares.arrive_agent(address(1), now).expect("a turn");
     assert!(!wait.is_zero());
-    assert!(arrive(&shares, address(1), now).is_ok(), "a user there notices nothing");
+    let (_user, wait) = shares.arrive(address(1), Arc::new(shares.crowd().enter()), now).expect("room");
+    assert!(wait.is_zero(), "a user there notices nothing: {wait:?}");
 }
 
 #[test]

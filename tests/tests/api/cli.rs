@@ -9,6 +9,7 @@ use gateway::cli::{
     Cli, Command, Console, Exit, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
 };
 use gateway::store::wall_clock;
+use serde_json::{Deserializer, Value};
 
 use super::device;
 use super::support::{As, Folder, SAME_ORIGIN, World};
@@ -81,7 +82,7 @@ async fn user_signs_in_works_and_signs_out() {
     login(&world, &desk, &cookie).await;
     let url = format!("http://{}", world.public());
     assert!(desk.done("whoami").await.starts_with(&format!("dev at {url}, token t-")));
-    let who: serde_json::Value = serde_json::from_str(&desk.done("whoami --output json").await).unwrap();
+    let who: Value = serde_json::from_str(&desk.done("whoami --output json").await).unwrap();
     assert_eq!((&who["user"], &who["gateway"]), (&"dev".into(), &url.clone().into()));
 
     let list = desk.done("workspace list").await;
@@ -107,14 +108,12 @@ async fn user_signs_in_works_and_signs_out() {
     desk.done("workspace share one 3001 --with public --revoke").await;
     let (exit, _, err) = desk.run("workspace share one 3001 --with public --revoke").await;
     assert_eq!((exit, err.contains("is not shared with")), (Exit::Failed, true), "{err}");
-    let shares: serde_json::Value =
-        serde_json::from_str(&desk.done("workspace share one --output json").await).unwrap();
+    let shares: Value = serde_json::from_str(&desk.done("workspace share one --output json").await).unwrap();
     assert_eq!(shares[0]["audience"], "user:ann");
 
     let token = desk.done("token create --workspace one --expires 30d --note pod").await;
     assert!(token.starts_with("gwa_"), "{token}");
-    let made: serde_json::Value =
-        serde_json::from_str(&desk.done("token create --user dev --output json").await).unwrap();
+    let made: Value = serde_json::from_str(&desk.done("token create --user dev --output json").await).unwrap();
     let id = made["id"].as_str().unwrap();
     let rotated = desk.done(&format!("token rotate {id} --overlap 1h")).await;
     assert!(rotated.starts_with("gwu_"), "{rotated}");
@@ -158,6 +157,32 @@ async fn second_sign_in_replaces_the_first_and_programs_use_a_file() {
     std::fs::write(&file, format!("{ann}\n")).unwrap();
     let words = format!("whoami --gateway http://{} --token-file {}", world.public(), file.display());
     assert!(program.done(&words).await.starts_with("ann at http://"));
+}
+
+#[tokio::test]
+async fn sign_in_as_json_says_what_to_open_and_then_whose_it_is() {
+    let world = World::start().await;
+    let (desk, cookie) = (Desk::new(), world.browser().await);
+    let (out, err) = (Buffer::default(), Buffer::default());
+    let words = format!("login --no-browser -o json --gateway http://{}", world.public());
+    let documents =
+        || -> Vec<Value> { Deserializer::from_str(&out.text()).into_iter().map_while(Result::ok).collect() };
+    let confirm = async {
+        until("the code is there", || !documents().is_empty()).await;
+        let asked = documents().remove(0);
+        let (uri, code) = (asked["verification_uri"].as_str().unwrap(), asked["user_code"].as_str().unwrap());
+        assert!(uri.ends_with(code) && asked["expires_in"].as_u64() > Some(0), "{asked}");
+        device::press(&world, &cookie, SAME_ORIGIN, code, "allow").await
+    };
+    let (exit, page) = tokio::join!(desk.run_into(&words, &out, &err), confirm);
+    assert_eq!((exit, page.status()), (Exit::Success, 200), "{}", err.text());
+    let [_, told] = &documents()[..] else { panic!("{}", out.text()) };
+    assert_eq!(
+        (&told["user"], told["gateway"].as_str()),
+        (&"dev".into(), Some(&*format!("http://{}", world.public())))
+    );
+    assert!(told["expires_at"].as_str().unwrap().starts_with("20"), "{told}");
+    assert_eq!(err.text(), "", "what programs read is on standard output");
 }
 
 #[tokio::test]

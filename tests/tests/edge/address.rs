@@ -86,7 +86,7 @@ async fn owner_sees_the_ports_that_listen_and_programs_get_them_with_the_failure
 #[tokio::test]
 async fn others_see_what_is_shared_with_them_and_strangers_see_no_workspace() {
     let gateway = TestGateway::start().await;
-    let (_agent, _) = answering(attach(&gateway, "one").await, listening::encode([3000, 4000]).to_vec());
+    let (_agent, _) = answering(attach(&gateway, "one").await, listening::encode([3000, 4000, 5000]).to_vec());
     let token = async |user: &str| {
         let made = gateway.store.create_user_token(&user.parse().unwrap(), wall_clock()).await.unwrap();
         made.token.reveal().to_owned()
@@ -99,6 +99,7 @@ async fn others_see_what_is_shared_with_them_and_strangers_see_no_workspace() {
     }
     let page = ask(&gateway, "one", "GET /", &bob, VISIT).await.text();
     assert!(page.contains("port 3000</a>"), "{page}");
+    assert!(!page.contains("port 5000"), "it listens, and is not shared: {page}");
     assert!(!page.contains("PORT-one"), "the pattern is for those who may open any port");
     // A public port tells no stranger that there is the workspace.
     let without = |message: Message| (message.status(), message.text().split("trace_id").next().map(str::to_owned));

@@ -208,6 +208,7 @@ async fn closed_port_and_http1_app_behind_an_http2_port_are_named() {
     for port in [old.port, 1] {
         let answer = world.ask(port, "GET /", "").await;
         assert_eq!((answer.status(), answer.header("gateway-error")), (502, Some("port_closed")), "{answer:?}");
+        assert_eq!(answer.text().contains("app_answer_invalid"), port == old.port, "{}", answer.text());
     }
     world.gateway.assert_quiet().await;
 }

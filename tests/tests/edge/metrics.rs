@@ -97,6 +97,7 @@ async fn numbers_are_there_before_anything_happens() {
     let text = operator(&world, "/metrics", "127.0.0.1", "").await.text();
     for series in [
         "gateway_limits_reached_total{limit=\"limits.connections_per_address\"} 0",
+        "gateway_limits_reached_total{limit=\"limits.agent_connections_per_address\"} 0",
         "gateway_failures_total{code=\"port_closed\"} 0",
         "gateway_responses_total{class=\"5xx\"} 0",
         "gateway_tcp_ended_total{end=\"lost\"} 0",

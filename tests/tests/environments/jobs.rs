@@ -1,12 +1,14 @@
 //! What jobs ask over HTTP, and what they are told.
 
+use e2e::PATIENCE;
+use e2e::jobs::{access, wish};
 use e2e::raw::Raw;
 use gateway::auth::jwt::LEEWAY_SECONDS;
 use serde_json::{Value, json};
 use tunnel_proto::environments::{Call, ObjectErrorCode};
 
 use super::issuer::{Issuer, now};
-use super::support::{PROJECT, World, asked};
+use super::support::{CLUSTER, PROJECT, World, asked};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_prepared_with_progress_once_and_what_was_made_goes_when_it_says_that_it_is_stopped() {
@@ -188,6 +190,27 @@ async fn jobs_that_may_not_or_that_send_slowly_take_no_seat_of_those_that_may() 
     let refused = world.refused("POST", "/environments/complete", &elsewhere, &body).await;
     assert_eq!(refused.1, "project_not_allowed");
     drop(slow);
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_whose_project_may_have_nothing_any_more_hears_nothing_any_more() {
+    let world = World::start().await;
+    let agent = world.agent().await;
+    let token = world.job(1, &json!({}));
+    let made = world.json("POST", "/environments/complete", &token, &asked(&json!({})), 200).await;
+    let path = format!("/environments/{}", made["environment"]["id"]);
+    // Without an agent nothing is removed, so it would be listened to for as long as the token counts.
+    drop(agent);
+    world.json("PATCH", &path, &token, r#"{"state":"stopped"}"#, 200).await;
+    let fields = "accept: text/event-stream\r\nconnection: close\r\n";
+    let mut listening = world.begin("GET", &format!("{path}/events?of=removal"), &token, fields, "").await;
+    let head = listening.head().await.expect("an answer");
+    assert_eq!((head.status(), head.header("content-type")), (200, Some("text/event-stream")));
+    world.gateway.let_jobs(vec![access("team/other", "*")], &wish(CLUSTER, "team/other", "review/1", 2)).await;
+    let rest = tokio::time::timeout(PATIENCE, listening.read_rest()).await.expect("it ends");
+    let rest = String::from_utf8(rest).unwrap();
+    assert!(!rest.contains("event: done"), "{rest}");
     world.gateway.stop().await;
 }
 

@@ -62,7 +62,8 @@ async fn operator_renders_ensures_shows_and_deletes() {
     let swept = world.json("DELETE", "/projects/42/environments", token, "", 200).await;
     assert!(swept["environments"].is_u64(), "{swept}");
     assert_eq!(world.refused("DELETE", "/projects/x/environments", token, "").await.1, "invalid");
-    world.gateway.stop().await;
+    let audit = world.stopped().await;
+    assert_eq!(audit.lines().filter(|line| line.contains("environments_swept")).count(), 1, "{audit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,6 +90,11 @@ impl World {
 
     /// Calls the API with a bearer token, if there is one.
     pub(crate) async fn call(&self, method: &str, path: &str, token: &str, more: &str, body: &str) -> Message {
+        self.begin(method, path, token, more, body).await.message().await.expect("an answer")
+    }
+
+    /// Calls the API, and leaves the answer to be read.
+    pub(crate) async fn begin(&self, method: &str, path: &str, token: &str, more: &str, body: &str) -> Raw {
         let mut client = Raw::connect(self.gateway.addresses.public).await;
         let host = self.public();
         let bearer = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
@@ -101,7 +106,7 @@ impl World {
         client
             .send(format!("{method} /api/v1{path} HTTP/1.1\r\nhost: {host}\r\n{bearer}{content}{more}\r\n{body}"))
             .await;
-        client.message().await.expect("an answer")
+        client
     }
 
     /// Calls the API and returns what it says; fails on any other status.

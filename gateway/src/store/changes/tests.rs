@@ -59,8 +59,15 @@ async fn database_tells_of_everything_that_takes_access_away_or_gives_it() {
         let share = Share { port: Port::new(80).unwrap(), audience: Audience::User(bob), expires_at: None };
         assert!(store.share(&app, &share, &ann, NOW).await.unwrap());
         assert!(store.news(&mut feed).await.unwrap().contains(&of_app));
+        let longer = Share { expires_at: Some(NOW.later(std::time::Duration::from_secs(60))), ..share.clone() };
+        assert!(store.share(&app, &longer, &ann, NOW).await.unwrap());
+        assert!(store.news(&mut feed).await.unwrap().contains(&of_app), "it ends now");
         assert!(store.unshare(&app, share.port, &share.audience).await.unwrap());
-        assert_eq!(store.news(&mut feed).await.unwrap(), [of_app]);
+        assert_eq!(store.news(&mut feed).await.unwrap(), std::slice::from_ref(&of_app));
+
+        assert!(store.delete_external(&app, Some(&ann), NOW).await.unwrap());
+        let told = store.news(&mut feed).await.unwrap();
+        assert!(told.contains(&AccessChange::Token(agent.token.hash())) && told.contains(&of_app), "{told:?}");
     })
     .await;
 }

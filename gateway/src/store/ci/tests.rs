@@ -1,3 +1,4 @@
+use super::super::changes::Feed;
 use super::super::each::{each, warm};
 use super::super::*;
 use super::*;
@@ -136,6 +137,27 @@ async fn run_is_written_down_before_it_is_made_and_no_second_one_beside_it() {
         assert_eq!(begin(store, id, "r2", 30).await.0, Some(2));
         let (_, state) = read(store, id).await;
         assert_eq!((state.failures, state.retry_at, state.run.unwrap().number), (0, None, 2));
+    })
+    .await;
+}
+
+/// What agents' dials are decided by is told of: whether the workspace is to run, and in which run.
+#[tokio::test]
+async fn change_of_what_a_workspace_is_to_be_and_of_its_run_is_told() {
+    each(async |store| {
+        let made = make(store, "app").await;
+        let (id, of_app) = (made.workspace.id, AccessChange::Workspace(made.workspace.name));
+        let mut feed = Feed::default();
+        drop(store.news(&mut feed).await.unwrap());
+        begin(store, id, "r1", 20).await.0.unwrap();
+        assert_eq!(store.news(&mut feed).await.unwrap(), std::slice::from_ref(&of_app), "a run begins");
+        let (life, mut state) = read(store, id).await;
+        state.run.as_mut().unwrap().stop_at = Some(at(25));
+        assert!(store.put_run(id, &state, at(25)).await.unwrap());
+        assert_eq!(store.news(&mut feed).await.unwrap(), std::slice::from_ref(&of_app), "it is to stop");
+        let stopped = life.request(DesiredState::Stopped, at(26)).unwrap();
+        assert!(store.swap_lifecycle(id, life.revision, &stopped).await.unwrap());
+        assert_eq!(store.news(&mut feed).await.unwrap(), [of_app], "the workspace is to stop");
     })
     .await;
 }
