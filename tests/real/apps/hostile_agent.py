@@ -22,9 +22,8 @@ import threading
 import time
 import urllib.request
 
-from tunnel_by_hand import END_HEADERS, END_STREAM, PAYLOAD, End, Http2, fields, message, num, text
+from tunnel_by_hand import END_HEADERS, END_STREAM, MIB, PAYLOAD, End, Http2, check, fields, message, num, resident, text
 
-MIB = 1024 * 1024
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
@@ -179,11 +178,6 @@ def large_heads(count, said):
 
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
-def resident():
-    with open(f"/proc/{os.environ['GATEWAY_PID']}/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
-
-
 def counted():
     """What the gateway says that it holds for the tunnel. What is kept for a resume is part of what is promised."""
     with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['ADMIN']}/metrics") as answer:
@@ -191,13 +185,10 @@ def counted():
     return sum(int(float(rows[f"gateway_tunnel_{name}_bytes"])) for name in ("window", "queued"))
 
 
-def check(holds, what):
-    print(("ok " if holds else "FAIL ") + what, flush=True)
-
-
 def main():
     shape, lanes = sys.argv[1], int(sys.argv[2])
-    before = resident()
+    gateway = os.environ["GATEWAY_PID"]
+    before = resident(gateway)
     links = agent(shape, lanes)
     told = f"{shape}, {lanes} lane{'s' if lanes > 1 else ''}"
     users = []
@@ -209,7 +200,7 @@ def main():
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            most = max(most, resident() - before - 2 * counted())
+            most = max(most, resident(gateway) - before - 2 * counted())
             time.sleep(0.1)
         print(f"{told}: {said}", file=sys.stderr)
         check(said.get("503 overloaded", 0) > 0, f"{told}: what cannot be kept is refused by name ({said})")
@@ -223,11 +214,11 @@ def main():
             now = sum(link.sent for link in links)
             calm = calm + 1 if now == sent and now > 0 else 0
             sent = now
-            most = max(most, resident() - before - 2 * counted())
+            most = max(most, resident(gateway) - before - 2 * counted())
             time.sleep(0.1)
         opened = sum(link.opened for link in links)
         check(opened >= streams and sent > streams * 16_000, f"{told}: {sent // 1024} KiB of payload in {opened} channels")
-    grown, counts = resident() - before, counted()
+    grown, counts = resident(gateway) - before, counted()
     figures = f"{grown / MIB:.0f} MiB more resident, {counts / MIB:.0f} MiB counted"
     check(most <= 32 * MIB, f"{told}: at most twice what is counted and 32 MiB ({figures})")
     for connection in users + links:

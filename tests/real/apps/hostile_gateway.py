@@ -20,9 +20,8 @@ import sys
 import threading
 import time
 
-from tunnel_by_hand import PAYLOAD, End, fields, message, num, text
+from tunnel_by_hand import MIB, PAYLOAD, End, check, fields, message, num, resident, text
 
-MIB = 1024 * 1024
 OPEN_CREDIT = 16 * 1024
 # Larger than any that an agent lets itself be told.
 CHANNELS_ANNOUNCED = 1 << 20
@@ -126,17 +125,6 @@ def app(writes):
 
     threading.Thread(target=serve, daemon=True).start()
     return listener.getsockname()[1]
-
-
-# --- what it costs ----------------------------------------------------------------------------------------------------
-
-def resident(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
-
-
-def check(holds, what):
-    print(("ok " if holds else "FAIL ") + what, flush=True)
 
 
 def main():

@@ -1,5 +1,5 @@
-"""The tunnel by hand: protobuf, HPACK and HTTP/2 as plain bytes, so that an end of it can break every rule but the windows. For
-hostile_agent.py and hostile_gateway.py."""
+"""The tunnel by hand: protobuf, HPACK and HTTP/2 as plain bytes, so that an end of it can break every rule but the windows; and what
+that costs the other end. For hostile_agent.py and hostile_gateway.py."""
 
 import socket
 import struct
@@ -8,6 +8,7 @@ import threading
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, UNKNOWN = 0, 1, 3, 4, 6, 7, 8, 0xFE
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
+MIB = 1024 * 1024
 PAYLOAD = 4000
 PADDING = 100_000
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -238,3 +239,15 @@ class End(Http2):
                 self.pieces(whole[len(whole) - room:])
             else:
                 self.pieces(self.numbered(7, body))
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+def resident(pid):
+    """Returns the resident memory of a process, in bytes."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def check(holds, what):
+    print(("ok " if holds else "FAIL ") + what, flush=True)
