@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_cluster::FIELD_MANAGER;
 use agent_cluster::kube::Client;
 use agent_cluster::kube::client::Body;
 use bytes::Bytes;
@@ -165,7 +166,7 @@ impl World {
         found
     }
 
-    /// Returns which version each object of a workspace has.
+    /// Returns the version of each object of a workspace, which no controller of the cluster changes.
     pub(crate) async fn versions(&self, subject: &Subject) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for (path, kind) in COLLECTIONS {
@@ -173,9 +174,21 @@ impl World {
             let listed = self.get(&path).await.unwrap_or_default();
             for item in listed["items"].as_array().into_iter().flatten() {
                 let name = item["metadata"]["name"].as_str().unwrap_or_default();
-                // The controllers write into its status.
-                let field = if kind == "Deployment" { "generation" } else { "resourceVersion" };
-                found.insert(format!("{kind} {name}"), item["metadata"][field].to_string());
+                let metadata = &item["metadata"];
+                let version = match kind {
+                    // Controllers write into its status, which leaves the generation as it is.
+                    "Deployment" => metadata["generation"].to_string(),
+                    // The volume is bound at any time after it was applied: annotations, spec and status. Of its writers only the
+                    // agent counts, whose entry has the time of its last write that changed something.
+                    "PersistentVolumeClaim" if self.fake.is_none() => {
+                        let entries = metadata["managedFields"].as_array().into_iter().flatten();
+                        let own: Vec<_> = entries.filter(|entry| entry["manager"] == FIELD_MANAGER).collect();
+                        assert!(!own.is_empty(), "{name} is the agent's: {metadata}");
+                        json!(own).to_string()
+                    }
+                    _ => metadata["resourceVersion"].to_string(),
+                };
+                found.insert(format!("{kind} {name}"), version);
             }
         }
         found
