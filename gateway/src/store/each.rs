@@ -1,8 +1,10 @@
-//! Databases for tests: one body of law for every kind. SQLite is always there; PostgreSQL is, if the variable
-//! `TEST_POSTGRES_URL` names a database in which tests may make schemas. No test is for PostgreSQL alone: without a server it would
-//! pass and have shown nothing. The suite `tests/real/suites/store.sh` has a server, and counts the tests that had a schema there.
+//! Databases for tests: the same tests for every kind. SQLite is always there; PostgreSQL is, if the variable
+//! `TEST_POSTGRES_URL` names a database in which tests may make schemas. No test is for PostgreSQL alone: without a
+//! server it would pass and have shown nothing. The suite `tests/real/suites/store.sh` has a server, and counts the
+//! tests that had a schema there.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
@@ -27,7 +29,7 @@ struct Schema {
 impl Fresh {
     /// In a file.
     pub(super) fn file() -> Self {
-        // In memory, where that can be had: a busy disk may take longer for one write than the next one is waited for.
+        // In memory if possible: a busy disk may take longer for one write than the next one waits.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let url = StoreUrl::SqliteFile(folder.path().join("gateway.db"));
         Self { config: StoreConfig::at(url), schema: None, folder }
@@ -43,7 +45,7 @@ impl Fresh {
         sqlx::query(statement).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
         let first = if server.contains('?') { '&' } else { '?' };
-        // The name is also that of its connections, by which a test can find them on the server.
+        // The name is also the application name of its connections, so that a test can find them on the server.
         let url = format!("{server}{first}options=-c%20search_path%3D{name}&application_name={name}");
         let folder = tempfile::tempdir().unwrap();
         let key_file = Some(folder.path().join("gateway.key"));
@@ -64,7 +66,8 @@ impl Fresh {
         self.schema.is_some()
     }
 
-    /// Does what a store must not notice: on a server, all its connections are broken; a file is opened and closed by another program.
+    /// Causes a disturbance that a store must not notice: on a server, breaks all its connections; for a file, opens
+    /// and closes it as another program.
     pub(super) async fn disturb(&self) {
         let Some(Schema { server, name }) = &self.schema else { return self.open().await.close().await };
         let mut beside = PgConnection::connect(server).await.unwrap();
@@ -78,6 +81,11 @@ impl Fresh {
         let schema = self.schema.as_ref().unwrap();
         let mut beside = PgConnection::connect(&schema.server).await.unwrap();
         sqlx::query("SELECT pg_terminate_backend($1)").bind(pid).execute(&mut beside).await.unwrap();
+        // The statement sends a signal: what the session held goes with its process.
+        let still_there = "SELECT 1 FROM pg_stat_activity WHERE pid = $1";
+        while sqlx::query(still_there).bind(pid).fetch_optional(&mut beside).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub(super) async fn remove(self) {
@@ -90,7 +98,7 @@ impl Fresh {
     }
 }
 
-/// Opens several connections, if the store can have several, so that those who come at once find one each.
+/// Opens several connections, if the store can have several, so that concurrent callers find one each.
 pub(super) async fn warm(store: &Store) {
     if let Connections::Postgres(_) = store.writer.to {
         let mut held = Vec::new();

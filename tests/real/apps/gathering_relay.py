@@ -13,10 +13,14 @@ LISTEN, TARGET, QUIET = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) / 1
 async def gathered(reader, writer):
     held = b""
     while True:
-        try:
-            data = await asyncio.wait_for(reader.read(65536), QUIET if held else None)
-        except TimeoutError:
-            data = None
+        data = None
+        # In ten turns, so that a machine that stood still for a moment is not taken for a client that is quiet.
+        for _ in range(10):
+            try:
+                data = await asyncio.wait_for(reader.read(65536), QUIET / 10 if held else None)
+                break
+            except TimeoutError:
+                pass
         if data:
             held += data
             continue

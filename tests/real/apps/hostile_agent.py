@@ -219,7 +219,7 @@ def main():
         opened = sum(link.opened for link in links)
         check(opened >= streams and sent > streams * 16_000, f"{told}: {sent // 1024} KiB of payload in {opened} channels")
     grown, counts = resident(gateway) - before, counted()
-    figures = f"{grown / MIB:.0f} MiB more resident, {counts / MIB:.0f} MiB counted"
+    figures = f"{grown / MIB:.0f} MiB more resident, {counts / MIB:.0f} MiB counted, at most {most / MIB:.0f} MiB beyond twice that"
     check(most <= 32 * MIB, f"{told}: at most twice what is counted and 32 MiB ({figures})")
     for connection in users + links:
         connection.close()

@@ -16,7 +16,7 @@ BUILD=(cargo test --locked --workspace --features agent-cluster/real-server --te
 (cd "$ROOT" && "${BUILD[@]}" --no-run >"$OUT/build.log" 2>&1) || give_up "the scenarios cannot be compiled: $(tail -n 1 "$OUT/build.log")"
 start_cluster
 log=$OUT/tests.log
-(cd "$ROOT" && AGENT_CLUSTER_TEST_KUBECONFIG=$KUBECONFIG_ADMIN timeout 300 "${BUILD[@]}" -- --test-threads=16 on_a_real_server >"$log" 2>&1)
+(cd "$ROOT" && AGENT_CLUSTER_TEST_KUBECONFIG=$KUBECONFIG_ADMIN timeout 900 "${BUILD[@]}" -- --test-threads=16 on_a_real_server >"$log" 2>&1)
 while read -r name result; do
   case $result in
     ok) ok "$name" ;;

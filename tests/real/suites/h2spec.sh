@@ -22,7 +22,7 @@ conforms() {
   # The same document for everybody.
   while read -r listener port path; do
     spawn "$listener-$suffix" python3 "$APPS/h2spec_report.py" "$listener-$suffix" "$REAL/h2spec.txt" 130 "$OUT/$listener-$suffix.xml" \
-      "$H2SPEC" -S -h localhost -p "$port" -P "$path" "$@"
+      "$H2SPEC" -S -o 5 -h localhost -p "$port" -P "$path" "$@"
   done <<<"$LISTENERS"
   while read -r listener port path; do
     collect "$listener-$suffix" 180

@@ -214,7 +214,9 @@ in_force() { [ "$(grep -c 'configuration is in force.*unique' "$OUT/gateway.log"
 moved() {
   local before
   before=$(grep -c 'configuration is in force.*unique' "$OUT/gateway.log")
-  cp "$1" "$config"
+  # In one step, as it may be read at any moment.
+  cp "$1" "$config.new"
+  mv "$config.new" "$config"
   until_ok 60 in_force "$before" || fail "the configuration does not change"
   create unique "$2" >/dev/null || fail "$2 is not taken"
   check "in a session whose namespace mode has changed, $2 is told to run" state_within 60 "$2" Running

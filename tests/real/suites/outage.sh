@@ -124,9 +124,15 @@ outage() {
   same "$name: a metric says so" 1 "$(metric gateway_store_away)"
   same "$name: a browser goes on" 200 "$(browse)"
   check "$name: another user whom a share lets in goes on" gets "$BOB"
-  as "$STRANGER"
-  same "$name: who was never looked up is refused by name" "503 overloaded" "$STATUS_CODE $WORD"
-  check "$name: and at once ($TOOK ms)" test "$TOOK" -le 50
+  : >"$OUT/$name.refused" >"$OUT/$name.answers"
+  for _ in {1..10}; do
+    as "$STRANGER"
+    echo "$STATUS_CODE $WORD" >>"$OUT/$name.answers"
+    echo "$TOOK" >>"$OUT/$name.refused"
+  done
+  same "$name: a user that was never looked up is refused by name" "503 overloaded" "$(sort -u "$OUT/$name.answers")"
+  later=$(sort -rn "$OUT/$name.refused" | sed -n 3p)
+  check "$name: and at once (third slowest of ten: $later ms)" test "$later" -le 50
   check "$name: what was revoked before is not let in" is_kept_out "$REVOKED"
   break_link
   check "$name: a session goes on over a new link" until_ok 20 resumed "$again"

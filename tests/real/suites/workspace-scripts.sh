@@ -103,7 +103,8 @@ editor_pid() { processes "$1" "out/node/entry.js --bind-addr" | head -n 1; }
 another() { local now; now=$("$1" "$3") && [ -n "$now" ] && [ "$now" != "$2" ]; }
 
 editor_answers() { has_text '"status"' visit -f --max-time 5 "http://$(host_of $EDITOR_PORT)/healthz"; }
-page_is_the_editors() { has_text 'vscode' visit -fL --max-time 10 "http://$1/"; }
+# The editor loads its server in the first request for a page.
+page_is_the_editors() { has_text 'vscode' visit -fL "http://$1/"; }
 app_answers() { [ "$(visit -f --max-time 5 "http://$(host_of $APP_PORT)/path?query")" = 'app /path?query' ]; }
 has() { grep -qE -- "$2" "$1" || { tail -n 3 "$1"; return 1; }; }
 log() { echo "$POD/projects/workspace-logs/main/$1.log"; }
