@@ -33,11 +33,11 @@ mod readiness;
 
 pub(crate) use self::readiness::Listeners;
 
-/// What the operator's pages show.
+/// State that the operator's pages show.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(crate) certificates: Vec<Arc<Tls>>,
-    /// Names by which it may be asked: see [`own_host`].
+    /// Names under which it answers: see [`own_host`].
     pub(crate) hosts: Vec<String>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) upstreams: Arc<Upstreams>,
@@ -50,7 +50,7 @@ pub(crate) struct Admin {
     pub(crate) listeners: Listeners,
 }
 
-/// Makes the routes.
+/// Creates the routes.
 pub(crate) fn router(admin: Arc<Admin>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -72,7 +72,7 @@ pub(crate) async fn serve(router: Router, connection: Connection) {
     drop(permit);
 }
 
-/// Refuses requests for a name that is not this listener's. One that names none is no browser's.
+/// Refuses requests for a name that is not this listener's. A request without a name is no browser's.
 async fn only_own_hosts(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let in_field = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let in_target = request.uri().authority().map(Authority::as_str);
@@ -148,7 +148,7 @@ fn count_of(number: usize) -> u64 {
 /// One row of `/debug/sessions`.
 #[derive(Debug, Serialize)]
 struct SessionRow {
-    /// One of the two is there.
+    /// Exactly one of the two is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

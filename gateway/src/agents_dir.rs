@@ -1,5 +1,5 @@
-//! What all readers of `agents_dir` share: a folder for each cluster agent, files that are looked at when they change, and what is
-//! said of those that are not in force (design, section 2.2).
+//! Shared parts of all readers of `agents_dir`: one folder per cluster agent, polling of files for changes, and the
+//! report of files that are not in force.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use crate::model::ClusterName;
 use crate::workspaces::document::Problem;
 
-/// How often it is looked whether files changed. A `stat` call for each.
+/// Interval at which files are checked for changes. One `stat` call for each.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most folders that are looked at: far more than anybody has clusters.
+/// Most folders that are read: far more clusters than any operator has.
 const CLUSTERS_MAX: usize = 10_000;
 
-/// What tells that a file changed.
+/// Modification time and size, by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     modified: Option<SystemTime>,
@@ -24,24 +24,24 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Returns that of a file; `None` if there is none, or something else.
+    /// Returns the stamp of a file; `None` if there is none, or if it is not a regular file.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
         Some(Self { modified: metadata.modified().ok(), bytes: metadata.len() })
     }
 }
 
-/// What kind of reason there is for a file not to be in force.
+/// Kind of reason for a file not to be in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCode {
-    /// It has mistakes, or is none that can be read.
+    /// The file has mistakes, or cannot be read.
     BadFile,
-    /// It puts workspaces into other namespaces than those that the cluster's workspaces are in.
+    /// The file puts workspaces into other namespaces than those that the cluster's workspaces are in.
     NamespaceModeInUse,
 }
 
 impl RefusalCode {
-    /// Returns its name, which stays.
+    /// Returns the stable name of the code.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,14 +51,14 @@ impl RefusalCode {
     }
 }
 
-/// Why a file is not in force.
+/// Reason for a file not to be in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What kind of reason.
+    /// Kind of reason.
     pub code: RefusalCode,
     /// The file.
     pub path: PathBuf,
-    /// The name of its folder, which is the cluster's if it can be.
+    /// Name of the file's folder, which is the cluster's name if it is a valid one.
     pub cluster: String,
     /// All that is wrong with it; never empty.
     pub problems: Vec<Problem>,
@@ -93,7 +93,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns what is in a folder of folders, in order.
+/// Returns the entries of a folder of folders, sorted.
 pub(crate) fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(dir)?;
     let mut folders: Vec<PathBuf> = entries.take(CLUSTERS_MAX).filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -101,23 +101,23 @@ pub(crate) fn folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Returns the last part of a path, as it can be shown.
+/// Returns the last part of a path, in printable form.
 pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Reads the name of a folder as that of its cluster.
+/// Parses the name of a folder as the name of its cluster.
 ///
 /// # Errors
-/// Says why it is none.
+/// Says why the name is not valid.
 pub(crate) fn cluster_of(name: &str) -> Result<ClusterName, String> {
     name.parse().map_err(|bad| format!("the folder's name {name:?} is no name: {bad}"))
 }
 
-/// Reads no more than a little above a bound: what is longer is refused by whoever reads it.
+/// Reads at most one byte more than the bound: the caller refuses longer contents.
 ///
 /// # Errors
-/// Says why it cannot be read.
+/// Says why the file cannot be read.
 pub(crate) fn read_bounded(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
     let most = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();

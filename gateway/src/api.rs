@@ -1,8 +1,9 @@
-//! The HTTP API of the public host (design, section 2.4): JSON under [`PREFIX`], described by `api/openapi.json`, with
-//! failures as problem documents (RFC 9457).
+//! The HTTP API of the public host: JSON under [`PREFIX`], described by `api/openapi.json`, with failures as problem
+//! documents (RFC 9457).
 //!
-//! Who asks is found before a request gets here, as on every other host. A cookie speaks for its user only where no other
-//! site's page can have caused the request. Changes are written to the audit log, and none is made that could not be.
+//! The caller is identified before a request gets here, as on every other host. A cookie speaks for its user only if no
+//! other site's page can have caused the request. Changes are written to the audit log, and a change that could not be
+//! recorded is not made.
 
 mod agents;
 mod answer;
@@ -72,7 +73,7 @@ pub(crate) use problem::Told;
 use problem::{Problem, Refused};
 use seats::Seats;
 
-/// Where the API is on the public host.
+/// Path of the API on the public host.
 const PREFIX: &str = "/api/v1";
 
 /// Largest body of a request, in bytes.
@@ -90,7 +91,7 @@ const FOLLOWERS: (usize, usize) = (16, 2_000);
 /// Large bodies that one user, and all users, may have under way.
 const UPLOADS: (usize, usize) = (2, 16);
 
-/// What the API works on.
+/// Parts of the gateway that the API works on.
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
@@ -131,12 +132,12 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// Who asks, as far as that is known.
+/// Caller of the API, as far as it is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     principal: Option<Principal>,
     offered: Offered,
-    /// What proves itself and is no user.
+    /// Proof of a caller that is no user.
     vouched: Option<Vouched>,
     peer: IpAddr,
     /// The page that caused the request.
@@ -145,8 +146,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Takes what the edge found out. A principal by cookie counts only where the request cannot be another site's doing:
-    /// for the API, unlike for pages, not even by a link.
+    /// Takes the edge's findings. A principal by cookie counts only if no other site can have caused the request: for
+    /// the API, unlike for pages, not even by a link.
     pub(crate) fn new(
         principal: Option<Principal>,
         offered: Offered,
@@ -171,17 +172,17 @@ impl Caller {
         Self { principal, ..self }
     }
 
-    /// Adds what proves itself without being a user.
+    /// Adds the proof of a caller that is no user.
     pub(crate) fn vouched(self, vouched: Option<Vouched>) -> Self {
         Self { vouched, ..self }
     }
 
-    /// Returns whether this is a visit to a page by somebody who has to sign in first.
+    /// Returns whether this is a visit to a page by a visitor who has to sign in first.
     pub(crate) fn has_to_sign_in(&self, path: &str, shape: RequestShape) -> bool {
         is_page(path) && shape.purpose != Purpose::Change && self.principal.is_none()
     }
 
-    /// Returns what is proven, and by what.
+    /// Returns the proven identity, with its proof.
     pub(crate) fn proven(&self) -> Option<Proof> {
         if let Some(Vouched::Job(_)) = &self.vouched {
             return Some(Proof::Job);
@@ -198,7 +199,7 @@ impl Caller {
         self.principal.as_ref().ok_or_else(|| Refused::SignInRequired.into())
     }
 
-    /// Makes a record of what this caller did.
+    /// Makes a record of an event that this caller caused.
     fn did(&self, event: Event) -> Record {
         let credential = match &self.offered {
             Offered::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
@@ -209,10 +210,10 @@ impl Caller {
     }
 }
 
-/// What stands behind a request.
+/// Proof behind a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
-    /// A user, by what they offered: it may end.
+    /// A user, by the credential that they offered: it may end.
     User(Offered, UserName),
     /// A CI job, by a token that was good when it asked.
     Job,
@@ -227,7 +228,7 @@ fn is_page(path: &str) -> bool {
 fn cookie_counts(shape: RequestShape) -> bool {
     match (shape.source, shape.purpose) {
         (Source::SameOrigin, _) => true,
-        // The address bar. Nobody types a POST.
+        // The address bar. A POST cannot be typed there.
         (Source::UserInitiated, Purpose::PageVisit | Purpose::Read) => true,
         // An old browser, or plain HTTP: what it reads cannot be seen by the page that made it ask.
         (Source::Unstated, Purpose::PageVisit | Purpose::Read) => true,
@@ -236,7 +237,7 @@ fn cookie_counts(shape: RequestShape) -> bool {
     }
 }
 
-/// Names a user as the one who changed something.
+/// Names a user as the author of a change.
 fn actor(principal: &Principal) -> Actor {
     Actor::User(Text::of(&principal.user))
 }
@@ -245,7 +246,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        // The edge puts one into each request; without it, nobody is signed in.
+        // The edge puts one into each request; without it, no user is signed in.
         parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::SignInRequired.into())
     }
 }
@@ -256,7 +257,7 @@ impl From<Unrecordable> for Problem {
     }
 }
 
-/// A path, its methods, and who answers.
+/// A path, its methods, and its handlers.
 type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Shared>>);
 
 /// Every path below [`PREFIX`] with its methods: what `openapi.json` describes too.
@@ -326,7 +327,7 @@ impl Api {
         Self { router, services: grpc::Services::new(shared.clone()), shared }
     }
 
-    /// Looks whether a request proves itself without being a user's, where that counts.
+    /// Checks whether a request carries a proof that is no user's, on paths that accept one.
     ///
     /// Cancel safety: safe.
     pub(crate) async fn vouched(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
@@ -346,7 +347,7 @@ impl Api {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        // No page can make a browser send a call of its own without asking; no cookie counts all the same.
+        // No page can make a browser send such a call without a preflight; no cookie counts all the same.
         let caller = caller.without_cookie();
         self.services.answer(request, caller).await
     }
@@ -380,7 +381,7 @@ impl Api {
             return Answer::File(response, bytes);
         }
         let (parts, body) = response.into_parts();
-        // Whatever would have been sent to a HEAD request, an endless body never comes to its end.
+        // An endless body never comes to its end, so a HEAD request must not wait for it.
         let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
         let body = if is_head {
             Bytes::new()
@@ -396,14 +397,14 @@ impl Api {
     }
 }
 
-/// What the API answers.
+/// Answer of the API.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// All of it is there.
     Whole(Response<Bytes>),
-    /// It goes on for as long as somebody listens and may.
+    /// It goes on for as long as its reader listens and is authorised.
     Events(Response<Body>),
-    /// So many bytes, which are read as they are sent.
+    /// That many bytes, which are read as they are sent.
     File(Response<Body>, u64),
 }
 

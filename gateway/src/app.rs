@@ -1,5 +1,5 @@
 //! Builds a gateway from its configuration, binding everything first, and runs it until it is told to stop. The only
-//! file, with what is below it, that knows every module.
+//! file, with its submodules, that knows every module.
 
 mod ci;
 mod environment_api;
@@ -77,18 +77,18 @@ use crate::workspaces::service::Workspaces;
 /// Longest request target, in bytes: hyper refuses longer ones on its own.
 const URI_BYTES_MAX: usize = 32 * 1024;
 
-/// The part of the drain's time that agents get to hear of it before channels are cut.
+/// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
 const REDIAL_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How long the last connections that came during a drain have to be answered, once nothing else runs.
+/// Time to answer the last connections that came during a drain, once nothing else runs.
 const LATE_GRACE: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// How long the last records may take to be written.
+/// Time limit for writing the last audit records.
 const AUDIT_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
 pub use sign_in::{DEV_USER, SignInSetupError};
 
-/// Why a gateway does not start. Each text says what to change.
+/// Failure to start a gateway. Each text says what to change.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address is taken or not ours.
@@ -106,7 +106,7 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another gateway serves the store, or it cannot be found out.
+    /// Another gateway serves the store, or its absence cannot be checked.
     #[error(transparent)]
     Single(#[from] SingleError),
     /// Issuers of agents' credentials cannot be asked.
@@ -120,7 +120,7 @@ pub enum StartError {
     Audit {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Sign-in with the identity provider cannot be set up.
@@ -160,13 +160,13 @@ pub struct App {
     upstreams: Arc<Upstreams>,
     registry: Arc<Registry>,
     store: Store,
-    /// The right to serve it.
+    /// Lock that entitles this gateway to serve the store.
     single: Arc<SingleGateway>,
-    /// Another gateway has that right now.
+    /// Cancelled once another gateway serves the store.
     replaced: CancellationToken,
     shares: Arc<Shares>,
     drain: Drain,
-    /// No session is left, so none can go on.
+    /// Cancelled once all sessions are closed, so that none can go on.
     closed: CancellationToken,
     listeners: Listeners,
     certificates: Vec<Arc<Tls>>,
@@ -179,7 +179,7 @@ pub struct App {
     sign_ins: SignIns,
 }
 
-/// What is bound and read before the store is opened.
+/// Parts that are bound and read before the store is opened.
 struct Bound {
     single: Arc<SingleGateway>,
     renewal: Option<Renewal>,
@@ -188,7 +188,7 @@ struct Bound {
     listeners: Listeners,
 }
 
-/// What the operator's pages look into.
+/// Parts that the operator's pages show.
 struct Operated<'a> {
     certificates: &'a [Arc<Tls>],
     registry: &'a Arc<Registry>,
@@ -196,7 +196,7 @@ struct Operated<'a> {
     shares: &'a Arc<Shares>,
 }
 
-/// Where a gateway listens.
+/// Addresses that a gateway listens on.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// For users.
@@ -216,13 +216,13 @@ impl App {
         Self::bind_with(config, Inherited::default()).await
     }
 
-    /// Like [`App::bind`], with sockets of a service manager, which are used where they are a listener's.
+    /// Like [`App::bind`], with sockets of a service manager, which are used if they match a listener.
     ///
     /// # Errors
     /// [`StartError`] names what to change.
     pub async fn bind_with(mut config: Config, inherited: Inherited) -> Result<Self, StartError> {
         crate::config::advice(&config).iter().for_each(|advice| warn!("{advice}"));
-        // First of all: while another one serves, its addresses are not free either.
+        // First of all: while another gateway serves, its addresses are not free either.
         let single = Arc::new(SingleGateway::take(&config.store, PATIENCE).await?);
         let renewal = certified(&config).await?;
         let tls = ListenerTls::load(&config)?;
@@ -231,11 +231,11 @@ impl App {
         let listeners = Listeners::bind(&config, &shares, tls, inherited)?;
         listeners.settle(&mut config)?;
         let bound = Bound { single, renewal, certificates, shares, listeners };
-        // On the heap: it holds all that a gateway is built of.
+        // On the heap: it holds all parts of a gateway.
         Box::pin(Self::assemble(config, bound)).await
     }
 
-    /// Opens the store, and makes of it and what is bound a gateway that can run.
+    /// Opens the store, and builds a gateway that can run from it and the bound parts.
     async fn assemble(config: Config, bound: Bound) -> Result<Self, StartError> {
         let Bound { single, renewal, certificates, shares, listeners } = bound;
         let store = Store::open_with(&config.store).await?;
@@ -306,7 +306,7 @@ impl App {
         })
     }
 
-    /// Returns where it listens.
+    /// Returns the addresses that it listens on.
     ///
     /// # Errors
     /// [`StartError::Address`] when the kernel does not say.
@@ -319,13 +319,13 @@ impl App {
         })
     }
 
-    /// Returns the store, for whoever wires a gateway into one process with others.
+    /// Returns the store, for programs that wire a gateway and others into one process.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Returns where changes of workspaces are told.
+    /// Returns the channel of changes to workspaces.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.driver.changes
@@ -343,19 +343,19 @@ impl App {
         &self.environments.environments
     }
 
-    /// Returns how clusters are configured.
+    /// Returns the configurations of clusters.
     #[must_use]
     pub fn cluster_configs(&self) -> &Arc<ClusterConfigs> {
         &self.driver.configs
     }
 
-    /// Returns the configuration with what binding settled.
+    /// Returns the configuration, with the addresses that binding settled.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Makes the one-time link that signs the operator in; `None` where an identity provider signs users in.
+    /// Creates the one-time link that signs the operator in; `None` if an identity provider signs users in.
     ///
     /// # Errors
     /// [`StartError::Randomness`].
@@ -363,13 +363,14 @@ impl App {
         Ok(self.edge.sign_in.issue_link(Instant::now())?)
     }
 
-    /// Returns what is cancelled when another gateway serves the same database: this one drains then, and its end is a failure.
+    /// Returns the token that is cancelled when another gateway serves the same database: this one then drains, and its
+    /// end is a failure.
     #[must_use]
     pub fn replaced(&self) -> CancellationToken {
         self.replaced.clone()
     }
 
-    /// Serves until `stop`, then drains: takes nothing new, tells agents, lets what runs finish up to
+    /// Serves until `stop`, then drains: takes nothing new, tells agents, lets running work finish up to
     /// `timeouts.drain`, also over links that break and come back meanwhile, and cuts the rest.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         self.run_on(&Workers::none(), stop).await
@@ -381,7 +382,7 @@ impl App {
         let server = Server::new(self.edge.clone(), &self.config);
         let (writing, written) = (Drain::default(), CancellationToken::new());
         let background = Drain::default();
-        // Whoever drops this future means the gateway: nothing of it lives on beside the next one.
+        // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
         let late = Drain::default();
         let _cut = (self.upstreams.cut_on_drop(), [&self.drain, &background, &writing, &late].map(Drain::cut_on_drop));
         writing.spawn(self.audit_writer.run(written.clone()));
@@ -422,7 +423,7 @@ impl App {
         background.spawn(lost.clone().serving(served, ended.clone()));
         let agents = self.agents.clone();
         let serve = move |connection| agents.serve(connection);
-        // Sessions outlive their links in a drain too: their agents have to get in for as long as there are sessions.
+        // Sessions outlive their links in a drain too: agents have to be accepted for as long as there are sessions.
         let (listener, drain, closed) = (self.listeners.agents, self.drain.clone(), self.closed.clone());
         let served = async move { listener.run(drain, closed, for_agents, serve).await };
         background.spawn(lost.clone().serving(served, self.closed.clone()));
@@ -451,7 +452,7 @@ impl App {
 }
 
 impl App {
-    /// Decides which worker serves whom: users go where the agent is that they ask for.
+    /// Chooses the worker of each connection: users go to the thread of the agent that they ask for.
     fn placing(&self, workers: &Workers) -> (Placing, Placing) {
         if !workers.are_several() {
             return (Placing::Here, Placing::Here);
@@ -471,7 +472,7 @@ impl App {
     }
 }
 
-/// Accepts users' connections until the gateway ends: in a drain too, where each is answered that it drains. A refused
+/// Accepts users' connections until the gateway ends. During a drain, each gets an answer that says so: a refused
 /// connection would look like a fault, and say nothing of when to come back.
 async fn serve_users(
     listener: Listener,
@@ -528,7 +529,7 @@ fn admission(
     }
 }
 
-/// Starts those who carry out what workspaces are to be.
+/// Starts the tasks that reconcile workspaces.
 fn execute(driver: Arc<Driver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
     background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
     let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
@@ -546,7 +547,7 @@ async fn drain_sessions(
     for session in &registry.all() {
         session.tunnel.drain(deadline, REDIAL_AFTER);
     }
-    // Requests and streams first; sessions carry them, and are closed when they are through or time is up.
+    // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
     let (drained, cut) = tokio::join!(drain.run(deadline), close_when_quiet(registry, closed, deadline));
     let drained = match drained {
         Drained::Clean if cut == 0 => Drained::Clean,
@@ -559,11 +560,10 @@ async fn drain_sessions(
     drained
 }
 
-/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then the door
-/// for agents. Returns how many
-/// requests and streams were cut because the time was up.
+/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then stops
+/// accepting agents. Returns how many requests and streams were cut because the time was up.
 async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadline: std::time::Duration) -> usize {
-    /// How often it is looked whether requests are through.
+    /// Interval of checks whether requests are through.
     const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
     let by = Instant::now() + deadline.saturating_sub(2 * LOOK_INTERVAL);
     while registry.all().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
@@ -578,7 +578,7 @@ async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadl
     cut
 }
 
-/// Opens the audit log. Its writer asks the store for the ids of tokens, so that nobody else has to.
+/// Opens the audit log. Its writer asks the store for the ids of tokens, so that no other task has to.
 fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audit, Writer), StartError> {
     let store = store.clone();
     let token_ids: TokenIds = Box::new(move |hash| {
@@ -590,13 +590,13 @@ fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audi
     Ok((audit, if config.log.format == LogFormat::Text { writer.in_words() } else { writer }))
 }
 
-/// Returns where the gateway is for workspaces in a cluster: the public host, on the port for agents.
+/// Returns the gateway's address for workspaces in a cluster: the public host, on the port for agents.
 fn workspaces_see(config: &Config, listeners: &Listeners) -> Result<SeenFromWorkspaces, StartError> {
     let agents = listeners.agents.local_addr().map_err(StartError::Address)?;
     Ok(SeenFromWorkspaces::of(config, agents.port()))
 }
 
-/// Gets the gateway's own certificates, where it gets them itself, and returns who renews them.
+/// Gets the gateway's own certificates if it is configured to, and returns their renewal.
 async fn certified(config: &Config) -> Result<Option<Renewal>, AcmeError> {
     let renewal = config.tls.acme.clone().map(|acme| Renewal::new(acme, wall_clock));
     if let Some(renewal) = &renewal {
@@ -605,7 +605,7 @@ async fn certified(config: &Config) -> Result<Option<Renewal>, AcmeError> {
     Ok(renewal)
 }
 
-/// What users and programs have the gateway look after.
+/// Parts that the gateway manages for users and programs.
 type Lives<'a> =
     (&'a Workspaces, &'a Arc<ClusterConfigs>, (&'a CiParts, Jobs, api::EnvironmentParts), (&'a Drain, u16));
 

@@ -1,9 +1,9 @@
-//! The audit log: who did what, when, from where, and why it was allowed. One JSON object per line.
+//! The audit log: actor, action, time, address and reason of the permission. One JSON object per line.
 //!
-//! Whoever does something that is worth a record hands it to [`Audit`], which never waits and never blocks: a bounded queue
-//! leads to the one task that writes. What only happens (an access, a failed sign-in) is dropped when the queue is full, but
-//! not silently: it is counted, as the metric `gateway_audit_lost` and as a record of its own. What somebody changes (shares,
-//! tokens, sessions) takes a [`Slot`] in the queue first, and is not done without one.
+//! Callers hand records to [`Audit`], which never waits and never blocks: a bounded queue leads to the one task that
+//! writes. Records of mere events (an access, a failed sign-in) are dropped when the queue is full, but not silently:
+//! they are counted, as the metric `gateway_audit_lost` and as a record of its own. A change by a user or operator
+//! (shares, tokens, sessions) takes a [`Slot`] in the queue first, and is refused without one.
 //!
 //! Records hold no secret: credentials appear by kind and id, and every text is cut and escaped.
 
@@ -35,59 +35,59 @@ pub use writer::Writer;
 /// Records that wait to be written. Full: see the module.
 const QUEUE_MAX: usize = 8 * 1024;
 
-/// How long somebody who changes something waits for a place in the queue.
+/// Longest wait of a change for a place in the queue.
 const SLOT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Records a second of what strangers can cause without any credential. What is above is counted and not written: nobody
-/// is to rotate the log away by knocking.
+/// Records per second that clients can cause without any credential. Excess ones are counted and not written: no client
+/// may rotate the log away by mere attempts.
 const STRANGERS_PER_SECOND: u32 = 50;
 
-/// One thing that happened, before it becomes a line.
+/// One event, before it becomes a line.
 #[derive(Debug)]
 pub struct Record {
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// From where.
+    /// Address of the client.
     pub peer: Option<IpAddr>,
-    /// With what.
+    /// Credential of the client.
     pub credential: Option<Credential>,
-    /// The trace id of the request, where there is one.
+    /// The trace id of the request, if there is one.
     pub trace: Option<Text>,
 }
 
 impl Record {
-    /// Makes a record of something that has no request.
+    /// Makes a record of an event without a request.
     #[must_use]
     pub fn new(event: Event) -> Self {
         Self { event, peer: None, credential: None, trace: None }
     }
 
-    /// Says from where.
+    /// Adds the client's address.
     #[must_use]
     pub fn at_peer(self, peer: IpAddr) -> Self {
         Self { peer: Some(peer), ..self }
     }
 
-    /// Says with what.
+    /// Adds the client's credential.
     #[must_use]
     pub fn with(self, credential: Credential) -> Self {
         Self { credential: Some(credential), ..self }
     }
 
-    /// Names the request.
+    /// Adds the trace id of the request.
     #[must_use]
     pub fn traced(self, trace: &str) -> Self {
         Self { trace: Some(Text::new(trace)), ..self }
     }
 }
 
-/// A record and when it was made.
+/// A record and its time.
 #[derive(Debug)]
 struct Timed {
     /// Milliseconds since 1970.
     at_ms: u64,
     record: Record,
-    /// What else there is to say of the same change.
+    /// Further records of the same change.
     more: Vec<Record>,
 }
 
@@ -97,12 +97,12 @@ impl Timed {
     }
 }
 
-/// The queue is full and stays so, or nobody writes any more: what would have to be recorded cannot be done now.
+/// The queue is full and stays so, or the writer has ended: an action that needs a record cannot be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the audit log cannot take another record now")]
 pub struct Unrecordable;
 
-/// Where records are handed in. Clones share the queue; the default one keeps nothing, for tests and tools.
+/// Handle for recording. Clones share the queue; the default one discards records, for tests and tools.
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
@@ -110,7 +110,7 @@ pub struct Audit(Option<Arc<Shared>>);
 struct Shared {
     queue: Sender<Timed>,
     clock_ms: fn() -> u64,
-    /// Accesses are many; without a file of their own they go to the log, and there only for who asks for them.
+    /// Accesses are many; without a file of their own they go to the log, and only if its level asks for them.
     has_file: bool,
     losses: Arc<Losses>,
     tally: Tally,
@@ -118,7 +118,7 @@ struct Shared {
     accesses: AtomicU64,
 }
 
-/// What was not written, by reason.
+/// Records that were not written, by reason.
 #[derive(Debug, Default)]
 struct Losses {
     queue_full: AtomicU64,
@@ -133,13 +133,13 @@ impl Losses {
         self.counted.inc_by(count);
     }
 
-    /// Takes what a record is to say.
+    /// Takes the counts for a record.
     fn take(&self) -> Lost {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         Lost { queue_full: take(&self.queue_full), strangers: take(&self.strangers), unwritten: take(&self.unwritten) }
     }
 
-    /// Gives back what the record could not say. It was counted before.
+    /// Restores the counts of a record that was not written. They are in the metric already.
     fn put_back(&self, lost: Lost) {
         self.queue_full.fetch_add(lost.queue_full, Ordering::Relaxed);
         self.strangers.fetch_add(lost.strangers, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Losses {
     }
 }
 
-/// Losses that no record says yet.
+/// Losses that no record reports yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lost {
     queue_full: u64,
@@ -174,7 +174,7 @@ struct Window {
 }
 
 impl Window {
-    /// Tells whether there is room for one more.
+    /// Returns whether there is room for one more.
     fn take(&mut self, at_ms: u64) -> bool {
         let second = at_ms / 1000;
         if self.second != second {
@@ -189,7 +189,7 @@ impl Window {
 pub type TokenIds = Box<dyn Fn([u8; 32]) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 impl Audit {
-    /// Opens the log, and makes the writer that somebody has to run. `lost` counts what was not written.
+    /// Opens the log, and makes the writer, which the caller has to run. `lost` counts records that were not written.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -214,7 +214,7 @@ impl Audit {
         Ok((Self(Some(Arc::new(shared))), writer))
     }
 
-    /// Hands in a record of what happened. When the queue is full it is counted and dropped.
+    /// Hands in a record of an event. When the queue is full it is counted and dropped.
     pub fn record(&self, record: Record) {
         let Some(shared) = &self.0 else { return };
         shared.tally.count(&record.event);
@@ -227,14 +227,14 @@ impl Audit {
         }
     }
 
-    /// Registers the counters of what came here.
+    /// Registers the counters of events.
     pub(crate) fn register(&self, registry: &mut Registry) {
         if let Some(shared) = &self.0 {
             shared.tally.register(registry);
         }
     }
 
-    /// Returns whether anybody reads what is opened and closed; asked before such a record is made.
+    /// Returns whether records of accesses are wanted; checked before such a record is made.
     #[must_use]
     pub fn wants_accesses(&self) -> bool {
         self.0
@@ -248,7 +248,7 @@ impl Audit {
         self.0.as_ref().map_or(0, |shared| shared.accesses.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes a place in the queue for what is about to be changed, so that no change goes unrecorded.
+    /// Takes a place in the queue for an upcoming change, so that no change goes unrecorded.
     ///
     /// # Errors
     /// [`Unrecordable`] after five seconds without a place.
@@ -275,14 +275,14 @@ struct Place {
 }
 
 impl Slot {
-    /// Hands in the record of what was changed.
+    /// Hands in the record of the change.
     pub fn record(self, record: Record) {
         if let Some(Place { permit, clock_ms }) = self.0 {
             drop(permit.send(Timed::new(clock_ms(), record)));
         }
     }
 
-    /// Hands in all that there is to say of one change.
+    /// Hands in all records of one change.
     pub fn record_all(self, records: Vec<Record>) {
         let mut records = records.into_iter();
         if let (Some(Place { permit, clock_ms }), Some(record)) = (self.0, records.next()) {
@@ -290,7 +290,7 @@ impl Slot {
         }
     }
 
-    /// Makes a place of no queue, for tests of what is done and not of what is written down: a record in it is in no log.
+    /// Makes a slot without a queue, for tests that do not look at the log: its record is discarded.
     pub fn nowhere() -> Self {
         Self(None)
     }

@@ -1,8 +1,8 @@
-//! Who is asking, and may they: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
+//! Authentication and authorisation: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
 //!
-//! A request takes three steps, always in this order: [`request::Offered`] reads what it carries, [`request::Identities`]
-//! turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last can make a
-//! [`policy::Grant`], and nothing is sent to an agent without one.
+//! A request takes three steps, always in this order: [`request::Offered`] reads its credential,
+//! [`request::Identities`] turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last
+//! can make a [`policy::Grant`], and nothing is sent to an agent without one.
 
 pub mod attempts;
 pub mod browser;

@@ -1,8 +1,9 @@
-//! Whether the store answers: one word for the whole process, so that no request finds out by itself.
+//! Circuit breaker for the store: its availability for the whole process, so that no request finds out by itself.
 //!
-//! A circuit breaker. Whatever meets a store that does not answer says so ([`Availability::failed`]); from then on statements
-//! fail at once, those in flight are given up, and what is remembered counts, until the one task that asks on
-//! ([`crate::store::Store::watch`]) gets an answer. Without that task nothing is ever away: commands wait as long as it takes.
+//! Any task that gets no answer from the store reports it ([`Availability::failed`]); from then on statements fail at
+//! once, those in flight are given up, and cached results count, until the one task that goes on asking
+//! ([`crate::store::Store::watch`]) gets an answer. Without that task the store is never away: commands wait as long as
+//! it takes.
 
 mod state;
 
@@ -17,11 +18,11 @@ pub use self::state::{Outage, REMEMBERED_MAX};
 
 use self::state::State;
 
-/// The longest that one look-up of a request, or one question whether the store is back, may take. What takes longer counts as
-/// no answer.
+/// Longest time of one look-up of a request, or of one check whether the store is back. A longer one counts as no
+/// answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
 
-/// Whether the store answers. Clones share it.
+/// Availability of the store. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Availability {
     shared: Arc<Shared>,
@@ -30,19 +31,19 @@ pub struct Availability {
 #[derive(Debug)]
 struct Shared {
     state: RwLock<State>,
-    /// Whether it is away, for those who wait for that to change.
+    /// Whether the store is away, for tasks that wait for a change.
     away: watch::Sender<bool>,
 }
 
 impl Default for Availability {
-    /// Bridges nothing.
+    /// Creates one that bridges nothing.
     fn default() -> Self {
         Self::new(Duration::ZERO)
     }
 }
 
 impl Availability {
-    /// Makes one that nothing is known of yet; what is remembered counts for `outage_max` without the store.
+    /// Creates the state before any answer; cached results count for `outage_max` without the store.
     #[must_use]
     pub fn new(outage_max: Duration) -> Self {
         Self {
@@ -50,12 +51,12 @@ impl Availability {
         }
     }
 
-    /// Says that from now on it is asked whether the store is back, so that it can be away.
+    /// Records that a task now asks whether the store is back, so that it can count as away.
     pub(crate) fn watched(&self) {
         self.shared.state.write().watched();
     }
 
-    /// Takes note that the store did not answer what was asked at `began`. Returns whether that is new.
+    /// Records that a request begun at `began` got no answer. Returns whether that is new.
     pub(crate) fn failed(&self, began: Instant) -> bool {
         let is_new = self.shared.state.write().failed(began.into_std());
         if is_new {
@@ -64,7 +65,7 @@ impl Availability {
         is_new
     }
 
-    /// Takes note that the store answers; returns the outage that this ends.
+    /// Records that the store answers; returns the outage that this ends.
     pub(crate) fn answered(&self, now: Instant) -> Option<Outage> {
         let ended = self.shared.state.write().answered(now.into_std());
         if ended.is_some() {
@@ -73,19 +74,19 @@ impl Availability {
         ended
     }
 
-    /// Takes note of whether the store can be written; of one that is read without trouble, as SQLite is on a full disk.
-    /// Returns whether that is new.
+    /// Records whether the store can be written. It may be readable all the same, as SQLite is on a full disk. Returns
+    /// whether that is new.
     pub(crate) fn writable(&self, is_writable: bool, now: Instant) -> bool {
         self.shared.state.write().writable(is_writable, now.into_std())
     }
 
-    /// Returns since when the store has not answered; `None` while it does.
+    /// Returns the current outage; `None` while the store answers.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {
         self.shared.state.read().outage()
     }
 
-    /// Returns since when the store, which answers, could not be written.
+    /// Returns the time since which the store answers but cannot be written.
     #[must_use]
     pub fn unwritable_since(&self) -> Option<Instant> {
         self.shared.state.read().unwritable_since().map(Instant::from_std)

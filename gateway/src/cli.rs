@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and the commands that need no running gateway.
+//! The command line: its flags and commands, and the commands that need no running gateway.
 
 mod args;
 mod ci_run;
@@ -49,7 +49,7 @@ pub use token::{OutArgs, run_token};
 pub use user::run_user;
 pub use workspace::run_workspace;
 
-/// How a program ends (design, section 2.1).
+/// Exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// 0: done.
@@ -366,7 +366,7 @@ impl Command {
     }
 }
 
-/// Tells whether a command line asks for JSON, before it is read: also what is wrong with it is told as JSON then.
+/// Tells whether a command line asks for JSON, before it is read: its own mistakes are then JSON too.
 #[must_use]
 pub fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
     let mut is_output = false;

@@ -1,8 +1,8 @@
-//! What the operator decided: raw text from four layers, validated once into typed values.
+//! Reads what the operator configured: raw text from four layers, validated once into typed values.
 //!
-//! Layers, the later wins: defaults, the TOML file, `GATEWAY_…` environment variables, command-line flags. Reading never
-//! stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted. Unknown keys
-//! are mistakes too, because a misspelt limit is a missing limit (design, section 2.2).
+//! Layers, the later wins: defaults, the TOML file, `GATEWAY_…` environment variables, command-line flags. Reading
+//! never stops at the first mistake: [`BadConfig`] lists all of them with place, value and what would be accepted.
+//! Unknown keys are mistakes too, because a misspelt limit is a missing limit.
 
 mod acme;
 mod advice;
@@ -51,7 +51,7 @@ pub const DEFAULT_DATABASE: &str = "gateway.db";
 pub struct Config {
     /// The domain under which workspaces live (`zone`).
     pub zone: Zone,
-    /// Where users reach the dashboard, the API and sign-in (`public_url`). Follows `listen.public` unless it is set.
+    /// URL of the dashboard, the API and sign-in (`public_url`). Follows `listen.public` unless it is set.
     pub public_url: PublicUrl,
     /// Addresses to listen on (`listen.*`).
     pub listen: Listen,
@@ -59,21 +59,21 @@ pub struct Config {
     pub tls: Tls,
     /// The database (`store.*`).
     pub store: StoreConfig,
-    /// How users sign in (`auth.*`).
+    /// Sign-in of users and agents (`auth.*`).
     pub auth: Auth,
     /// Log output (`log.*`).
     pub log: Log,
     /// The audit log (`audit.*`).
     pub audit: AuditLog,
-    /// Where the configurations of cluster agents are (`agents_dir`).
+    /// Folder with the configurations of cluster agents (`agents_dir`).
     pub agents_dir: Option<PathBuf>,
     /// Workspaces in jobs of CI systems (`ci.*`).
     pub ci: Ci,
     /// Environments of CI jobs (`environments.*`).
     pub environments: Environments,
-    /// How long to wait (`timeouts.*`).
+    /// Deadlines and idle timeouts (`timeouts.*`).
     pub timeouts: Timeouts,
-    /// How much to accept (`limits.*`).
+    /// Bounds beyond which the gateway refuses (`limits.*`).
     pub limits: Limits,
     /// The agents' tunnel (`tunnel.*`).
     pub tunnel: Tunnel,
@@ -92,8 +92,8 @@ pub struct Listen {
     pub admin: Option<SocketAddr>,
     /// Names by which `admin` may be asked, beside its address and `localhost`.
     pub admin_hosts: Vec<String>,
-    /// Load balancers in front of users and agents that say for whom they connect (PROXY protocol, version 1 or 2). From
-    /// these every connection has to; from all others it is never read.
+    /// Load balancers in front of users and agents that announce the client's address (PROXY protocol, version 1 or 2).
+    /// Every connection from these must carry it; from all others it is never read.
     pub trusted_proxies: Vec<Network>,
     /// Users may open WebSockets on streams of HTTP/2 (RFC 8441). Without, browsers open a connection for each.
     pub websocket_http2: bool,
@@ -110,20 +110,20 @@ pub struct Tls {
     pub acme: Option<Acme>,
 }
 
-/// How the gateway gets its own certificates (RFC 8555), with the challenge `dns-01`.
+/// Certificates that the gateway obtains for itself (RFC 8555), with the challenge `dns-01`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
     /// The authority's directory.
     pub directory: String,
-    /// Whom the authority writes to.
+    /// Contact address for the authority.
     pub email: Option<String>,
     /// The names of the certificate; by default the public host and all of the zone.
     pub names: Vec<String>,
     /// A program that sets and removes DNS records.
     pub dns_hook: PathBuf,
-    /// Where account and certificate are kept.
+    /// Folder of the account and the certificate.
     pub folder: PathBuf,
-    /// Whom to trust to be the authority, if not the system's authorities.
+    /// Trust anchors for the authority's server, if not the system's.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -145,7 +145,7 @@ pub struct TlsFiles {
 pub struct ClientCa {
     /// Their certificates.
     pub file: PathBuf,
-    /// Who shows no certificate gets no connection.
+    /// Refuses connections without a client certificate.
     pub required: bool,
 }
 
@@ -169,7 +169,7 @@ pub struct AuditLog {
     pub keep: u32,
 }
 
-/// How long to wait, per kind of wait. All are above zero.
+/// Time limits, one for each kind of wait. All are above zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From accept to the end of the TLS handshake.
@@ -194,12 +194,12 @@ pub struct Timeouts {
     pub agent_hello: Duration,
 }
 
-/// How much to accept before refusing. All are above zero.
+/// Bounds beyond which the gateway refuses. All are above zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Users' connections at a time. Near it, those that have been idle for longest are closed for new ones.
     pub connections: usize,
-    /// Users' connections of one address at a time on which nobody has signed in.
+    /// Users' connections of one address at a time on which no user has signed in.
     pub connections_per_address: u32,
     /// New connections of users of one address in a second, and four times as many at once; those that come faster wait, and are
     /// then refused.
@@ -238,7 +238,8 @@ pub struct Limits {
     pub http2_resets_per_second: u32,
     /// Agent sessions at a time.
     pub sessions: usize,
-    /// New agent sessions in a second; those that come faster wait, and beyond some seconds are told when to come back.
+    /// New agent sessions in a second; those that come faster wait, and beyond some seconds are sent a time to come
+    /// back.
     pub sessions_per_second: u32,
     /// External workspaces that one user may have by making them; 0 leaves that to the operator.
     pub external_workspaces_per_user: u32,
@@ -261,18 +262,18 @@ pub struct Tunnel {
     pub channels_per_session: u32,
     /// Silence after which the other side is asked for a sign of life.
     pub keepalive_interval: Duration,
-    /// How long that sign may take.
+    /// Longest wait for that sign of life.
     pub keepalive_timeout: Duration,
-    /// How long a session without a link is kept; zero ends it with its link.
+    /// Time for which a session without a link is kept; zero ends it with its link.
     pub resume_grace: Duration,
     /// Links that one session may have at once.
     pub lanes_max: u32,
 }
 
-/// Where a value came from.
+/// Layer that a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The built-in default: no layer set it.
     Default,
     /// The TOML file.
     File,
@@ -308,11 +309,11 @@ pub struct EffectiveRow {
     pub key: Cow<'static, str>,
     /// The value as the file would spell it; a mask for secrets; `None` when the key has no value.
     pub value: Option<String>,
-    /// Where the value came from.
+    /// Layer that the value came from.
     pub origin: Origin,
-    /// Where it stands.
+    /// Place of the value.
     pub place: Place,
-    /// What can be written, for people.
+    /// Accepted values, for people.
     pub accepted: &'static str,
 }
 
@@ -354,7 +355,7 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// Makes a problem of a key, where its value stands.
+    /// Makes a problem of a key, at the place of its value.
     #[must_use]
     pub fn problem(&self, key: &str, wrong: impl Into<String>) -> Problem {
         let row = self.rows.iter().find(|row| row.key == key);
@@ -362,8 +363,8 @@ impl Config {
         Problem::of_key(place, key.to_owned(), wrong)
     }
 
-    /// Finds a database in the working directory that an earlier version would have used: relative paths of a file started
-    /// there, and a new database beside the file would be one that nobody knows.
+    /// Finds a database in the working directory that an earlier version would have used. Relative paths of a file
+    /// started there, and a new database beside the file would hide it.
     #[must_use]
     pub fn stray_database(&self) -> Option<Problem> {
         let StoreUrl::SqliteFile(path) = &self.store.url else { return None };
@@ -381,7 +382,7 @@ impl Config {
         })
     }
 
-    /// Returns where the value of `key` came from; `None` for a key that does not exist.
+    /// Returns the layer that the value of `key` came from; `None` for a key that does not exist.
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<Origin> {
         self.rows.iter().find(|row| row.key == key).map(|row| row.origin)

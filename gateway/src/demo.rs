@@ -22,13 +22,13 @@ use crate::store::wall_clock;
 /// The demo's workspace.
 const WORKSPACE: &str = "demo";
 
-/// How long the agent may take to connect before the link is shown all the same.
+/// Time for the agent to connect before the link is shown all the same.
 const READY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Runs the demo until `stop`. `announce` shows the link to a person.
 ///
 /// # Errors
-/// What kept it from starting; the text names the address and the flag where a port is taken.
+/// The reason that it did not start; the text names the address and the flag if a port is taken.
 pub async fn run(
     mut config: Config,
     args: &DemoArgs,
@@ -36,12 +36,12 @@ pub async fn run(
     announce: impl FnOnce(&str),
 ) -> anyhow::Result<()> {
     config.store.url = StoreUrl::SqliteMemory;
-    // Its one workspace is of dev mode's user.
+    // Its one workspace belongs to dev mode's user.
     config.auth.mode = AuthMode::Dev;
     config.auth.oidc = None;
     // The operator's page is of no use here, and its port would be one more that can be taken.
     config.listen.admin = None;
-    // A demo ends at once: nobody's work hangs on it.
+    // A demo ends at once: no user's work depends on it.
     config.timeouts.drain = std::time::Duration::from_millis(500);
     let listener = TcpListener::bind(args.app_listen).await.with_context(|| {
         format!("cannot listen on {} (sample app); choose another address with --app-listen", args.app_listen)

@@ -6,8 +6,8 @@
 //!  accept, TLS, HTTP/1.1 or HTTP/2          (the shells)
 //!    1. guard      is this head one request, and only one?          no  -> bad_request, header_too_large
 //!    2. host       which workspace and port, or the public site?    no  -> no_such_host
-//!       preflight   may a page of another port of the same workspace ask?   answered here, before anybody is known
-//!    3. who, may they                          (crate::auth)        no  -> sign_in_required, port_not_allowed
+//!       preflight   may a page of another port of the same workspace ask?   answered here, before any caller is known
+//!    3. authenticate and authorise the caller  (crate::auth)        no  -> sign_in_required, port_not_allowed
 //!    4. expect     does the client wait for `100 Continue`?         unknown expectation -> bad_request
 //!    5. cookies, headers, forwarded, rewrite   the head as the app gets it: ours taken out, hop-by-hop taken out,
 //!                  clean forwarding fields put in, Host as the port's setting says
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Steps 1 and 2 come before any decision, step 3 before any protocol branch. What is removed is removed *before* the
-//! gateway adds its own fields, so that no field of a request can take one of ours away (design, section 4).
+//! gateway adds its own fields, so that no field of a request can take one of ours away.
 //!
 //! The modules listed first are pure: functions on heads, without clock, sockets or tasks.
 
@@ -43,12 +43,12 @@ pub mod preflight;
 pub mod respond;
 /// Host rewriting for dev servers, and the way back for their redirects.
 pub mod rewrite;
-/// WebSocket upgrades over HTTP/1.1 and HTTP/2, other upgrades, and the origin check they share with unsafe methods.
+/// WebSocket upgrades over HTTP/1.1 and HTTP/2, and other upgrades.
 pub mod websocket;
 /// The zone, for programs that know the public address only.
 pub mod zone;
 
-// The shells: what has tasks, sockets and clocks.
+// The shells: modules with tasks, sockets and clocks.
 
 /// Bodies on their way through.
 pub mod body;

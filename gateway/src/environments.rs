@@ -1,14 +1,15 @@
-//! Managed Kubernetes resources of environments (design, section 6.5): what a template says, what of it may be applied, and where
-//! templates come from.
+//! Managed Kubernetes resources of environments: parses and renders templates, refuses what may not be applied, and has
+//! the rest applied and removed.
 //!
-//! [`facts`] is what is known of an environment and the job that asks, [`template`] reads a template and fills in the facts,
-//! [`manifest`] refuses what may not be applied and labels the rest. These are pure. [`files`] keeps the templates of each cluster
-//! agent in force.
+//! [`facts`] describes an environment and the job that asks, [`template`] parses a template and fills in the facts,
+//! [`manifest`] refuses what may not be applied and labels the rest. These are pure. [`files`] keeps the templates of
+//! each cluster agent in force.
 //!
-//! [`service`] is what jobs and operators ask, with its answers in [`request`], [`refusal`], [`record`] and [`following`]. `plan`
-//! (pure) decides what is next for an environment, `visit` does it, `driver` knows which ones are due, `seats` (pure) whose turn it is
-//! at a cluster and `arrivals` (pure) which agents came, `call` has it carried out by the cluster's agent, as whom is `identity`'s,
-//! and `access` answers what needs no asking.
+//! [`service`] takes the requests of jobs and operators, with its answers in [`request`], [`refusal`], [`record`] and
+//! [`following`]. `plan` (pure) decides the next step of an environment and `visit` carries it out. `driver` knows
+//! which environments are due, `seats` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
+//! connected. `call` has a step carried out by the cluster's agent, `identity` is the user that the agent impersonates,
+//! and `access` answers from memory without asking the store.
 
 mod access;
 mod arrivals;

@@ -1,4 +1,4 @@
-//! Who runs workspaces: what was asked for is carried out here, and what comes of it is stored.
+//! Reconciles workspaces: carries out their desired state and stores the observed one.
 
 pub mod ci;
 pub mod cluster_configs;

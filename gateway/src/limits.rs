@@ -1,9 +1,9 @@
-//! Who takes how much of the gateway: counts and rates by address, user and port, in memory that no crowd can make grow.
+//! Limits on the use of the gateway: counts and rates by address, user and port, in memory that no crowd can make grow.
 //!
-//! A connection finds the entry of its address once and keeps it ([`Guest`]); a credential on it finds the entries of its
-//! user and port once and keeps those ([`Standing`]). A request then costs a few atomic operations on these, and no look-up.
-//! Whoever proved who they are no longer counts against their address, so that a crowd behind one address is not kept out by
-//! a few strangers there.
+//! A connection finds the entry of its address once and keeps it ([`Guest`]); a credential on it finds the entries of
+//! its user and port once and keeps those ([`Standing`]). A request then costs a few atomic operations on these, and no
+//! look-up. A client that has signed in no longer counts against its address, so that a few strangers cannot keep out a
+//! crowd behind the same address.
 
 mod address;
 mod count;
@@ -36,43 +36,43 @@ use self::waiting::Waiting;
 use crate::config::Limits;
 use crate::model::{Port, UserName, WorkspaceName};
 
-/// How long a connection may be made to wait for its turn before it is refused.
+/// Longest wait of a connection for its turn before it is refused.
 pub const TURN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many seconds' worth of a rate may come at once: pages load in bursts. Of strangers' requests there may be one: each
-/// that waits for a processor keeps users waiting.
+/// Burst of a rate, in seconds' worth of it: pages load in bursts. Strangers get one second's worth: each request that
+/// waits for a processor keeps users waiting.
 const BURST_SECONDS: u32 = 4;
 const STRANGERS_BURST_SECONDS: u32 = 1;
 
-/// Requests above their rate that strangers are answered on one connection. Then it is closed: a refusal costs nearly as much
-/// as what it refuses, and a connection of HTTP/2 brings a hundred at a time.
+/// Requests above their rate that strangers are answered on one connection. Then it is closed: a refusal costs nearly
+/// as much as the refused request, and a connection of HTTP/2 brings a hundred at a time.
 const STRANGERS_REFUSED_MAX: u32 = 16;
 
-/// Failures of strangers that are written to the log in a second; the counters have all of them.
+/// Failures of strangers that are logged in a second; the counters have all of them.
 const TOLD_PER_SECOND: u32 = 50;
 
-/// Entries of each table. Above the default of `limits.connections`, so that an address with a connection always has one;
-/// all tables together stay below some 40 MiB.
+/// Largest number of entries of each table. Above the default of `limits.connections`, so that an address with a
+/// connection always has one; all tables together stay below some 40 MiB.
 const ENTRIES_MAX: usize = 64 * 1024;
 
-/// Look-ups of credentials that are under way at once for strangers of one address, and for all of them: what waits for the
-/// store in front of somebody whose credential is due to be asked for again is never more than this.
+/// Concurrent look-ups of credentials for strangers of one address, and for all strangers. They bound the queue for the
+/// store ahead of a user whose credential is due to be checked again.
 const LOOKUPS_PER_ADDRESS: usize = 4;
 const LOOKUPS_MAX: usize = 16;
 
-/// How long a credential waits to be looked up.
+/// Longest wait of a credential for its look-up.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often what is idle is forgotten, and the clock of [`Crowd`] moves.
+/// Interval at which the clock of [`Crowd`] advances; a sweep for idle entries comes every `SWEEP_TICKS` of them.
 const TICK: Duration = Duration::from_millis(250);
 const SWEEP_TICKS: u32 = 40;
 
-/// A limit that a refusal names.
+/// Limit that a refusal names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Connections of all users.
     Connections,
-    /// Connections of one address on which nobody has signed in.
+    /// Connections of one address on which no user has signed in.
     ConnectionsPerAddress,
     /// New connections of one address.
     ConnectionsPerSecondPerAddress,
@@ -125,7 +125,7 @@ impl Limit {
         Self::Http2Frames,
     ];
 
-    /// Returns the name: the key that changes it, where there is one.
+    /// Returns the name: the configuration key that changes it, if there is one.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ struct Label {
     limit: &'static str,
 }
 
-/// The bounds, as this module uses them.
+/// The bounds, converted for this module.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     connections: u32,
@@ -192,10 +192,10 @@ impl Bounds {
     }
 }
 
-/// What one address uses.
+/// Use by one address.
 #[derive(Debug)]
 struct AddressUse {
-    /// On which nobody has signed in.
+    /// Connections on which no user has signed in.
     connections: Arc<Count>,
     /// Agents' connections without a session.
     waiting: Arc<Waiting>,
@@ -222,14 +222,14 @@ impl Default for AddressUse {
     }
 }
 
-/// What one user uses.
+/// Use by one user.
 #[derive(Debug, Default)]
 struct UserUse {
     requests: Arc<Count>,
     asked: Meter,
 }
 
-/// What goes to one port of one workspace.
+/// Use of one port of one workspace.
 #[derive(Debug, Default)]
 struct PortUse {
     requests: Arc<Count>,
@@ -256,33 +256,33 @@ impl Entry for PortUse {
     }
 }
 
-/// Everybody's share.
+/// Use of all clients, and its limits.
 #[derive(Debug)]
 pub struct Shares {
     bounds: Bounds,
     addresses: Table<AddressKey, AddressUse>,
-    /// Those that agents dial from: what they do there is nothing of the users of the same address.
+    /// Addresses of agents: their use does not count for users of the same address.
     agents: Table<AddressKey, AddressUse>,
     users: Table<UserName, UserUse>,
     ports: Table<(WorkspaceName, Port), PortUse>,
     crowd: Arc<Crowd>,
     lookups: Semaphore,
     refused: Family<Label, Counter>,
-    /// Lines in the log about strangers.
+    /// Rate of log lines about strangers.
     told: Meter,
     told_pace: Pace,
-    /// Those that are not in the log, since that was last said there.
+    /// Failures without a log line since their number was last logged.
     untold: AtomicU64,
-    /// What [`Meter`]s count from.
+    /// Start time of all [`Meter`]s.
     since: Instant,
 }
 
 impl Shares {
-    /// Makes empty tables.
+    /// Creates empty tables.
     #[must_use]
     pub fn new(limits: &Limits, now: Instant) -> Arc<Self> {
         let refused = Family::<Label, Counter>::default();
-        // There from the start, so that an alert has something to compare with.
+        // Created at the start, so that an alert has something to compare with.
         for limit in Limit::ALL {
             drop(refused.get_or_create(&Label { limit: limit.name() }));
         }
@@ -308,7 +308,7 @@ impl Shares {
         &self.crowd
     }
 
-    /// Takes in a user's connection from an address. Returns how long it has to wait for its turn too.
+    /// Admits a user's connection from an address. Returns also how long it has to wait for its turn.
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
@@ -320,8 +320,9 @@ impl Shares {
         Ok((Guest::new(self.clone(), entry, Some(seat), Some(place)), wait))
     }
 
-    /// Takes in an agent's connection from an address. Thousands of agents may share one: [`Guest::prove`] says that a session came
-    /// up, and the connection no longer counts. Where too many have none, the oldest of them is sent away, which counts as refused.
+    /// Admits an agent's connection from an address. Thousands of agents may share one: once a session is up,
+    /// [`Guest::prove`] makes the connection count no longer. If too many have none, the oldest of them is closed,
+    /// which counts as refused.
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
@@ -335,13 +336,13 @@ impl Shares {
         Ok((Guest::agent(self.clone(), entry, member), wait))
     }
 
-    /// Takes in an operator's connection, whatever there is.
+    /// Admits an operator's connection, without any limit.
     #[must_use]
     pub fn arrive_operator(self: &Arc<Self>, from: IpAddr, now: Instant) -> Guest {
         Guest::new(self.clone(), self.addresses.get(&AddressKey::of(from), self.nanos(now)), None, None)
     }
 
-    /// Asks so many idle connections of users to leave; those that did count as refused.
+    /// Asks up to `wanted` idle connections of users to leave; those asked count as refused.
     pub fn shed(&self, wanted: usize) {
         for _ in 0..self.crowd.shed(wanted) {
             self.refused(Limit::Connections.name());
@@ -354,7 +355,7 @@ impl Shares {
         turn.map(Duration::from_nanos).map_err(|_| self.refuse(limit))
     }
 
-    /// Finds what a user's requests, or without a user an address', and those to a port count in.
+    /// Finds the counters of a user's requests, or without a user of its address', and of those to a port.
     #[must_use]
     pub fn standing(
         self: &Arc<Self>,
@@ -379,7 +380,7 @@ impl Shares {
         limit
     }
 
-    /// Forgets what is idle. Call it now and then, so that what a crowd left behind goes.
+    /// Drops idle entries. Must be called regularly, to free what a crowd left behind.
     pub fn sweep(&self, now: Instant) {
         let now = self.nanos(now);
         self.addresses.sweep(now);
@@ -388,7 +389,7 @@ impl Shares {
         self.ports.sweep(now);
     }
 
-    /// Keeps the tables small and the crowd's clock going, for as long as it is polled.
+    /// Sweeps the tables and advances the crowd's clock, for as long as it is polled.
     pub async fn keep(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -407,7 +408,7 @@ impl Shares {
         }
     }
 
-    /// Returns how many failures of strangers had no line in the log since it was last asked.
+    /// Returns the number of strangers' failures without a log line since the last call.
     fn take_untold(&self) -> u64 {
         self.untold.swap(0, Ordering::Relaxed)
     }

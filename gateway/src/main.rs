@@ -1,4 +1,4 @@
-//! `gateway`: parse, run, map the result to an exit status.
+//! `gateway`: parses the command line, runs the command, and maps its result to an exit status.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -24,11 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tunnel_link::causes;
 use tunnel_link::memory::giving_back;
 
-/// Most of a request's cost beside the kernel's is many small allocations, which this one is quicker at.
+/// Most of a request's cost beside the kernel's is many small allocations, which this allocator is quicker at.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long the end waits for a thread that is in the middle of reading or writing a file.
+/// Wait at the end for a thread that is in the middle of reading or writing a file.
 const BLOCKED_GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -44,17 +44,17 @@ fn main() -> ExitCode {
     };
     let exit = runtime.block_on(run(&cli, &env, is_json));
     if matches!(cli.command, Command::Forward(_)) {
-        // Whoever reads standard input cannot be called back.
+        // A thread that reads standard input cannot be interrupted.
         runtime.shutdown_background();
     } else {
-        // Nor can whoever writes to a disk or a pipe that takes nothing.
+        // Nor can a thread that writes to a disk or a pipe that takes nothing.
         runtime.shutdown_timeout(BLOCKED_GRACE);
     }
     finish();
     exit
 }
 
-/// Says what is wrong with a command line; to programs as JSON.
+/// Reports what is wrong with a command line; to programs as JSON.
 fn misused(error: &clap::Error, is_json: bool) -> ExitCode {
     if !is_json || !error.use_stderr() {
         // Nothing can be done about a closed stream.
@@ -85,7 +85,7 @@ async fn run(cli: &Cli, env: &BTreeMap<String, String>, is_json: bool) -> ExitCo
         Command::Completions(args) => run_completions(args, &mut console),
         Command::Man(args) => run_man(args, &mut console),
         Command::Serve(_) => match load(cli, env).and_then(ready) {
-            // On the heap: it holds all that a gateway is built of.
+            // On the heap: it holds all parts of a gateway.
             Ok(config) => ended(Box::pin(serve(config)).await),
             Err(exit) => exit,
         },
@@ -112,7 +112,7 @@ fn load(cli: &Cli, env: &BTreeMap<String, String>) -> Result<Config, Exit> {
     }
 }
 
-/// Opens what the configuration names, so that all that is wrong with it is told at once.
+/// Opens everything that the configuration names, so that all its mistakes are reported at once.
 fn ready(config: Config) -> Result<Config, Exit> {
     let found = preflight::look(&config);
     for warning in found.warnings.iter().chain(&found.later) {
@@ -170,7 +170,7 @@ where
     stop.cancel();
     tokio::select! {
         result = &mut work => result,
-        // A second signal means: now.
+        // A second signal ends it at once.
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     }

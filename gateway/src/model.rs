@@ -1,7 +1,6 @@
-//! The domain's words as types: names, ports, users, the zone. No behaviour that needs I/O.
+//! Domain types: names, ports, users, the zone. No behaviour that needs I/O.
 //!
-//! Everything that enters the gateway as text is parsed into one of these once, at the border; the inside never
-//! re-checks (design, section 2.3).
+//! Text that enters the gateway is parsed into one of these types once, at the border; inner code never re-checks.
 
 mod cluster;
 mod endpoint;
@@ -57,7 +56,7 @@ pub const WORKSPACE_NAME_BYTES_MAX: usize = LABEL_BYTES_MAX - 6;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspaceName(Arc<str>);
 
-/// Why a text is not a workspace name.
+/// Reason why a text is not a workspace name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadWorkspaceName {
     /// The text is empty.
@@ -133,7 +132,7 @@ impl Port {
         self.0.get()
     }
 
-    /// Returns what is there, where that is this product's own.
+    /// Returns the name of this product's own service at the port, if it has one there.
     #[must_use]
     pub fn label(self) -> Option<&'static str> {
         match self.get() {
@@ -143,7 +142,7 @@ impl Port {
         }
     }
 
-    /// Returns whether this is where agents serve terminals: whoever types there is on the machine.
+    /// Returns whether this is the port on which agents serve terminals: input there runs on the machine.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         self.get() == TERMINAL_PORT

@@ -1,5 +1,5 @@
-//! Listeners and connections: bind, accept, TLS; the dialing of the command line; and, speaking HTTP as clients only, `fetch`
-//! for servers that the operator names and `acme` for certificates.
+//! Listeners and connections: bind, accept, TLS; dialing for the command line; and two HTTP clients, `fetch` for
+//! servers that the operator names and `acme` for certificates.
 
 pub mod acme;
 pub mod certificate;

@@ -1,4 +1,4 @@
-//! Live agent sessions of this replica: who is connected, and how they get in.
+//! Live agent sessions of this replica, and the admission of agents.
 
 pub mod admission;
 pub mod identity;

@@ -4,7 +4,7 @@
 //! new table is a file with the same number in each folder of `migrations`. Every test of this module runs on both
 //! databases (`tests::each`). Secrets that have to be read again are sealed (`seal`).
 //!
-//! No clock inside: callers pass the time (see [`wall_clock`] for where it comes from).
+//! No clock inside: callers pass the time (see [`wall_clock`] for its source).
 
 mod changes;
 mod ci;
@@ -83,12 +83,12 @@ pub struct Store {
     readers: Pool,
     availability: Availability,
     sealer: Arc<Sealer>,
-    /// How long names of workspaces are held back for their owners.
+    /// Time for which names of workspaces are held back for their owners.
     name_hold: NameHold,
     _keeper: Option<Keeper>,
 }
 
-/// Why the store did not do what it was asked.
+/// Failure of an operation of the store.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The URL names no database.
@@ -99,15 +99,15 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What SQLite or the system says, and what helps.
+        /// Message of SQLite or the system, and the remedy.
         why: String,
     },
-    /// The server cannot be reached, or does not let us in.
+    /// The server cannot be reached, or refuses the login.
     #[error("cannot open the database {database}: {why}")]
     Connect {
         /// The URL, without the password.
         database: String,
-        /// What the server or the system says.
+        /// Message of the server or the system.
         why: String,
     },
     /// The file of `store.password_file` cannot be used.
@@ -115,7 +115,7 @@ pub enum StoreError {
     PasswordFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         error: io::Error,
     },
     /// The file of `store.key_file` cannot be used.
@@ -123,7 +123,7 @@ pub enum StoreError {
     KeyFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         error: io::Error,
     },
     /// The database has sealed secrets, and the key is not there. A new one would not open them.
@@ -157,10 +157,10 @@ pub enum StoreError {
     /// The database's shape cannot be brought up to date.
     #[error("cannot bring the database's schema up to date: {0}")]
     Migrate(sqlx::migrate::MigrateError),
-    /// The workspace exists and belongs to somebody else.
+    /// The workspace exists and belongs to another user.
     #[error("the workspace {0} belongs to another user")]
     OtherOwner(WorkspaceName),
-    /// The name was another user's until lately.
+    /// The name was another user's until recently.
     #[error(
         "the name {name} was another user's: browsers still have what its pages stored, so it is free for others from {until} \
          (store.name_hold)"
@@ -168,10 +168,10 @@ pub enum StoreError {
     NameHeld {
         /// The name.
         name: WorkspaceName,
-        /// From when on others may have it.
+        /// Time from which others may have it.
         until: UnixSeconds,
     },
-    /// A stored value that no version of the program writes.
+    /// The database holds a value that no version of the program writes.
     #[error("the database holds a value in {table}.{column} that cannot be")]
     Corrupt {
         /// The table.
@@ -185,18 +185,18 @@ pub enum StoreError {
         /// The table.
         table: &'static str,
     },
-    /// What is to be kept as JSON is none.
+    /// A value for a JSON column is not JSON.
     #[error("what is given for {table}.{column} is not JSON")]
     NotJson {
         /// The table.
         table: &'static str,
         /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
         #[source]
         source: serde_json::Error,
     },
-    /// The database would not give back what it was given.
+    /// The database would return another value than the one written.
     #[error("the database changes what it is given in {table}.{column}")]
     Altered {
         /// The table.
@@ -204,7 +204,7 @@ pub enum StoreError {
         /// The column.
         column: &'static str,
     },
-    /// There must be no such share.
+    /// Such a share is not allowed.
     #[error(transparent)]
     Share(#[from] TerminalForAll),
     /// No token or seal could be made.
@@ -225,7 +225,7 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Tells whether the store did not answer; all else it said itself.
+    /// Returns whether the store did not answer; all other errors are its own replies.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Self::Away) || matches!(self, Self::Database(error) if database::is_outage(error))
@@ -248,7 +248,7 @@ impl Store {
     /// [`StoreError::Open`], [`StoreError::Connect`], [`StoreError::Newer`] or [`StoreError::Migrate`], or one of those about
     /// the files of password and key.
     pub async fn open_with(config: &StoreConfig) -> Result<Self, StoreError> {
-        // In a box: it has room for what either database does at its start.
+        // Boxed: the future has room for the start of either database.
         let (writer, readers, keeper) = Box::pin(Self::connect(config)).await?;
         let availability = Availability::new(config.outage_max);
         let [writer, readers] = [writer, readers].map(|to| Pool::new(to, availability.clone()));
@@ -257,13 +257,13 @@ impl Store {
         Ok(Self { writer, readers, availability, sealer, name_hold: NameHold(config.name_hold), _keeper: keeper })
     }
 
-    /// Returns what is known of whether it answers.
+    /// Returns the availability of the store.
     #[must_use]
     pub fn availability(&self) -> &Availability {
         &self.availability
     }
 
-    /// Returns who writes, who reads, and what keeps a database in memory.
+    /// Returns the writer, the readers, and the connection that keeps a database in memory alive.
     async fn connect(config: &StoreConfig) -> Result<(Connections, Connections, Option<Keeper>), StoreError> {
         Ok(match &config.url {
             StoreUrl::SqliteFile(path) => {
@@ -281,19 +281,20 @@ impl Store {
         })
     }
 
-    /// Begins to write, as the only one who writes about this.
+    /// Begins a write transaction, exclusive for this subject.
     async fn write(&self, about: About<'_>) -> Result<Transaction, StoreError> {
         self.writer.begin(about).await
     }
 
-    /// Waits for statements in flight and closes the connections; the last one to leave folds the log into the file.
+    /// Waits for statements in flight and closes the connections; the last one to close merges the write-ahead log into
+    /// the file.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
     }
 }
 
-/// Says of a failure while a database is brought up to date which database it is.
+/// Adds the name of the database to a failure while it is opened.
 fn opening(config: &StoreConfig, error: StoreError) -> StoreError {
     match (&config.url, error) {
         (StoreUrl::SqliteFile(path), StoreError::Database(error)) => sqlite::unopened(path, &error),

@@ -1,7 +1,7 @@
 //! Logs and metrics. Labels come from enums, never from users.
 //!
-//! `durations` counts what every request costs, `process` is what the system knows of this process, and `text` writes what a
-//! scraper understands.
+//! `durations` counts requests by their duration, `process` has the system's facts of this process, and `text` writes
+//! the format that a scraper understands.
 
 mod durations;
 mod process;
@@ -55,7 +55,7 @@ struct End {
     end: &'static str,
 }
 
-/// How a raw TCP stream ended.
+/// End of a raw TCP stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcpEnd {
     /// Both directions finished.
@@ -87,7 +87,7 @@ impl TcpEnd {
     }
 }
 
-/// How the preparation of an environment ended.
+/// End of the preparation of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobEnd {
     /// Everything is there.
@@ -102,14 +102,14 @@ struct Cycle {
     cycle: &'static str,
 }
 
-/// What came of a cluster agent's report.
+/// Outcome of a cluster agent's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportEnd {
-    /// It is stored.
+    /// The report is stored.
     Stored,
-    /// It says what is stored already.
+    /// The report equals the stored one.
     Unchanged,
-    /// It is about nothing of that cluster.
+    /// The report is about nothing of that cluster.
     Ignored,
 }
 
@@ -125,16 +125,16 @@ impl ReportEnd {
     }
 }
 
-/// How a job that is a workspace ended.
+/// End of a CI job that is a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunEnd {
-    /// It was to end.
+    /// The job was to end.
     Done,
-    /// It was to end, and was cut before its files were saved.
+    /// The job was to end, and was cut before its files were saved.
     Unsaved,
-    /// It was to go on, or did not get that far.
+    /// The job was to go on, or did not get that far.
     Failed,
-    /// There was none: the CI system was not asked for it in the end, or did not make it.
+    /// There was no job: the CI system was not asked for it in the end, or did not create it.
     NotMade,
 }
 
@@ -151,23 +151,23 @@ impl RunEnd {
     }
 }
 
-/// How long jobs took from being asked for to their agents. Units: seconds.
+/// Time from asking for a job to its agent's connection. Units: seconds.
 #[derive(Clone, Debug)]
 struct UpTimes(Histogram);
 
 impl Default for UpTimes {
     fn default() -> Self {
-        // From two seconds to half an hour, which a busy runner may take.
+        // From two seconds to half an hour, as a busy runner may take that long.
         Self(Histogram::new(exponential_buckets(2.0, 2.0, 11)))
     }
 }
 
-/// Counters of the edge and of the executors. Clones share them. Each label that there can be is there from the start, so
-/// that an alert has something to compare with.
+/// Counters of the edge and of the executors. Clones share them. Each possible label is there from the start, so that
+/// an alert has something to compare with.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     responses: Family<Class, Counter>,
-    /// Those of `responses`, in the order of [`CLASSES`].
+    /// Counters of `responses`, in the order of [`CLASSES`].
     answered: [Counter; 5],
     durations: Durations,
     websockets_opened: Counter,
@@ -180,11 +180,11 @@ pub struct Metrics {
     reports: Family<End, Counter>,
     configs_held_back: Counter,
     jobs: Family<End, Counter>,
-    /// Those of `jobs`: completed, failed.
+    /// Counters of `jobs`: completed, failed.
     environment_jobs: [Counter; 2],
     environments_due: Gauge<u64, AtomicU64>,
     prerequisites: Family<Answer, Counter>,
-    /// Those of `prerequisites`: unmet, met.
+    /// Counters of `prerequisites`: unmet, met.
     environment_unmet: [Counter; 2],
     runs: Counter,
     run_ends: Family<End, Counter>,
@@ -247,19 +247,19 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Has failures counted under these codes from the start.
+    /// Creates the counters of failures with these codes from the start.
     pub(crate) fn expect_failures(&self, codes: &[&'static str]) {
         for code in codes {
             drop(self.failed.get_or_create(&Code { code }));
         }
     }
 
-    /// Counts how long a request took until its answer began.
+    /// Counts the time until the answer to a request began.
     pub(crate) fn took(&self, by: AnsweredBy, took: Duration) {
         self.durations.observe(by, took);
     }
 
-    /// Counts a WebSocket for as long as what is returned is kept.
+    /// Counts a WebSocket as open until the returned guard is dropped.
     pub(crate) fn websocket(&self) -> OpenWebSocket {
         self.websockets_opened.inc();
         self.websockets.inc();
@@ -279,7 +279,7 @@ impl Metrics {
         self.failed.get_or_create(&Code { code }).inc();
     }
 
-    /// Returns the counter of what should be in the audit log and is not.
+    /// Returns the counter of records lost to the audit log.
     pub(crate) fn audit_lost(&self) -> Counter {
         self.audit_lost.clone()
     }
@@ -294,7 +294,7 @@ impl Metrics {
         self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
     }
 
-    /// Counts an intent that a cluster agent was told, with or without secrets.
+    /// Counts an intent that was sent to a cluster agent, with or without secrets.
     pub(crate) fn intent_sent(&self, is_full: bool) {
         self.intents.get_or_create(&Cycle { cycle: if is_full { "full" } else { "partial" } }).inc();
     }
@@ -304,12 +304,12 @@ impl Metrics {
         self.reports.get_or_create(&End { end: end.as_str() }).inc();
     }
 
-    /// Counts a config that was not sent because it would have made a cluster agent delete what is needed.
+    /// Counts a config that was held back because it would have made a cluster agent delete what is needed.
     pub(crate) fn config_held_back(&self) {
         self.configs_held_back.inc();
     }
 
-    /// Counts the preparation of an environment that ended.
+    /// Counts the end of an environment's preparation.
     pub(crate) fn environment_job(&self, end: JobEnd) {
         let [completed, failed] = &self.environment_jobs;
         match end {
@@ -318,12 +318,12 @@ impl Metrics {
         };
     }
 
-    /// Notes of how many environments something is to be made or removed.
+    /// Sets the number of environments that have something to be made or removed.
     pub(crate) fn environments_due(&self, count: usize) {
         self.environments_due.set(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// Counts an answer to the question whether a job needs something first.
+    /// Counts an answer to the question whether something has to be made before a job runs.
     pub(crate) fn environment_unmet(&self, is_unmet: bool) {
         // One counter per answer: no lock and no look-up.
         let [unmet, met] = &self.environment_unmet;
@@ -339,12 +339,12 @@ impl Metrics {
         self.runs.inc();
     }
 
-    /// Notes after what time a job's agent came.
+    /// Records the time until a job's agent connected.
     pub(crate) fn run_up(&self, after: Duration) {
         self.run_up.0.observe(after.as_secs_f64());
     }
 
-    /// Counts a job that is over.
+    /// Counts the end of a job.
     pub(crate) fn run_ended(&self, end: RunEnd) {
         self.run_ends.get_or_create(&End { end: end.as_str() }).inc();
     }
@@ -414,17 +414,18 @@ pub(crate) fn bytes(registry: &mut Registry, counts: [(&'static str, u64); 2]) {
     registry.register_with_unit("gateway_tunnel", "Payload of all sessions", Unit::Bytes, bytes);
 }
 
-/// A number that is read when it is asked for.
+/// Gauge that is set when metrics are requested.
 pub(crate) fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge<u64, AtomicU64> {
     let gauge = Gauge::<u64, AtomicU64>::default();
     registry.register(name, help, gauge.clone());
     gauge
 }
 
-/// Starts logging to standard error, without ever waiting for who reads it. `GATEWAY_LOG` overrides the level with a filter such as `gateway::edge=debug`.
+/// Starts logging to standard error, without ever waiting for its reader. `GATEWAY_LOG` overrides the level with a
+/// filter such as `gateway::edge=debug`.
 pub fn start_logging(log: &Log) {
     let filter = EnvFilter::try_from_env("GATEWAY_LOG").unwrap_or_else(|_| {
-        // The HTTP libraries tell about every hiccup of every peer.
+        // The HTTP libraries log every hiccup of every peer.
         EnvFilter::new(format!("{},h2=off,hyper=off,sqlx=warn", log.level))
     });
     let lines = program_log::stderr();
@@ -436,10 +437,10 @@ pub fn start_logging(log: &Log) {
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(program_log::wants_colours())
-        // It would write them to standard error itself, and panic where that cannot be done.
+        // The library would write them to standard error itself, and panic if it cannot.
         .log_internal_errors(false)
         .with_writer(lines.writer());
-    // A second start, as in tests, keeps the first.
+    // A second call, as in tests, keeps the first logger.
     match log.format {
         LogFormat::Text => builder.try_init().ok(),
         LogFormat::Json => builder.json().try_init().ok(),

@@ -1,4 +1,4 @@
-//! The public site's pages: what a signed-in user sees. Works without JavaScript.
+//! Pages of the public site for signed-in users. They work without JavaScript.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ const SCRIPT: &str = include_str!("ui/home.js");
 /// Most ports of one workspace that the list of workspaces has links to.
 const PORTS_SHOWN_MAX: usize = 24;
 
-/// What the pages are made from.
+/// Parts of the gateway that the pages are made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Pages<'a> {
     pub(crate) store: &'a Store,
@@ -88,7 +88,7 @@ pub(crate) async fn answer(
     Ok(respond("text/html; charset=utf-8", page, "no-store"))
 }
 
-/// Leads to the list of workspaces, where the addresses of their own pages would have it.
+/// Redirects to the list of workspaces, from the path at which the addresses of their own pages suggest it.
 fn to_home() -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -96,7 +96,7 @@ fn to_home() -> Response<Bytes> {
     response
 }
 
-/// Says how a first workspace comes to be, in commands that any signed-in user may run.
+/// Explains how to make a first workspace, in commands that any signed-in user may run.
 fn empty(site: &Site, text: &str) -> String {
     format!(
         "<p>{text} Three commands make one; the first two on any machine, the last where your code is:</p>\
@@ -115,7 +115,7 @@ fn unavailable(error: &StoreError) -> Failure {
     Failure::Overloaded { limit: "store" }
 }
 
-/// Finds what is known of those that are run for their owner.
+/// Loads the state of workspaces that are run for their owner.
 async fn managed(
     pages: Pages<'_>,
     workspaces: &[Workspace],
@@ -130,7 +130,8 @@ async fn managed(
     Ok(found.into_iter().map(|managed| (managed.workspace.id, managed)).collect())
 }
 
-/// Writes what a workspace is and why, and the buttons that change it; a page of its own follows what comes of them.
+/// Writes the state of a workspace with its reason, and the buttons that change it; a page of its own follows their
+/// effect.
 fn state(managed: &Managed) -> String {
     let (life, name) = (&managed.lifecycle, &managed.workspace.name);
     let reason = life.reason.as_deref().map(|reason| format!("<p class=\"why\">{}</p>", escape(reason)));

@@ -1,10 +1,11 @@
-//! Workspaces that an executor runs for their owners: what a person asked for, checked once, what is made of it and frozen, and
-//! what of that is sent when (design, section 6).
+//! Workspaces that an executor runs for their owners: the owner's request, checked once; the definition that is made of
+//! it and frozen; and the parts of that which each message sends.
 //!
-//! [`devfile`] reads what a workspace is made from, [`cluster_config`] what a cluster allows. Both are pure and stand
-//! on [`document`] (YAML with places) and [`syntax`] (what Kubernetes accepts as names and amounts). [`frozen`] makes Kubernetes
-//! objects of the two, once; [`pipeline`] makes the definition of a CI job of a devfile; [`sending`] says what of them is sent, [`observed`]
-//! what a report makes of a workspace. [`service`] is where its owner's wishes come in.
+//! [`devfile`] reads the source of a workspace, [`cluster_config`] the permissions of a cluster. Both are pure and
+//! stand on [`document`] (YAML with places) and [`syntax`] (names and amounts that Kubernetes accepts). [`frozen`]
+//! makes Kubernetes objects of the two, once; [`pipeline`] makes the definition of a CI job of a devfile; [`sending`]
+//! chooses the objects of a message; [`observed`] derives a workspace's actual state from a report. [`service`] takes
+//! the owners' requests.
 
 pub mod addresses;
 pub mod blockers;

@@ -277,7 +277,7 @@ async fn local_program_sees_a_reset_when_there_is_no_stream() {
     let mut child = world.gateway(&["forward", "one", &format!("0.0.0.0:0:{closed}")]);
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = soon(said.next_line()).await.unwrap().expect("a line");
-    assert!(line.starts_with("warning: whoever reaches 0.0.0.0:"), "{line}");
+    assert!(line.starts_with("warning: every client that reaches 0.0.0.0:"), "{line}");
 }
 
 /// Runs `forward --stdio` against the app that says everything backwards; returns its status, output and errors.

@@ -1,9 +1,10 @@
-//! By which names the operator's listener may be asked. It knows no users, so a page in the operator's browser that has its
-//! own name resolve to this address could read it; such a page can choose any name, but no address and not `localhost`.
+//! Host names under which the operator's listener answers. It has no sign-in, so a page in the operator's browser whose
+//! own name resolves to this address could read it; such a page can choose any name, but no address and not
+//! `localhost`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Returns whether an authority is one that no page of a stranger has: an address, `localhost`, or a name that the operator
+/// Returns whether an authority cannot belong to a foreign page: an address, `localhost`, or a name that the operator
 /// configured.
 pub(super) fn is_own(authority: &str, names: &[String]) -> bool {
     if let Some(address) = authority.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Whether a balancer may send users here.
+//! Readiness: whether a balancer may send users here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use crate::availability::Availability;
 use crate::model::UnixSeconds;
 use crate::store::wall_clock;
 
-/// The listeners that are being served, as far as one of them was lost.
+/// Listeners that are being served; counts the lost ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listeners {
-    /// Those that accept nothing any more although nobody told them to stop.
+    /// Number that stopped accepting although they were not told to stop.
     lost: Arc<AtomicUsize>,
 }
 
@@ -33,7 +33,7 @@ impl Drop for Serving {
 }
 
 impl Listeners {
-    /// Serves a listener, and takes note if that ends before `stop`, however it does.
+    /// Serves a listener, and records a loss if that ends before `stop` for any reason.
     pub(crate) async fn serving(self, served: impl Future<Output = ()>, stop: CancellationToken) {
         let serving = Serving { lost: self.lost, stop };
         served.await;
@@ -41,8 +41,8 @@ impl Listeners {
     }
 }
 
-/// Not ready during a drain, and when a listener is lost. A store that is away is said, and no reason: every replica would be taken
-/// out of the balancer at once, while each goes on for all who are known.
+/// Answers not ready during a drain, and after the loss of a listener. A store that is away is reported, but is no
+/// reason: every replica would be taken out of the balancer at once, while each goes on for all known users.
 pub(super) fn answer(is_draining: bool, listeners: &Listeners, availability: &Availability) -> (StatusCode, String) {
     if is_draining {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
@@ -54,7 +54,7 @@ pub(super) fn answer(is_draining: bool, listeners: &Listeners, availability: &Av
     (StatusCode::OK, format!("ok\n{trouble}"))
 }
 
-/// Says since when the store is away, or cannot be written.
+/// Describes since when the store is away, or cannot be written.
 pub(super) fn store_trouble(availability: &Availability) -> Option<String> {
     let since = |since: Instant| {
         let seconds = i64::try_from(since.elapsed().as_secs()).unwrap_or(i64::MAX);

@@ -1,6 +1,7 @@
-//! The clusters that can run workspaces: what somebody has to know who wants to make one, or who wonders why nothing happens.
-//! Everybody who is signed in may see their names, whether they take workspaces, whether their agent is connected, and that their
-//! newest configuration or a template of environments was refused; what is in it is told by `gateway config check` and the log.
+//! Lists the clusters that can run workspaces, for users who want to make one, or who wonder why nothing happens. All
+//! users who are signed in may see their names, whether they take workspaces, whether their agent is connected, and
+//! that their newest configuration or a template of environments was refused; the contents are told by
+//! `gateway config check` and the log.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ struct List {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// What it is an agent of.
+    /// Kind of its subject.
     kind: &'static str,
     /// New workspaces can be made there.
     enabled: bool,
@@ -33,9 +34,9 @@ struct Row {
     connected_seconds: Option<u64>,
     /// The file that configures it is wrong, and an older one is in force.
     configuration_refused: bool,
-    /// By which kind of reason.
+    /// Kind of the reason.
     configuration_refusal: Option<&'static str>,
-    /// A file of its environment templates is wrong, and what was good before is in force, or nothing.
+    /// A file of its environment templates is wrong, and the last good one is in force, or none.
     environment_templates_refused: bool,
     created_at: String,
 }

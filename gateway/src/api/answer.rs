@@ -41,7 +41,7 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Axu
     response
 }
 
-/// Adds what every answer carries: the trace id, also inside a problem document, and that nobody keeps or embeds it.
+/// Adds to every answer the trace id, also inside a problem document, and the headers against keeping and embedding it.
 pub(super) fn seal(response: &mut Response<Bytes>, trace: &str) {
     if let Some(Told { mut document, code }) = response.extensions_mut().remove::<Told>() {
         if let Some(members) = document.as_object_mut() {

@@ -16,13 +16,13 @@ use super::problem::{Mistake, Problem, Refused};
 use super::seats::{Seat, Seats};
 use crate::model::UserName;
 
-/// How long a body may take to arrive.
+/// Time limit for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest body with a devfile, in bytes: 3 MB of one, twice as long where JSON escapes it, and variables.
 const LARGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How long a large body may take to arrive.
+/// Time limit for a large body to arrive.
 const LARGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a body.
@@ -30,7 +30,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Problem> {
     read_within(body, BODY_BYTES_MAX, BODY_TIMEOUT).await
 }
 
-/// Reads an object that may be large, for a user who is known. Others may have as many under way as there are `seats`; the seat
+/// Reads an object that may be large, for a user who is known. No more than `seats` allows may be under way; the seat
 /// is to be held for as long as the object.
 pub(super) async fn read_large(
     request: Request,
@@ -44,7 +44,7 @@ pub(super) async fn read_large(
 }
 
 async fn read_within(body: Body, bytes_max: usize, time_max: Duration) -> Result<Bytes, Problem> {
-    // Nobody has to send what is refused by the length that they say.
+    // A body that its announced length rules out need not be sent.
     if usize::try_from(body.size_hint().lower()).is_ok_and(|least| least > bytes_max) {
         return Err(Refused::TooLarge.into());
     }
@@ -211,7 +211,7 @@ impl<'a> Fields<'a> {
         if self.has(name) { self.nested(name, read) } else { None }
     }
 
-    /// Returns whether a member is there, whatever it says.
+    /// Returns whether a member is there, whatever its value.
     pub(super) fn has(&self, name: &'static str) -> bool {
         self.members.get(name).is_some_and(|value| !value.is_null())
     }
@@ -226,7 +226,7 @@ impl<'a> Fields<'a> {
         self.mistakes.push(Mistake { pointer: format!("{}{pointer}", self.pointer), detail: wrong });
     }
 
-    /// Notes members that nobody asked for, without repeating their names.
+    /// Notes unknown members, without repeating their names.
     fn finish(self) {
         if self.members.keys().any(|name| !self.asked.iter().any(|asked| asked == name)) {
             let detail = format!("has an unknown member; known are {}", self.asked.join(", "));

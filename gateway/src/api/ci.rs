@@ -1,5 +1,5 @@
-//! What jobs of CI systems get here: the workspace agent's programs, which are for everybody, and the definition of the pipeline
-//! that a workspace is, which is for the job that was asked for it.
+//! Serves jobs of CI systems: the workspace agent's programs, which are public, and the definition of a workspace's
+//! pipeline, which only the job that was asked for it gets.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use http::{HeaderMap, HeaderValue};
 use super::Shared;
 use super::problem::{Problem, Refused};
 
-/// Makes definitions of pipelines for those whose they are.
+/// Makes definitions of pipelines for the jobs that they belong to.
 pub(crate) trait Definitions: Send + Sync {
     /// Returns the definition for the job whose token is in the headers of a request.
     fn definition<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<String, NoDefinition>>;
 }
 
-/// Why a job gets no definition.
+/// Reason a job gets no definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoDefinition {
     /// Workspaces are not made in CI systems here.
     Disabled,
     /// The token is not one of such a job; the code says why.
     Refused(&'static str),
-    /// The job's pipeline may be one whose name the gateway has not heard yet; the code says so.
+    /// The job's pipeline may be one that the gateway does not know of yet; the code says so.
     NotYet(&'static str),
     /// The job's pipeline is over, or told to end.
     Over(&'static str),
-    /// Somebody who has to be asked does not answer.
+    /// A party that has to be asked does not answer.
     Unavailable,
-    /// What is stored makes no pipeline any more.
+    /// The stored values make no pipeline any more.
     Broken,
 }
 
@@ -49,7 +49,7 @@ impl From<NoDefinition> for Problem {
     }
 }
 
-/// Answers `GET /ci/pipeline`: the token says whose pipeline, and nothing else does.
+/// Answers `GET /ci/pipeline`: the token alone selects the pipeline.
 pub(super) async fn pipeline(State(api): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
     let text = api.definitions.definition(&headers).await?;
     let mut response = Response::new(Body::from(text));
@@ -57,7 +57,7 @@ pub(super) async fn pipeline(State(api): State<Arc<Shared>>, headers: HeaderMap)
     Ok(response)
 }
 
-/// How long an answer is, which is sent as it is read.
+/// Length of an answer that is sent as it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) bytes: u64,
@@ -70,7 +70,7 @@ pub(super) async fn agent(State(api): State<Arc<Shared>>, Path(sha256): Path<Str
     let mut response = Response::new(Body::from_stream(api.downloads.read(download)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    // It is called by what it is.
+    // Its name is the hash of its content, so it never changes.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
     response.extensions_mut().insert(Measured { bytes });
     Ok(response)

@@ -1,8 +1,8 @@
 //! The page on which a user lets a program on another machine act for them, or refuses.
 //!
-//! The danger is not that somebody guesses a code, but that somebody sends their own to a user who is in a hurry (RFC 8628,
-//! section 5.4). So the page says who asks, from where, what they would get, and when to refuse; it never goes on by itself,
-//! not even when the address has the code in it.
+//! The danger is not that an attacker guesses a code, but that an attacker sends their own to a user who is in a hurry
+//! (RFC 8628, section 5.4). So the page shows the asking program, its address, the access it would get, and when to
+//! refuse; it never goes on by itself, not even when the address has the code in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::auth::policy::Source;
 use crate::auth::principal::Principal;
 use crate::markup::escape;
 
-/// Where the page is on the public host.
+/// Path of the page on the public host.
 pub(crate) const DEVICE_PATH: &str = "/.gateway/device";
 
-/// What the page shows.
+/// Content of the page.
 #[derive(Debug)]
 enum Page<'a> {
     /// A place to type the code, after a wrong one or for the first time; or with the one that a foreign page brought.
     Enter { wrong: bool, code: Option<UserCode> },
-    /// Who asks, and both answers.
+    /// The asking program, and both answers.
     Confirm { code: UserCode, asking: &'a Asking, ago: Duration, principal: &'a Principal, same_network: bool },
     /// It is done.
     Allowed,
@@ -40,14 +40,14 @@ enum Page<'a> {
     TooMany,
 }
 
-/// Answers a visit: with the code in the address, what it stands for; without, a place to type it.
+/// Answers a visit: with a code in the address, the request behind it; without, a place to type it.
 pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
     let principal = browser(&caller)?;
     let query = uri.query().unwrap_or_default();
     Ok(match only(query.as_bytes(), "user_code") {
         None => page(&Page::Enter { wrong: false, code: None }),
-        // A foreign page can open this one as often as it likes, with any code. Nothing is asked, and so nothing counted,
-        // before the user goes on by themselves.
+        // A foreign page can open this one as often as it likes, with any code. Nothing is looked up, and so nothing
+        // counted, before the user goes on by themselves.
         Some(typed) if caller.source == Source::Foreign => {
             page(&Page::Enter { wrong: false, code: typed.parse().ok() })
         }
@@ -96,7 +96,7 @@ pub(super) async fn decide(
     Ok(page(if is_yes { &Page::Allowed } else { &Page::Denied }))
 }
 
-/// Finds what a code stands for, as often as its user and their address may try.
+/// Finds the request behind a code, as often as its user and their address may try.
 fn look_up(
     api: &Shared,
     caller: &Caller,
@@ -111,7 +111,7 @@ fn look_up(
     let found = code.and_then(|code| api.devices.asking(code, now).map(|(asking, ago)| (code, asking, ago)));
     found.ok_or_else(|| {
         api.codes_by_address.failed(address, now);
-        // Over plain HTTP browsers do not say which page made them ask.
+        // Over plain HTTP browsers do not name the page that made them ask.
         if caller.source != Source::Unstated {
             api.codes_by_user.failed(principal.user.clone(), now);
         }

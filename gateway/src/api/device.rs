@@ -19,7 +19,7 @@ use crate::auth::secret::Opaque;
 use crate::auth::token::TokenKind;
 use crate::store::{Created, Note, Terms, wall_clock};
 
-/// How long the token of a sign-in is good.
+/// Lifetime of a sign-in's token.
 const TOKEN_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ struct Codes {
     interval: u64,
 }
 
-/// RFC 6749, section 5.1, and what the command line shows.
+/// Members of RFC 6749, section 5.1, and those that the command line shows.
 #[derive(Serialize)]
 struct Granted {
     access_token: String,

@@ -1,5 +1,5 @@
-//! Environments of CI jobs (design, section 6.5): what jobs, operators and the CI system's hook ask for. The HTTP API and the
-//! services that are called over gRPC do the same with the same functions, which are in [`ops`].
+//! Environments of CI jobs: requests of jobs, operators and the CI system's hook. The HTTP API and the services that
+//! are called over gRPC do the same with the same functions, which are in [`ops`].
 
 pub(super) mod asker;
 pub(super) mod given;
@@ -31,30 +31,30 @@ use crate::store::wall_clock;
 
 use self::asker::Asker;
 
-/// How often it is asked again whether a job may go on listening.
+/// Interval at which a job's right to go on listening is checked.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the API needs for environments.
+/// Parts that the API needs for environments.
 #[derive(Debug)]
 pub(crate) struct EnvironmentParts {
-    /// Does it all.
+    /// Service that does the work.
     pub(crate) service: Environments,
-    /// Whose jobs may ask; `None` where none may.
+    /// Verifier of the jobs that may ask; `None` if none may.
     pub(crate) jobs: Option<Programs>,
     /// The user of dev mode, who may do everything there.
     pub(crate) dev: Option<UserName>,
-    /// What the CI system's hook shows; `None` where there is none.
+    /// Secret that the CI system's hook shows; `None` if there is no hook.
     pub(crate) hook: Option<Secret>,
 }
 
 impl EnvironmentParts {
-    /// Returns whether a user may do with every environment what they want.
+    /// Returns whether a user may do anything with every environment.
     fn is_operator(&self, user: &UserName) -> bool {
         self.dev.as_ref() == Some(user) || self.service.is_operator(user)
     }
 }
 
-/// What somebody has open: held for as long as it is.
+/// A caller's seat, held for as long as the wait or stream is open.
 #[derive(Debug)]
 pub(super) enum Held {
     /// An operator's.
@@ -64,8 +64,8 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Waits until a job may listen no longer, because its token has ended or the agent's configuration has nothing for it any
-    /// more. An operator's credential is asked about with all others.
+    /// Waits until a job may listen no longer, because its token has ended or the agent's configuration has nothing for
+    /// it any more. An operator's credential is checked with all others.
     ///
     /// Cancel safety: safe.
     pub(super) async fn ended(&self) {
@@ -80,17 +80,17 @@ impl Held {
     }
 }
 
-/// By what right a job listens.
+/// Right by which a job listens.
 #[derive(Debug)]
 pub(super) struct Right {
     expires_at: UnixSeconds,
-    /// A request that the agent's configuration has to allow; `None` where it did not when the job began to listen, which it may all
-    /// the same to what is its own.
+    /// A request that the agent's configuration has to allow; `None` if it did not when the job began to listen, which
+    /// a job may all the same for its own environment.
     allowed: Option<(Environments, JobRequest)>,
 }
 
 impl Right {
-    /// Returns whether it still counts. Answered from memory.
+    /// Returns whether the right still counts. Answered from memory.
     fn holds(&self, now: UnixSeconds) -> bool {
         let until = UnixSeconds::new(self.expires_at.get().saturating_add(LEEWAY_SECONDS));
         now <= until && self.allowed.as_ref().is_none_or(|(service, request)| service.check(request).is_ok())
@@ -98,7 +98,7 @@ impl Right {
 }
 
 impl Asker {
-    /// Takes a seat for what takes long.
+    /// Takes a seat for a long operation.
     pub(super) fn seat(&self, api: &Shared) -> Result<Held, Refused> {
         Ok(match self {
             Self::Operator(user) => Held::User { _seat: api.operator_followers.take(user)? },
@@ -109,7 +109,7 @@ impl Asker {
         })
     }
 
-    /// Takes a seat for what goes on only while this may be asked for.
+    /// Takes a seat for an operation that goes on only while this request is allowed.
     pub(super) fn seat_for(&self, api: &Shared, request: &JobRequest) -> Result<Held, Refused> {
         let mut held = self.seat(api)?;
         if let Held::Job { right, .. } = &mut held {
@@ -119,7 +119,7 @@ impl Asker {
         Ok(held)
     }
 
-    /// Takes a seat for what goes on only while a job's project may have its environment with this agent.
+    /// Takes a seat for an operation that goes on only while a job's project may have its environment with this agent.
     pub(super) fn seat_at(&self, api: &Shared, agent: &ClusterName) -> Result<Held, Refused> {
         match self {
             Self::Operator(_) => self.seat(api),

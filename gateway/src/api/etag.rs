@@ -1,5 +1,5 @@
-//! Entity tags: what a list looked like when it was read, so that nobody overwrites what they have not seen (RFC 9110,
-//! sections 8.8.3 and 13.1).
+//! Entity tags: they identify a list as it was read, so that no client overwrites changes that it has not seen (RFC
+//! 9110, sections 8.8.3 and 13.1).
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -26,9 +26,9 @@ pub(super) fn of_shares(shares: &[Share]) -> String {
 /// A condition of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// None.
+    /// No condition.
     Absent,
-    /// `*`: whatever it is, as long as there is one.
+    /// `*`: any value, as long as there is one.
     Any,
     /// One of these.
     OneOf(Vec<String>),
@@ -61,7 +61,7 @@ impl Condition {
         }
     }
 
-    /// Returns whether whoever asks with this `If-None-Match` has it already. This one compares weakly.
+    /// Returns whether a client with this `If-None-Match` has it already. This one compares weakly.
     pub(super) fn has(&self, tag: &str) -> bool {
         match self {
             Self::Absent => false,

@@ -1,8 +1,9 @@
-//! What happens to a workspace, as it happens: server-sent events (HTML Living Standard, section 9.2) for its owner.
+//! Server-sent events of a workspace for its owner (HTML Living Standard, section 9.2).
 //!
-//! `state` comes first and with every change, `progress` says what holds a termination up, `failure` why something went wrong
-//! (an event called `error` would be taken for one of the browser's own), `end` that nothing more will come. The id of an event is
-//! the revision of what it tells. Changes that are missed are told by the next state, so nothing is sent again.
+//! `state` comes first and with every change, `progress` says what holds a termination up, `failure` why something went
+//! wrong (an event called `error` would be taken for one of the browser's own), `end` that nothing more will come. The
+//! id of an event is the revision that it reports. Missed changes are covered by the next state, so nothing is sent
+//! again.
 
 mod words;
 
@@ -29,21 +30,21 @@ use super::{Caller, Shared, answer};
 use crate::store::{Managed, StoreError, WorkspaceId, wall_clock};
 use crate::workspaces::changes::{Heard, Listener};
 
-/// How often it is looked whether the agent is there, which nobody tells.
+/// Interval at which the agent's presence is checked, because no event reports it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the store is asked although nobody said anything: changes of other processes are not told.
+/// Interval at which the store is read without a notification: changes of other processes send none.
 const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long nothing may be sent, so that nobody on the way takes the stream for dead.
+/// Longest silence of a stream, so that no proxy takes it for dead.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Keeps a proxy (nginx) from gathering what is to go out at once.
+/// Keeps a proxy (nginx) from buffering events that are to go out at once.
 pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Marks an answer whose body goes on for as long as somebody listens.
+/// Marks an answer whose body goes on for as long as its reader listens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endless;
 
@@ -53,12 +54,13 @@ pub(super) async fn follow(
     name: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    // First: what changes between the look and the listening would be missed.
+    // Listens first: a change between the look and the listening would be missed.
     let listener = api.lifecycles.listen();
     let managed = owned(&api, &caller, name, wall_clock()).await?;
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
     if managed.lifecycle.is_over() && last == Some(managed.lifecycle.revision) {
-        // Whoever has heard the end and comes again is told to stay away: a browser does not try again after this.
+        // A client that has heard the end and comes again is told to stay away: a browser does not try again after
+        // this.
         return Ok(answer::done());
     }
     let seat = api.followers.take(&caller.user()?.user)?;
@@ -83,11 +85,11 @@ pub(super) async fn follow(
     Ok(response)
 }
 
-/// Somebody who listens to one workspace.
+/// A reader of one workspace's events.
 struct Following {
     api: Arc<Shared>,
     id: WorkspaceId,
-    /// What was read last; `None` once the workspace is forgotten.
+    /// Latest record read; `None` once the workspace is forgotten.
     found: Option<Managed>,
     told: Told,
     listener: Listener,
@@ -97,7 +99,7 @@ struct Following {
 }
 
 impl Following {
-    /// Waits for something to tell. A drain ends it without a word, so that whoever listens comes again, elsewhere.
+    /// Waits for something to tell. A drain ends it without an event, so that the reader comes again, elsewhere.
     async fn next(mut self) -> Option<(Result<String, Infallible>, Self)> {
         loop {
             if self.told.is_end() {
@@ -124,7 +126,8 @@ impl Following {
         }
     }
 
-    /// Waits until it is time to look again, and reads the store where that is due; false when nobody is to be told more.
+    /// Waits until it is time to look again, and reads the store if that is due; false when the reader is to be told no
+    /// more.
     async fn wait(&mut self) -> bool {
         let draining = self.api.drain.draining().clone();
         let is_about_this = tokio::select! {
@@ -140,7 +143,7 @@ impl Following {
             self.read_at = Instant::now();
             match self.read().await {
                 Ok(found) => self.found = found,
-                // What was told stays true enough until the store answers again.
+                // The last state stays true enough until the store answers again.
                 Err(error) => tracing::warn!(%error, "the store did not answer somebody who follows a workspace"),
             }
         }

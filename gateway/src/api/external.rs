@@ -16,7 +16,7 @@ use crate::auth::principal::Principal;
 use crate::model::{UnixSeconds, WorkspaceName};
 use crate::store::{CreateError, Workspace, wall_clock};
 
-/// Makes a workspace and writes down who did.
+/// Makes a workspace and records its maker.
 pub(super) async fn make(
     api: &Shared,
     caller: &Caller,
@@ -32,12 +32,12 @@ pub(super) async fn make(
         cluster: None,
         provider: None,
     }));
-    // That there was none may be remembered.
+    // The cache may remember that there was none.
     api.workspaces.forget(name, Instant::now());
     Ok(made)
 }
 
-/// Answers a request for a new one.
+/// Answers a request for a new external workspace.
 pub(super) async fn create(
     api: &Shared,
     caller: &Caller,
@@ -54,7 +54,7 @@ pub(super) async fn create(
     Ok(response)
 }
 
-/// Deletes one of the caller's own: its agent's session, tokens and shares end, and the name is free.
+/// Deletes an external workspace of the caller: its agent's session, tokens and shares end, and the name is free.
 pub(super) async fn delete(api: &Shared, caller: &Caller, name: &WorkspaceName) -> Result<(), Problem> {
     let principal = caller.user()?;
     let slot = api.audit.slot().await?;

@@ -1,7 +1,7 @@
-//! The services that programs call over gRPC on the public host: those of `proto/schema/environments/v1`, which do what the HTTP
-//! API does, and reflection, which tells everybody what there is, as `openapi.json` does.
+//! Services that programs call over gRPC on the public host: those of `proto/schema/environments/v1`, which do what the
+//! HTTP API does, and reflection, which is public, as `openapi.json` is.
 //!
-//! Who asks is found before a call gets here, by the same rules. A cookie never counts.
+//! The caller is identified before a call gets here, by the same rules. A cookie never counts.
 
 mod body;
 mod called;
@@ -28,16 +28,16 @@ use self::called::{Failed, answer_of};
 use self::status::{RESPONSE_TIMEOUT, late};
 use super::{BODY_BYTES_MAX, Caller, Shared};
 
-/// Largest message with a template, in bytes: what is rendered, and facts. Others are no larger than in the HTTP API.
+/// Largest message with a template, in bytes: the rendered text, and facts. Others are no larger than in the HTTP API.
 const TEMPLATE_BYTES_MAX: usize = 512 * 1024;
 
-/// How long a call may take to be sent and answered, apart from what is told as it happens.
+/// Time limit for a call to be sent and answered, apart from streamed answers.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long anything may be told. Whoever waits for longer calls again.
+/// Longest duration of a stream. A client that waits for longer calls again.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// How long reflection may be talked with.
+/// Longest conversation with reflection.
 const REFLECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The schema as an encoded `FileDescriptorSet`.
@@ -50,7 +50,7 @@ pub(super) fn is_call(method: &Method, headers: &HeaderMap) -> bool {
     method == Method::POST && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// What answers calls.
+/// Services that answer calls.
 #[derive(Clone)]
 pub(super) struct Services {
     shared: Arc<Shared>,
@@ -67,7 +67,7 @@ impl Services {
             tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
         match service {
             Ok(service) => {
-                // Anybody may ask, so nobody sends much.
+                // Any client may ask, so messages are kept small.
                 routes.add_service(service.max_decoding_message_size(BODY_BYTES_MAX));
             }
             // The descriptors are compiled in and covered by a test.

@@ -1,4 +1,5 @@
-//! Workspaces come, run, stop and go: what their owners ask for. It is done by others, later: see `events`.
+//! Requests of owners to create, start, stop, restart and delete workspaces. They are carried out elsewhere, later: see
+//! `events`.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::workspaces::service::{
     BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
 };
 
-/// What the audit log calls a change to a state.
+/// Name of a change to a state in the audit log.
 pub(super) fn deed(desired: DesiredState) -> &'static str {
     match desired {
         DesiredState::Running => "start",
@@ -40,7 +41,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, Problem> {
     let principal = caller.user()?;
-    // Devfiles are large: who asks is known before a byte of them is read.
+    // Devfiles are large: the caller is known before a byte of them is read.
     let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
     let now = wall_clock();
     let new = match read(&object)? {
@@ -58,7 +59,7 @@ pub(super) async fn create(
         cluster: managed.kubernetes().map(|state| Text::of(&state.cluster_name)),
         provider: managed.ci().map(|state| Text::of(&state.provider)),
     }));
-    // That there was none may be remembered.
+    // The cache may remember that there was none.
     api.workspaces.forget(&name, Instant::now());
     let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now).await;
     let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
@@ -113,7 +114,7 @@ pub(super) async fn remove(
     Ok(answer::done())
 }
 
-/// Asks for another state, and writes down who did.
+/// Requests another state, and records the caller.
 pub(super) async fn request(
     api: &Shared,
     caller: &Caller,
@@ -125,7 +126,7 @@ pub(super) async fn request(
     let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
     let may_change = |life: &crate::model::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
     let changed = api.lifecycles.change(managed, desired, may_change, wall_clock()).await.map_err(problem)?;
-    // Asking for what is intended already changes nothing, and is no news.
+    // A request for the state that is desired already changes nothing, and is not recorded.
     if changed.lifecycle.generation != before {
         slot.record(caller.did(Event::WorkspaceRequested {
             by: actor(caller.user()?),
@@ -137,7 +138,7 @@ pub(super) async fn request(
     Ok(changed)
 }
 
-/// Finds a workspace that is run for whoever asks. A share gives nobody a say in that.
+/// Finds a managed workspace of the caller. A share gives no say in its state.
 pub(super) async fn owned(
     api: &Shared,
     caller: &Caller,
@@ -147,7 +148,7 @@ pub(super) async fn owned(
     managed_of(api, shares::owned(api, caller, name, now).await?).await
 }
 
-/// Finds how a workspace is run for its owner.
+/// Loads the managed state of a workspace.
 pub(super) async fn managed_of(api: &Shared, workspace: Workspace) -> Result<Managed, Problem> {
     let Workspace { id, executor, .. } = workspace;
     if !executor.is_managed() {
@@ -169,9 +170,9 @@ async fn shown(
 
 /// A workspace that a caller asks for.
 enum Wanted {
-    /// A name for what runs elsewhere.
+    /// Name of a workspace that runs elsewhere.
     External(WorkspaceName),
-    /// Run for its owner.
+    /// A workspace that is run for its owner.
     Managed(NewWorkspace),
 }
 
@@ -213,7 +214,7 @@ fn read(body: &Object) -> Result<Wanted, Problem> {
     })
 }
 
-/// Reads what is said of a workspace in a CI system.
+/// Reads the settings of a workspace in a CI system.
 fn on_ci(fields: &mut Fields<'_>) -> Option<NewOn> {
     let provider = fields.optional("agent", text::<ProviderName>);
     let is_named = fields.has("agent");
@@ -255,7 +256,7 @@ fn variable(fields: &mut Fields<'_>) -> Option<Variable> {
     Some(Variable { kind: kind?, name: name?, value: value? })
 }
 
-/// Returns where in the body a variable is.
+/// Returns the place of a wrong variable in the body.
 fn place(wrong: &BadVariable) -> String {
     match wrong {
         BadVariable::EnvName { number }
@@ -267,7 +268,7 @@ fn place(wrong: &BadVariable) -> String {
     }
 }
 
-/// Tells why a workspace is not made or changed.
+/// Explains why a workspace is not made or changed.
 pub(super) fn problem(error: WorkspaceError) -> Problem {
     let mistake = |pointer: &str, error: &WorkspaceError| {
         Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])

@@ -1,4 +1,4 @@
-//! Lists come in pages: `limit` bounds one, `cursor` says behind which item the next one begins.
+//! Pages of lists: `limit` bounds a page, `cursor` names the item behind which the next one begins.
 //!
 //! A cursor holds the key of the last item and nothing else, so a page stays right when items come and go meanwhile: no item
 //! that is there all along is left out or comes twice.
@@ -12,18 +12,18 @@ use serde::Serialize;
 
 use super::problem::{Mistake, Problem};
 
-/// Items of a page when nobody says how many.
+/// Items of a page if the query names no limit.
 const LIMIT_DEFAULT: u32 = 50;
 
 /// Most items of a page.
 const LIMIT_MAX: u32 = 200;
 
-/// Which page is asked for.
+/// Page that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Page<K> {
     /// The key behind which it begins.
     pub(super) after: Option<K>,
-    /// How many items it may have.
+    /// Most items that it may have.
     pub(super) limit: u32,
 }
 
@@ -33,7 +33,7 @@ impl<K: std::str::FromStr> Page<K> {
         Self::read_filtered(uri, kind, &[]).map(|(page, _)| page)
     }
 
-    /// Reads the query of a list that can be narrowed down by these `filters`, and what it says of them.
+    /// Reads the query of a list that can be narrowed down by these `filters`, and their values.
     pub(super) fn read_filtered(
         uri: &Uri,
         kind: &str,
@@ -76,12 +76,12 @@ impl<K: std::str::FromStr> Page<K> {
         if mistakes.is_empty() { Ok((page, narrowed)) } else { Err(Problem::invalid(mistakes)) }
     }
 
-    /// Returns how many items to look up: one more than fits tells whether there is another page.
+    /// Returns the number of items to look up: one more than fits tells whether there is another page.
     pub(super) fn look_up(&self) -> u32 {
         self.limit + 1
     }
 
-    /// Cuts what was looked up to the page, and makes the cursor of the next one.
+    /// Cuts the items found to the page, and makes the cursor of the next one.
     pub(super) fn cut<T, R: Serialize>(
         &self,
         mut found: Vec<T>,

@@ -1,5 +1,5 @@
-//! What the API's pages for people share: how they look, and how they read a form. They hold no words of a request but those that
-//! were parsed into types, or escaped.
+//! Shared parts of the API's pages for people: their look, and the reading of forms. They hold no words of a request
+//! but those that were parsed into types, or escaped.
 
 use std::sync::LazyLock;
 
@@ -20,10 +20,10 @@ const STYLE: &str = include_str!("page.css");
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// A page may show its own style and send its own form, and nobody may frame it.
+/// A page may show its own style and send its own form, and no site may frame it.
 static PLAIN_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| policy(""));
 
-/// What a page is made of.
+/// Parts of a page.
 pub(super) struct Parts<'a> {
     pub(super) status: StatusCode,
     pub(super) code: Option<&'static str>,
@@ -75,7 +75,7 @@ pub(super) fn html(parts: Parts<'_>) -> Response {
     response
 }
 
-/// Returns who is signed in with a browser. A program's token is good for the API, and not for pages.
+/// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.
 pub(super) fn browser(caller: &Caller) -> Result<&Principal, Problem> {
     caller.user().ok().filter(|principal| principal.via == Via::Browser).ok_or_else(|| Refused::SignInRequired.into())
 }

@@ -1,4 +1,4 @@
-//! What the API says when it does not do what it was asked for: one table, as problem documents (RFC 9457).
+//! Refusals of the API: one table, as problem documents (RFC 9457).
 //!
 //! All words are fixed; nothing of the request is repeated.
 
@@ -18,20 +18,20 @@ use crate::edge::headers::GATEWAY_ERROR;
 use crate::environments::refusal::RefusalCode;
 use crate::store::StoreError;
 
-/// Most problems of one body that are told.
+/// Most problems of one body that are reported.
 const INVALID_MAX: usize = 32;
 
-/// Most problems of one devfile that are told.
+/// Most problems of one devfile that are reported.
 const PLACES_MAX: usize = 100;
 
-/// Why the API refuses.
+/// Reason the API refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Nobody is signed in, as far as this request can prove.
+    /// No user is signed in, as far as this request can prove.
     SignInRequired,
     /// There is no such thing, or it is not the user's: the same answer.
     NotFound,
-    /// The user may see it, and not do that.
+    /// The user may see it, but not do that.
     Forbidden,
     /// Not the kind of request that is understood here.
     BadRequest {
@@ -46,7 +46,7 @@ pub(crate) enum Refused {
     Invalid,
     /// The body is too large.
     TooLarge,
-    /// What is there does not allow it now.
+    /// The present state does not allow it.
     Conflict {
         /// The name of the rule.
         reason: &'static str,
@@ -57,15 +57,15 @@ pub(crate) enum Refused {
     ExecutorDisabled,
     /// The token of a CI job is not good for this.
     NotSuchJob {
-        /// What is wrong with it.
+        /// Fault of the token.
         reason: &'static str,
     },
-    /// What it is about is not known yet, and may be soon.
+    /// The subject of the request is not known yet, and may be soon.
     NotYet {
-        /// What is waited for.
+        /// Event that is awaited.
         reason: &'static str,
     },
-    /// Somebody tries too often.
+    /// A caller tries too often.
     TooMany {
         /// The name of the limit.
         limit: &'static str,
@@ -77,7 +77,7 @@ pub(crate) enum Refused {
     },
     /// Only operators may do that.
     NotOperator,
-    /// What shows itself as a hook of the CI system has not its secret.
+    /// A request to the hook of the CI system does not show its secret.
     NotTheHook,
     /// Environments have a table of their own.
     Environment(RefusalCode),
@@ -85,7 +85,7 @@ pub(crate) enum Refused {
     AuthorizationPending,
     /// RFC 8628, section 3.5: wait longer between polls.
     SlowDown {
-        /// So long, in seconds.
+        /// The new interval, in seconds.
         interval: u16,
     },
     /// RFC 8628, section 3.5: begin again.
@@ -183,7 +183,7 @@ impl Refused {
     fn retry_after(self) -> Option<u16> {
         match self {
             Self::Overloaded { .. } => Some(1),
-            // As often as a CI system is asked what became of a pipeline, and a little less.
+            // A little less often than a CI system is asked for the state of a pipeline.
             Self::NotYet { .. } => Some(5),
             Self::TooMany { .. } => Some(60),
             Self::SlowDown { interval } => Some(interval),
@@ -237,17 +237,17 @@ impl Refused {
     }
 }
 
-/// One mistake in a body or query: where (RFC 6901), and what.
+/// One mistake in a body or query: its place (RFC 6901), and the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
     pub(crate) pointer: String,
     pub(crate) detail: String,
 }
 
-/// One thing that is wrong with a devfile, a template or its objects: what its author has to find, so it names what is there.
+/// One fault of a devfile, a template or its objects. It quotes names from there, because its author has to find them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// By which rule, where rules have names.
+    /// Name of the broken rule, if rules have names.
     pub(super) code: &'static str,
     pub(super) path: String,
     pub(super) line: Option<u32>,
@@ -264,12 +264,12 @@ pub(crate) struct Problem {
     objects: Objects,
 }
 
-/// What is told of objects in a cluster.
+/// Report about objects in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Objects {
-    /// What is wrong with each.
+    /// Fault of each.
     pub(super) errors: Vec<ObjectErrorRow>,
-    /// Those that have not gone yet.
+    /// Objects that have not gone yet.
     pub(super) left: Vec<BlockerRow>,
 }
 
@@ -308,14 +308,14 @@ impl Problem {
         Self { mistakes, ..Self::from(Refused::Invalid) }
     }
 
-    /// Lists what is wrong with a devfile.
+    /// Lists the faults of a devfile.
     pub(super) fn devfile(mut places: Vec<Place>) -> Self {
         places.truncate(PLACES_MAX);
         let mistake = Mistake { pointer: "/devfile".to_owned(), detail: "cannot be used; see problems".to_owned() };
         Self { mistakes: vec![mistake], places, ..Self::from(Refused::Invalid) }
     }
 
-    /// Returns code, status, title and text for people, of what a person can bring about with a link or a button.
+    /// Returns code, status, title and text for people, for refusals that a person can cause with a link or a button.
     pub(super) fn for_people(&self) -> Option<(&'static str, StatusCode, &'static str, &'static str)> {
         let text = match self.refused {
             Refused::NotFound | Refused::Forbidden | Refused::Overloaded { .. } => self.refused.words().1,
@@ -362,7 +362,7 @@ impl Problem {
             members.insert("interval".to_owned(), interval.into());
         }
         if self.refused.is_of_device_flow() {
-            // What programs that know RFC 6749, section 5.2 look for.
+            // Programs that know RFC 6749, section 5.2 look for this member.
             members.insert("error".to_owned(), self.refused.code().into());
         }
         if !self.mistakes.is_empty() {

@@ -1,5 +1,5 @@
-//! Counts what users, or others who go by a name or a number, have open, so that none has too much and all together have no
-//! more than there is room for.
+//! Counts the open streams and uploads of users, or of others that have a name or a number, so that none has too many
+//! and all together have no more than there is room for.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use crate::model::UserName;
 pub(super) struct Seats<K: Eq + Hash = UserName> {
     per_user: usize,
     all: usize,
-    /// What refusals name: the bound of one user, and that of all.
+    /// Names in refusals: of the bound of one user, and of the bound of all.
     names: (&'static str, &'static str),
     taken: Mutex<HashMap<K, usize>>,
 }
@@ -28,12 +28,12 @@ pub(super) struct Seat<K: Eq + Hash = UserName> {
 }
 
 impl<K: Eq + Hash + Clone> Seats<K> {
-    /// Makes so many for each user, and so many for all.
+    /// Makes `per_user` seats for each user, and `all` in total.
     pub(super) fn new(per_user: usize, all: usize, names: (&'static str, &'static str)) -> Arc<Self> {
         Arc::new(Self { per_user, all, names, taken: Mutex::default() })
     }
 
-    /// Takes one.
+    /// Takes a seat.
     pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<Seat<K>, Refused> {
         let mut taken = self.taken.lock();
         if taken.get(user).is_some_and(|own| *own >= self.per_user) {

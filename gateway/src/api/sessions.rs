@@ -28,11 +28,11 @@ struct List {
 #[derive(Serialize)]
 struct Row {
     id: String,
-    /// The one that asks.
+    /// The session of this request.
     current: bool,
     signed_in_at: String,
     used_at: String,
-    /// When it ends, if it is not used.
+    /// Time of its end, if it is not used.
     expires_at: String,
     /// The address of the sign-in.
     address: IpAddr,
@@ -47,7 +47,7 @@ struct SignInRow {
     host: Box<str>,
     signed_in_at: String,
     used_at: String,
-    /// Where the browser was that took it.
+    /// Address of the browser that took it.
     address: IpAddr,
 }
 

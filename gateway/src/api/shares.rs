@@ -1,4 +1,4 @@
-//! Who else may reach which port of a workspace: read and replaced as a whole, by the owner.
+//! Shares of a workspace's ports with others: read and replaced as a whole, by the owner.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ pub(super) async fn replace(
     Ok(tagged(listed(&after), &after))
 }
 
-/// Finds a workspace for its owner. Somebody else who may know of it is told that they may not do that.
+/// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
 pub(super) async fn owned(
     api: &Shared,
     caller: &Caller,
@@ -119,8 +119,8 @@ struct Wanted {
     is_unknown_meant: bool,
 }
 
-/// Refuses a share with the first person to come under a name without a sign-in so far, unless that is said to be meant. In
-/// dev mode, names are the operator's own.
+/// Refuses a share with a name that has no sign-in so far, because it would go to the first person to come under it,
+/// unless the request says that this is meant. In dev mode, names are the operator's own.
 async fn confirm_unknown(api: &Shared, wanted: &[Wanted], present: &[Share]) -> Result<(), Problem> {
     if api.environments.dev.is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a workspace is to be and what it is, as its owner is told.
+//! Desired and actual state of a workspace, as its owner is told.
 
 use serde::Serialize;
 
@@ -13,17 +13,17 @@ use crate::workspaces::blockers;
 pub(super) struct StateRow {
     desired: &'static str,
     actual: &'static str,
-    /// Why it is as it is.
+    /// Reason of the actual state.
     reason: Option<String>,
     /// Counts the changes of intent.
     generation: u64,
-    /// Counts everything that was written of it.
+    /// Counts everything that was written about it.
     revision: i64,
-    /// Since when it is what it is.
+    /// Time at which the actual state began.
     since: String,
-    /// Since when it is to be what it is to be.
+    /// Time at which the desired state was set.
     desired_since: String,
-    /// What holds a termination up.
+    /// Objects that hold a termination up.
     blockers: Vec<BlockerRow>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct StateRow {
 pub(super) struct BlockerRow {
     pub(super) object: String,
     pub(super) finalizers: Vec<String>,
-    /// Since when it is being deleted.
+    /// Time at which its deletion began.
     pub(super) since: Option<String>,
     pub(super) message: String,
 }
@@ -49,7 +49,7 @@ impl From<Blocker> for BlockerRow {
 }
 
 impl StateRow {
-    /// Takes what the store has.
+    /// Makes one from the store's record.
     pub(super) fn new(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
         let stored = managed.termination().map(blockers::from_json).unwrap_or_default();
@@ -65,12 +65,12 @@ impl StateRow {
         }
     }
 
-    /// Returns why it is as it is.
+    /// Returns the reason of the actual state.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Returns what holds a termination up.
+    /// Returns the objects that hold a termination up.
     pub(super) fn blockers(&self) -> &[BlockerRow] {
         &self.blockers
     }
@@ -99,7 +99,7 @@ impl StateRow {
     }
 }
 
-/// Returns whether something went wrong that a reason explains.
+/// Returns whether a state is a failure that a reason explains.
 pub(super) fn is_failure(actual: ActualState) -> bool {
     match actual {
         ActualState::Failed | ActualState::Error => true,
@@ -114,8 +114,9 @@ pub(super) fn is_failure(actual: ActualState) -> bool {
     }
 }
 
-/// Makes the entity tag of a workspace's intent: what `If-Match` of a change is compared with. The id is in it because a name
-/// can have another workspace later; what is only observed is not, because it changes under the hands of whoever asks.
+/// Makes the entity tag of a workspace's intent, which is compared with `If-Match` of a change. The id is in it because
+/// a name can have another workspace later; observed state is not, because it changes between a client's read and
+/// write.
 pub(super) fn tag(managed: &Managed) -> String {
     tag_of(managed.workspace.id, managed.lifecycle.generation)
 }

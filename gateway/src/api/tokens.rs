@@ -28,7 +28,7 @@ const LIFE_SECONDS: (u64, u64) = (60, 365 * 24 * 60 * 60);
 /// Longest time, in seconds, for which a rotated token may still be good.
 const OVERLAP_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
-/// How long a rotated token is good when nobody says.
+/// Time that a rotated token stays good by default.
 const OVERLAP_DEFAULT: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ impl TokenRow {
         let (user, workspace) = match &token.subject {
             TokenSubject::Agent { workspace, .. } => (None, Some(workspace.to_string())),
             TokenSubject::User { user } => (Some(user.to_string()), None),
-            // Of the operator: in nobody's list.
+            // The operator's own: in no user's list.
             TokenSubject::Cluster { .. } => (None, None),
         };
         let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
@@ -99,11 +99,11 @@ struct MadeForOld {
     made: Made,
     /// The old one.
     replaces: String,
-    /// Until when the old one is good.
+    /// Time until which the old one is good.
     old_expires_at: String,
 }
 
-/// What the body of a request for a token says.
+/// Body of a request for a token.
 struct Wanted {
     kind: TokenKind,
     workspace: Option<WorkspaceName>,

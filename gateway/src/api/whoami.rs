@@ -1,4 +1,4 @@
-//! `GET /whoami`: whom this request proves, and by what.
+//! `GET /whoami`: the user that this request proves, and the credential.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The page of one workspace, for its owner in a browser: what it is, and buttons to start, stop and restart it. Whoever comes
-//! from a host of a workspace that is stopped gets back there as soon as its agent can be reached.
+//! Page of one workspace, for its owner in a browser: its state, and buttons to start, stop and restart it. A visitor
+//! who comes from a host of a stopped workspace gets back there as soon as its agent can be reached.
 //!
 //! It changes nothing by being opened, whatever its address says: another site's page can have a browser open it. The buttons
 //! are forms, for which the edge lets no cookie speak but from this very origin. Without JavaScript the page loads itself again
@@ -36,25 +36,25 @@ const SCRIPT: &str = include_str!("workspace_page.js");
 static POLICY: LazyLock<HeaderValue> =
     LazyLock::new(|| policy(&format!("script-src {}; connect-src 'self'; ", hash_of(SCRIPT))));
 
-/// Where somebody came from, and wants to get back to.
+/// Place that a visitor came from, and wants to get back to.
 struct Back {
     /// A host of this workspace.
     host: String,
     path: ReturnPath,
 }
 
-/// What the address of the page says.
+/// Query of the page's address.
 struct Asked {
     back: Option<Back>,
-    /// Whoever looks has pressed the button, and waits for the workspace.
+    /// The visitor has pressed the button, and waits for the workspace.
     follows: bool,
 }
 
 impl Asked {
-    /// Reads a query or a form. What does not fit is left away: it only says where to go afterwards.
+    /// Reads a query or a form. Invalid values are left out: they only say where to go afterwards.
     fn read(api: &Shared, name: &WorkspaceName, form: &[u8]) -> Self {
         let host = only(form, "host").filter(|host| match api.rules.parse(host) {
-            // In its one spelling, so that it cannot have anything else in it.
+            // Only in its one spelling, so that it cannot have anything else in it.
             Ok(HostTarget::Workspace { name: of, port }) => of == *name && api.rules.format(&of, port) == *host,
             Ok(HostTarget::Public) | Err(_) => false,
         });
@@ -62,8 +62,8 @@ impl Asked {
         Self { back: host.map(|host| Back { host, path }), follows: only(form, "follow").as_deref() == Some("1") }
     }
 
-    /// Adds what the browser says of the page that the link was on, if that is one of the host that somebody came from: the
-    /// page of the failure repeats nothing, so it cannot say it.
+    /// Adds the page that the link was on, as the browser names it, if it belongs to the host that the visitor came
+    /// from: the failure page repeats nothing of a request, so it cannot name it.
     fn or_from(mut self, api: &Shared, headers: &HeaderMap) -> Self {
         let referrer = headers.get(REFERER).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let Some((authority, path)) = authority_and_path(referrer) else { return self };
@@ -79,7 +79,7 @@ impl Asked {
         self
     }
 
-    /// Writes the address of the page with what it says.
+    /// Writes the address of the page with its query.
     fn address(&self, name: &WorkspaceName, follows: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if let Some(Back { host, path }) = &self.back {
@@ -114,7 +114,7 @@ async fn whose(api: &Shared, caller: &Caller, name: Result<Path<String>, PathRej
     Ok(Page::Managed(Box::new(managed_of(api, workspace).await?)))
 }
 
-/// Shows the page, or sends whoever waited back to where they came from.
+/// Shows the page, or sends a visitor who waited back to where they came from.
 pub(super) async fn show(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -138,7 +138,7 @@ pub(super) async fn show(
     Ok(page(&api, &managed, &asked, connected, back.as_deref()))
 }
 
-/// Does what a button says.
+/// Carries out the action of a button.
 pub(super) async fn act(
     State(api): State<Arc<Shared>>,
     caller: Caller,

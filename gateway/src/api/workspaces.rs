@@ -1,4 +1,4 @@
-//! Workspaces: one's own, and those that somebody shares with one.
+//! Workspaces: the user's own, and those that others share with the user.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ struct Row {
     cluster: Option<String>,
     /// The CI system that runs it; only the owner is told.
     provider: Option<String>,
-    /// Where its job is seen there, once that is known.
+    /// Address of its job there, once that is known.
     run_url: Option<String>,
-    /// `None` for one that nobody here runs.
+    /// `None` for one that runs elsewhere.
     state: Option<StateRow>,
     created_at: String,
     connected: bool,
@@ -59,7 +59,7 @@ pub(super) struct Detail {
     /// `{port}` is to be replaced.
     port_url: String,
     agent: Option<AgentRow>,
-    /// What is shared with whoever asks; for the owner, everything: see `/shares`.
+    /// Shares that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
     shared_with_you: Vec<ShareRow>,
 }
 
@@ -70,7 +70,7 @@ struct AgentRow {
     default_port: Option<u16>,
     /// The ports that it names; empty for every port.
     ports: Vec<PortRow>,
-    /// The ports on which something listens; `None` from an agent that does not say.
+    /// The ports on which something listens; `None` from an agent that does not report them.
     listening: Option<Vec<PortRow>>,
     /// Only the owner is told.
     version: Option<String>,
@@ -80,7 +80,7 @@ struct AgentRow {
 struct PortRow {
     port: u16,
     url: String,
-    /// The service on it, where that is this product's own.
+    /// The service on it, if that is this product's own.
     label: Option<&'static str>,
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn show(
     Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
 }
 
-/// Adds the tag of what a workspace is to be.
+/// Adds the entity tag of a workspace's intent.
 pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Response {
     if let Some(tag) = managed.and_then(|managed| HeaderValue::try_from(state::tag(managed)).ok()) {
         response.headers_mut().insert(ETAG, tag);
@@ -128,7 +128,7 @@ pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Respo
     response
 }
 
-/// Tells what one user may know of a workspace.
+/// Describes a workspace as far as one user may know of it.
 ///
 /// Cancel safety: safe. Waits for the workspace's agent, for a second at most.
 pub(super) async fn detail(
@@ -149,8 +149,8 @@ pub(super) async fn detail(
     Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
 }
 
-/// Looks for a workspace that somebody may know of. What there is not, what is not theirs to see, and what could be no
-/// workspace's name get the same answer; the first two after the same look-ups.
+/// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
+/// impossible name get the same answer; the first two after the same look-ups.
 pub(super) async fn find(
     api: &Shared,
     principal: &Principal,

@@ -1,4 +1,5 @@
-//! Joins what workspaces in CI systems need: who their jobs are, what they are asked to run, and who asks for them.
+//! Joins the parts for workspaces in CI systems: identities of their jobs, definitions to run, and the executor that
+//! asks for jobs.
 
 use std::sync::Arc;
 
@@ -21,19 +22,19 @@ use crate::workspaces::addresses::Addresses;
 use crate::workspaces::changes::Changes;
 use crate::workspaces::service::Workspaces;
 
-/// What there is while workspaces may be in CI systems.
+/// Parts for workspaces in CI systems.
 #[derive(Clone, Debug)]
 pub(super) struct CiParts {
-    /// Where workspaces can be made.
+    /// Systems in which workspaces can be created.
     pub(super) systems: Option<Arc<Systems>>,
-    /// Where workspaces are looked after: nowhere, when that was turned off and some are left, whose stop and end have to come
-    /// about all the same.
+    /// Systems whose workspaces are reconciled. If CI systems were turned off while workspaces are left there, an empty
+    /// set: these still have to be stopped and ended.
     watched: Option<Arc<Systems>>,
     pub(super) downloads: Arc<Downloads>,
 }
 
 impl CiParts {
-    /// Opens the programs that jobs download and sets the CI systems up; none is asked yet.
+    /// Opens the programs that jobs download and sets the CI systems up; no system is asked yet.
     pub(super) async fn new(config: &Config, addresses: &Addresses, store: &Store) -> Result<Self, StartError> {
         let downloads = Arc::new(Downloads::open(&config.ci.agent_files)?);
         if config.ci.enabled {
@@ -47,7 +48,7 @@ impl CiParts {
         Ok(Self { systems: None, watched, downloads })
     }
 
-    /// Tells who the agents of workspaces there are.
+    /// Creates the identities of agents, those of workspaces in CI systems included.
     pub(super) fn identities(&self, config: &Config, store: &Store) -> Result<Arc<AgentIdentities>, StartError> {
         let identities = AgentIdentities::new(store.clone(), &config.auth.agents)?;
         Ok(Arc::new(match &self.watched {
@@ -56,7 +57,7 @@ impl CiParts {
         }))
     }
 
-    /// Lets workspaces be made there.
+    /// Allows workspaces to be created in CI systems.
     pub(super) fn open_for(&self, workspaces: Workspaces) -> Workspaces {
         match &self.systems {
             Some(systems) => workspaces.with_ci(systems.targets().clone()),
@@ -64,12 +65,12 @@ impl CiParts {
         }
     }
 
-    /// Makes what answers jobs there.
+    /// Creates the answers to jobs.
     pub(super) fn jobs(&self, identities: &Arc<AgentIdentities>, store: &Store) -> Jobs {
         Jobs { identities: identities.clone(), store: store.clone(), systems: self.systems.clone() }
     }
 
-    /// Adds how long workspaces may be what they are there.
+    /// Adds the time limits of workspaces in CI systems.
     pub(super) fn limit(&self, timers: Timers) -> Timers {
         match &self.systems {
             Some(systems) => timers.with_providers(systems.limits()),
@@ -77,7 +78,7 @@ impl CiParts {
         }
     }
 
-    /// Starts to look after workspaces there. Nothing new is asked for in a drain; what was begun is brought to its end.
+    /// Starts to reconcile workspaces in CI systems. No new job is asked for in a drain; started work is completed.
     pub(super) fn execute(
         &self,
         registry: &Arc<Registry>,
@@ -95,7 +96,7 @@ impl CiParts {
     }
 }
 
-/// Makes the definitions that jobs ask for.
+/// Creates the definitions that jobs ask for.
 #[derive(Debug)]
 pub(super) struct Jobs {
     identities: Arc<AgentIdentities>,
@@ -142,7 +143,7 @@ impl Definitions for Jobs {
     }
 }
 
-/// Tells a job why it gets nothing.
+/// Tells a job the reason that it gets nothing.
 fn refused(refusal: &Refusal) -> NoDefinition {
     if matches!(refusal, Refusal::RunOver | Refusal::WorkspaceStopped) {
         NoDefinition::Over(refusal.code())

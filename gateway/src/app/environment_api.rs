@@ -1,4 +1,4 @@
-//! Joins what the API needs for environments: whose jobs may ask, and the secret of the CI system's hook.
+//! Joins the parts of the API for environments: the jobs that may ask, and the secret of the CI system's hook.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::config::{Config, Secret};
 use crate::environments::service::Environments;
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 
-/// Bounds of the hook's secret, in bytes: what is shorter can be guessed.
+/// Bounds of the hook's secret, in bytes: a shorter one can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// Why environments cannot be asked for.
+/// Failure to set up requests for environments.
 #[derive(Debug, Error)]
 pub enum EnvironmentSetupError {
     /// The issuer of the jobs' tokens cannot be asked for its keys.
@@ -25,10 +25,10 @@ pub enum EnvironmentSetupError {
     HookToken {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It holds none.
+    /// The file holds no usable secret.
     #[error("environments.hook_token_file: {} has to hold 16 to 1024 printable ASCII characters, in one line", path.display())]
     NoHookToken {
         /// The file.
@@ -36,7 +36,7 @@ pub enum EnvironmentSetupError {
     },
 }
 
-/// Makes the parts.
+/// Creates the parts.
 pub(super) fn parts(config: &Config, service: &Environments) -> Result<EnvironmentParts, EnvironmentSetupError> {
     let settings = &config.environments;
     let jobs = match &settings.jobs {
@@ -47,7 +47,7 @@ pub(super) fn parts(config: &Config, service: &Environments) -> Result<Environme
         None => None,
     };
     let hook = settings.hook_token_file.as_deref().map(hook_token).transpose()?;
-    // Whoever has the link of dev mode has the machine.
+    // A user with the link of dev mode has the machine.
     let dev = if config.auth.oidc.is_none() { DEV_USER.parse().ok() } else { None };
     Ok(EnvironmentParts { service: service.clone(), jobs, dev, hook })
 }

@@ -1,4 +1,5 @@
-//! Joins what environments of CI jobs need: where they are kept, their clusters' templates, and who carries them out.
+//! Joins the parts for environments of CI jobs: their store, their clusters' templates, and the task that reconciles
+//! them.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::sessions::registry::Registry;
 use crate::store::{Store, StoreError};
 use crate::telemetry::Metrics;
 
-/// What there is of environments.
+/// Environments and their templates.
 #[derive(Clone, Debug)]
 pub(super) struct EnvironmentParts {
     pub(super) environments: Environments,
@@ -23,7 +24,7 @@ pub(super) struct EnvironmentParts {
 }
 
 impl EnvironmentParts {
-    /// Reads templates and what is stored; nothing is carried out yet.
+    /// Reads templates and stored environments; nothing is reconciled yet.
     pub(super) async fn open(
         config: &Config,
         store: &Store,
@@ -45,8 +46,8 @@ impl EnvironmentParts {
         Ok(Self { environments: Environments::open(parts).await?, templates })
     }
 
-    /// Starts to carry out what is asked for. Nothing new is begun in a drain; what is under way may end while there are
-    /// sessions, and goes on after the next start otherwise.
+    /// Starts to reconcile environments. Nothing new is begun in a drain; work under way may end while there are
+    /// sessions, and otherwise goes on after the next start.
     pub(super) fn execute(
         self,
         (registry, store, configs): (&Arc<Registry>, &Store, &ClusterConfigs),

@@ -1,4 +1,4 @@
-//! The gateway's three listeners: bound here, or taken from a service manager.
+//! Listeners of the gateway: bound here, or taken from a service manager.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::net::inherited::Inherited;
 use crate::net::listen::{BindError, Door, Kind, Listener, ListenerOptions};
 use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 
-/// What listens, before and while it serves.
+/// Bound listeners.
 #[derive(Debug)]
 pub(super) struct Listeners {
     pub(super) public: Listener,
@@ -35,7 +35,7 @@ impl ListenerTls {
         Ok(Self { public: load(tls.public.as_ref(), ALPN_USERS)?, agents: load(tls.agents.as_ref(), ALPN_AGENTS)? })
     }
 
-    /// Returns all of them, to be watched.
+    /// Returns all of them, to be watched for changes.
     pub(super) fn certificates(&self) -> Vec<Arc<Tls>> {
         self.public.iter().chain(&self.agents).cloned().collect()
     }
@@ -54,7 +54,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Makes the listeners of a configuration, on inherited sockets where there are some for their ports.
+    /// Creates the listeners of a configuration, on inherited sockets if there are some for their ports.
     ///
     /// # Errors
     /// [`StartError::Bind`], and [`StartError::Inherited`] for a socket that no listener takes.
@@ -73,7 +73,7 @@ impl Listeners {
             handshakes_max: config.limits.handshakes,
             handshake_timeout: config.timeouts.tls_handshake,
             stalled_timeout: config.timeouts.reader_stalled,
-            // Health and metrics are asked for directly.
+            // Health and metrics are asked for directly, not through a load balancer.
             door: Door {
                 kind,
                 shares: shares.clone(),
@@ -81,7 +81,7 @@ impl Listeners {
             },
         };
         let users = options("users", ("--listen", "listen.public"), tls.public, config.limits.connections, Kind::User);
-        // Sessions have a bound of their own; the margin lets a new link displace an old one when it is reached.
+        // Sessions have a limit of their own; the margin lets a new link displace an old one when it is reached.
         let links = config.limits.sessions.saturating_add(config.limits.handshakes);
         let agents = options("agents", ("--agents-listen", "listen.agents"), tls.agents, links, Kind::Link);
         let admin = options("admin", ("--admin-listen", "listen.admin"), None, 256, Kind::Operator);

@@ -1,4 +1,4 @@
-//! The store's word of outages and changes, brought to those who remember what it said.
+//! Passes the store's outages and changes on to the caches of its answers.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::edge::service::Edge;
 use crate::sessions::identity::AgentIdentities;
 use crate::store::{AccessChange, SingleGateway, Store};
 
-/// Changes that wait to be asked for. What finds no place is forgotten all the same, and asked for by who needs it.
+/// Most changes that wait to be refreshed. A change without a place is forgotten all the same, and looked up on demand.
 const WAITING_MAX: usize = 4096;
 
-/// Those who remember.
+/// Caches of the store's answers.
 pub(super) struct Memory {
     pub(super) edge: Arc<Edge>,
     pub(super) identities: Arc<AgentIdentities>,
@@ -31,8 +31,8 @@ impl Memory {
     }
 }
 
-/// Watches the store until `stop`, and has what changed there forgotten and asked for again. Cancels `replaced`, and ends, when
-/// another gateway serves it.
+/// Watches the store until `stop`; drops changed entries from the caches and refreshes them. Cancels `replaced`, and
+/// ends, if another gateway serves the store.
 pub(super) async fn watch(
     (store, single): (Store, Arc<SingleGateway>),
     memory: Memory,

@@ -1,4 +1,4 @@
-//! Sets up the way in which users sign in.
+//! Sets up the sign-in of users.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 
 use super::StartError;
 
-/// The user whom dev mode signs in.
+/// User that dev mode signs in.
 pub const DEV_USER: &str = "dev";
 
 /// Longest file with a client's secret, in bytes.
 const SECRET_BYTES_MAX: usize = 4096;
 
-/// Why sign-in with an identity provider cannot be set up. Each text says what to change.
+/// Failure to set up sign-in with an identity provider. Each text says what to change.
 #[derive(Debug, Error)]
 pub enum SignInSetupError {
     /// The file with the client's secret cannot be read.
@@ -33,7 +33,7 @@ pub enum SignInSetupError {
     Secret {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The file with the client's secret holds no usable text.
@@ -47,13 +47,13 @@ pub enum SignInSetupError {
     Fetch(#[from] FetchSetupError),
 }
 
-/// What the edge needs to sign users in.
+/// Parts that the edge needs to sign users in.
 pub(super) struct SignInParts {
     pub(super) sign_in: SignIn,
     pub(super) provider: Option<Provider>,
 }
 
-/// Builds them.
+/// Creates the parts.
 pub(super) fn parts(
     config: &Config,
     site: &Site,

@@ -1,4 +1,5 @@
-//! Keeps sign-ins in the store, so that they outlive this process: read at the start, written behind what happens in memory.
+//! Keeps sign-ins in the store, so that they outlive this process: read at the start, written behind the changes in
+//! memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use crate::auth::secret::Digest;
 use crate::config::Config;
 use crate::store::{Store, StoreError, wall_clock};
 
-/// Rows that are written at once.
+/// Rows of one batch.
 const BATCH_MAX: usize = 256;
 
-/// How long one batch may take.
+/// Time limit of one batch.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long a store that did not take one is left alone.
+/// Pause after a batch that the store did not take.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is noted what was used, and forgotten what has expired.
+/// Interval at which uses are recorded, and expired sign-ins are forgotten.
 const USES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sign-ins of both kinds, and their store.
@@ -37,7 +38,7 @@ pub(super) struct SignIns {
 }
 
 impl SignIns {
-    /// Reads what an earlier process left.
+    /// Reads the sign-ins that an earlier process left.
     pub(super) async fn open(config: &Config, store: &Store) -> Result<Self, StoreError> {
         let lifetimes = Lifetimes { idle_max: config.auth.session_idle, age_max: config.auth.session_max };
         let issuer = config.auth.oidc.as_ref().map(|oidc| oidc.issuer.to_string());
@@ -45,14 +46,14 @@ impl SignIns {
         let (sessions, devices) = (Arc::new(BrowserSessions::new(at.now, lifetimes)), Arc::new(Devices::default()));
         sessions.restore(store.browser_sessions(issuer.as_deref()).await?, at);
         devices.restore(store.device_sign_ins().await?, at);
-        // Written before anything is served: answers wait for it from the first one on.
+        // Opened before anything is served: answers wait for the journal from the first one on.
         sessions.journal().open();
         devices.journal().open();
         Ok(Self { sessions, devices, store: store.clone(), issuer })
     }
 
-    /// Writes until `stop`, and then what is left, if the store takes it. A store that is away ends no sign-in: what happens
-    /// meanwhile is written when it is back.
+    /// Writes until `stop`, and then the rest, if the store takes it. A store that is away ends no sign-in: changes
+    /// meanwhile are written when it is back.
     pub(super) async fn keep(self, stop: CancellationToken) {
         let (sessions, devices) = (self.sessions.journal(), self.devices.journal());
         let mut ticks = tokio::time::interval(USES_INTERVAL);
@@ -92,7 +93,7 @@ impl SignIns {
         }
     }
 
-    /// Writes all there is to write.
+    /// Writes all pending changes.
     async fn write(&self) -> Result<(), String> {
         let (sessions, devices) = (self.sessions.journal(), self.devices.journal());
         while sessions.has_more() {

@@ -1,5 +1,5 @@
-//! What can be recorded, field by field. The names here are the log's schema, version [`SCHEMA`](super::line::SCHEMA):
-//! fields may be added, but none changes its meaning.
+//! Events of the audit log, field by field. The names here are the log's schema, version
+//! [`SCHEMA`](super::line::SCHEMA): fields may be added, but none changes its meaning.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ const TEXT_CHARS_MAX: usize = 256;
 /// Most items of a list in a record; the rest is counted.
 const ITEMS_MAX: usize = 64;
 
-/// A text that came from somewhere, cut to a bound. Escaping is the line's business.
+/// A text from any source, cut to a bound. It is escaped when the line is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Text(String);
@@ -36,7 +36,7 @@ impl Text {
 pub struct Items {
     /// The first of them.
     items: Vec<Text>,
-    /// How many more there are.
+    /// Number of the items cut.
     #[serde(skip_serializing_if = "is_zero")]
     more: usize,
 }
@@ -54,13 +54,13 @@ impl<T: std::fmt::Display> FromIterator<T> for Items {
     }
 }
 
-/// With what somebody proved who they are. Never the credential itself.
+/// Kind and id of the client's credential. Never the credential itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Credential {
     /// None: a public port.
     None,
-    /// A browser's session, by the id under which its user sees it.
+    /// A browser's session, by the id that its user sees.
     Session {
         /// The id.
         id: Text,
@@ -70,25 +70,25 @@ pub enum Credential {
         /// The id; `None` when it could not be looked up.
         id: Option<Text>,
     },
-    /// A token of which only the hash is at hand. The writer turns it into [`Credential::Token`].
+    /// A token known by its hash only. The writer turns it into [`Credential::Token`].
     #[serde(skip)]
     TokenHash([u8; 32]),
-    /// What else an agent can show: a certificate, a token of a cluster or of a CI job.
+    /// Another credential of an agent: a certificate, a token of a cluster or of a CI job.
     Other {
-        /// Which.
+        /// Kind of the credential.
         what: Text,
         /// Its id there.
         id: Text,
     },
 }
 
-/// Who changed something.
+/// Author of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
     /// A user of the gateway.
     User(Text),
-    /// Whoever can write the database, on the gateway's machine: the system's user number.
+    /// An operator with write access to the database, on the gateway's machine: the system's user number.
     Operator(u32),
     /// A job of a CI system: `PROJECT#NUMBER`.
     Job(Text),
@@ -96,20 +96,20 @@ pub enum Actor {
     Hook,
 }
 
-/// Why an access ended.
+/// Reason for the end of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyEnded {
-    /// Whoever had it is gone.
+    /// The client is gone.
     Closed,
-    /// It was asked again whether they may, and the answer was no; the code is what a new request is told.
+    /// A renewed authorisation was refused; the code is the one that a new request would get.
     Cut {
         /// The code.
         code: &'static str,
     },
 }
 
-/// What happened.
+/// An event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -118,47 +118,47 @@ pub enum Event {
         /// Its version.
         version: &'static str,
     },
-    /// The program ended in order.
+    /// The program ended orderly.
     GatewayStopped,
-    /// Somebody signed in with a browser.
+    /// A user signed in with a browser.
     SignedIn {
-        /// Who.
+        /// The user.
         user: Text,
-        /// How: `dev_link`, `oidc`.
+        /// Way of the sign-in: `dev_link`, `oidc`.
         how: &'static str,
         /// The session's id, as its user sees it.
         session: Text,
     },
     /// A sign-in failed.
     SignInFailed {
-        /// How it was tried.
+        /// Way of the attempt.
         how: &'static str,
-        /// Why it failed.
+        /// Reason of the failure.
         reason: &'static str,
-        /// Who, where the identity provider has said so.
+        /// The user, if the identity provider named one.
         #[serde(skip_serializing_if = "Option::is_none")]
         user: Option<Text>,
     },
-    /// Somebody signed out, or ended a session elsewhere.
+    /// A user signed out, or ended a session elsewhere.
     SignedOut {
-        /// Who.
+        /// The user.
         user: Text,
-        /// By whose word: `user`, or `provider`, which does not say which sessions.
+        /// Initiator: `user`, or `provider`, which does not list the sessions.
         how: &'static str,
         /// The sessions that ended.
         sessions: Items,
     },
-    /// A port of a workspace was opened to somebody: once per connection, credential and port.
+    /// A client was granted access to a port of a workspace: once per connection, credential and port.
     AccessOpened {
         /// Names this access in the record of its end.
         access: u64,
-        /// Who; `None` for whoever comes to a public port.
+        /// The user; `None` for an unauthenticated client of a public port.
         user: Option<Text>,
         /// The workspace.
         workspace: Text,
         /// The port.
         port: u16,
-        /// Why it was allowed: `owner`, or the audience it is shared with.
+        /// Reason of the permission: `owner`, or the audience it is shared with.
         because: Text,
     },
     /// An access ended.
@@ -169,25 +169,25 @@ pub enum Event {
         workspace: Text,
         /// The port.
         port: u16,
-        /// Why.
+        /// The reason.
         why: WhyEnded,
-        /// How long it lasted, in seconds.
+        /// Duration of the access, in seconds.
         seconds: u64,
     },
-    /// Somebody changed who may reach which port.
+    /// The shares of a workspace were changed.
     SharesChanged {
-        /// Who did.
+        /// Author of the change.
         by: Actor,
         /// The workspace.
         workspace: Text,
-        /// What was added: `PORT AUDIENCE [until TIME]`.
+        /// Added shares: `PORT AUDIENCE [until TIME]`.
         added: Items,
-        /// What was taken back.
+        /// Removed shares.
         removed: Items,
     },
-    /// A workspace was made that somebody runs for its owner.
+    /// A workspace was created that an executor runs for its owner.
     WorkspaceCreated {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
         /// Its name.
         workspace: Text,
@@ -198,36 +198,36 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         provider: Option<Text>,
     },
-    /// Somebody changed what a workspace is to be.
+    /// The desired state of a workspace was changed.
     WorkspaceRequested {
-        /// Who did.
+        /// Author of the change.
         by: Actor,
         /// The workspace.
         workspace: Text,
         /// `start`, `stop`, `restart` or `terminate`.
         how: &'static str,
-        /// Counts the changes of intent of this workspace.
+        /// Counts the changes of this workspace's desired state.
         generation: u64,
     },
-    /// A workspace of which nothing is left was taken off the lists.
+    /// The record of a terminated workspace was deleted.
     WorkspaceForgotten {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
         /// Its name.
         workspace: Text,
     },
-    /// A user was shut out, or let in again.
+    /// A user was disabled or enabled again.
     UserChanged {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
-        /// Who.
+        /// The user.
         user: Text,
         /// `disabled` or `enabled`.
         how: &'static str,
     },
     /// A token was made.
     TokenCreated {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
         /// Its id.
         token: Text,
@@ -235,48 +235,48 @@ pub enum Event {
         subject_kind: &'static str,
         /// The workspace, cluster or user that it speaks for.
         subject: Text,
-        /// Until when it is good.
+        /// End of its validity.
         expires_at: Option<Text>,
-        /// What its maker said of it.
+        /// Note of its creator.
         note: Option<Text>,
     },
     /// A token was revoked.
     TokenRevoked {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
         /// Its id.
         token: Text,
     },
     /// A token got a successor.
     TokenRotated {
-        /// By whom.
+        /// Author of the change.
         by: Actor,
         /// The old one's id.
         token: Text,
         /// The new one's id.
         successor: Text,
-        /// Until when the old one is good.
+        /// End of the old one's validity.
         until: Text,
     },
-    /// Somebody let a program on another machine act for them.
+    /// A user let a program on another machine act for them.
     DeviceApproved {
-        /// Who.
+        /// The user.
         user: Text,
-        /// What the machine calls itself.
+        /// Name that the machine gave itself.
         machine: Text,
-        /// From where it asked.
+        /// Address that it asked from.
         asked_from: Text,
     },
-    /// Somebody refused that.
+    /// A user refused such a request.
     DeviceDenied {
-        /// Who.
+        /// The user.
         user: Text,
-        /// What the machine calls itself.
+        /// Name that the machine gave itself.
         machine: Text,
-        /// From where it asked.
+        /// Address that it asked from.
         asked_from: Text,
     },
-    /// An agent's session came up, or went on over another link.
+    /// An agent's session came up, or was resumed over another link.
     AgentConnected {
         /// The workspace, if it is the agent of one.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,14 +291,14 @@ pub enum Event {
         /// The agent's version, as it said.
         agent_version: Text,
     },
-    /// An agent was turned away.
+    /// An agent was refused.
     AgentRefused {
-        /// The workspace that its credential stands for, where that is known.
+        /// The workspace of its credential, if known.
         workspace: Option<Text>,
-        /// The cluster that its credential stands for, where it is one.
+        /// The cluster of its credential, if it is of one.
         #[serde(skip_serializing_if = "Option::is_none")]
         cluster: Option<Text>,
-        /// Why.
+        /// The reason.
         reason: Text,
     },
     /// An agent's session ended.
@@ -311,12 +311,12 @@ pub enum Event {
         cluster: Option<Text>,
         /// The session.
         session: Text,
-        /// Why.
+        /// The reason.
         reason: Text,
     },
-    /// Somebody said what an environment of jobs is to be.
+    /// The state of an environment of jobs was set.
     EnvironmentChanged {
-        /// Who did.
+        /// Author of the change.
         by: Actor,
         /// Its number.
         environment: Text,
@@ -327,7 +327,7 @@ pub enum Event {
         /// `asked_for`, `available`, `stopping`, `stopped` or `removed`.
         how: &'static str,
     },
-    /// What a job needs in its environment was made, or could not be.
+    /// The objects that a job needs in its environment were applied, or could not be.
     EnvironmentPrepared {
         /// Its number.
         environment: Text,
@@ -335,14 +335,14 @@ pub enum Event {
         project: Text,
         /// Its name.
         name: Text,
-        /// The job's number; none where an operator asked.
+        /// The job's number; none for a request of an operator.
         job: Option<u64>,
         /// The template.
         template: Text,
-        /// `completed`, or why not.
+        /// `completed`, or the code of the failure.
         outcome: &'static str,
     },
-    /// Nothing is left of what was an environment's own.
+    /// No own object of an environment is left.
     EnvironmentRemoved {
         /// Its number.
         environment: Text,
@@ -353,9 +353,10 @@ pub enum Event {
         /// Objects that were recorded and left in the cluster: they are not its own, or no longer.
         kept: usize,
     },
-    /// An environment was forgotten without asking its cluster. Of one with many objects there are several of these.
+    /// The record of an environment was deleted without asking its cluster. An environment with many objects has
+    /// several of these records.
     EnvironmentForgotten {
-        /// By whose word.
+        /// Initiator.
         by: Actor,
         /// Its number.
         environment: Text,
@@ -363,33 +364,33 @@ pub enum Event {
         project: Text,
         /// Its name.
         name: Text,
-        /// What marks its objects.
+        /// Inventory mark of its objects.
         inventory: Text,
-        /// What may be left of it in the cluster: `GROUP/VERSION KIND NAMESPACE/NAME`.
+        /// Objects of it that may be left in the cluster: `GROUP/VERSION KIND NAMESPACE/NAME`.
         objects: Items,
     },
     /// The environments of a project that is gone were stopped.
     EnvironmentsSwept {
-        /// By whose word.
+        /// Initiator.
         by: Actor,
         /// The project.
         project_id: u64,
-        /// How many there were.
+        /// Number of these environments.
         environments: u32,
     },
     /// Records are missing here.
     RecordsLost {
-        /// Because the queue was full.
+        /// Number lost because the queue was full.
         queue_full: u64,
-        /// Because strangers caused too many of them in a second.
+        /// Number lost because unauthenticated clients caused too many in a second.
         strangers: u64,
-        /// Because the file could not be written.
+        /// Number lost because the file could not be written.
         unwritten: u64,
     },
 }
 
 impl Event {
-    /// Returns whether anybody on the network can cause it without a credential.
+    /// Returns whether any client on the network can cause it without a credential.
     #[must_use]
     pub fn is_by_stranger(&self) -> bool {
         matches!(self, Self::SignInFailed { .. } | Self::AgentRefused { .. })

@@ -1,4 +1,4 @@
-//! The file that records are appended to: rotated by size here, or by whoever renames it.
+//! The file that records are appended to: rotated by size here, or by another program that renames it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::config::AuditLog;
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// What tells the file from another of the same name.
+    /// Distinguishes the file from another of the same name.
     identity: Identity,
     bytes: u64,
     /// The last line has no end: the disk was full in the middle of it.
@@ -25,26 +25,26 @@ pub(super) struct LogFile {
     keep: u32,
 }
 
-/// Why lines are not in the file.
+/// Error of lines that are not in the file.
 #[derive(Debug, Error)]
 #[error("{path}: {error}", path = path.display())]
 pub(super) struct NotAppended {
     path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     error: io::Error,
-    /// How many.
+    /// Number of missing lines.
     pub(super) lines: u64,
 }
 
-/// Which file it is, by what its system calls it.
+/// Identity of a file in its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 
 impl LogFile {
-    /// Opens the file to append to; it is made if there is none.
+    /// Opens the file to append to; creates it if there is none.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(path: &Path, config: &AuditLog) -> io::Result<Self> {
         let (file, identity, bytes) = open(path)?;
         let (rotate_bytes, keep) = (config.rotate_bytes, config.keep);
@@ -55,7 +55,7 @@ impl LogFile {
     /// full is put aside first.
     ///
     /// # Errors
-    /// What the system says, and how many of the lines are missing.
+    /// The system's error, and the number of missing lines.
     pub(super) fn append(&mut self, lines: &str) -> Result<(), NotAppended> {
         let mut written = 0;
         self.write(lines.as_bytes(), &mut written).map_err(|error| {
@@ -92,10 +92,10 @@ impl LogFile {
         Ok(())
     }
 
-    /// Opens the file of that name anew.
+    /// Reopens the file by its name.
     ///
     /// # Errors
-    /// What the system says; then the old one stays open.
+    /// The system's error; then the old one stays open.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.identity, self.bytes) = open(&self.path)?;
         self.is_torn = false;
@@ -125,17 +125,17 @@ impl LogFile {
 /// Appends one record from another process than the gateway's: a command that works on the database.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn append(path: &Path, at_ms: u64, record: Record) -> io::Result<()> {
     let (mut file, ..) = open(path)?;
     // One write of one line to a file that is open for appending does not mix with others.
     file.write_all(format!("{}\n", line(at_ms, &record)).as_bytes())
 }
 
-/// Tells whether records can be appended.
+/// Checks whether records can be appended.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn appendable(path: &Path) -> io::Result<()> {
     open(path).map(drop)
 }

@@ -9,7 +9,7 @@ use super::Record;
 use super::event::{Credential, Event, Text};
 use crate::model::UnixSeconds;
 
-/// Version of the lines' shape: it grows when a field changes its meaning or goes.
+/// Version of the lines' schema: increased when a field changes its meaning or is removed.
 pub(super) const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct Line<'a> {
 
 /// Writes a record as a line, without its end.
 pub(super) fn line(at_ms: u64, record: &Record) -> String {
-    // Nothing in it can fail to be JSON: all keys are texts.
+    // Serialisation cannot fail: all keys are texts.
     ascii(&serde_json::to_string(&Line::of(at_ms, record)).unwrap_or_default())
 }
 
@@ -64,8 +64,8 @@ fn time(at_ms: u64) -> String {
     format!("{}.{:03}Z", seconds.trim_end_matches('Z'), at_ms % 1000)
 }
 
-/// Escapes everything that is not printable ASCII (RFC 8259, section 7), so that no terminal or viewer can be steered by
-/// what somebody called their machine. Such characters stand only inside strings.
+/// Escapes everything that is not printable ASCII (RFC 8259, section 7), so that no terminal or viewer can be steered
+/// by, say, the name of a user's machine. Such characters stand only inside strings.
 fn ascii(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,4 +1,4 @@
-//! Counters of what comes to the audit log, whether it is written there or not.
+//! Counters of events for the audit log, whether written there or not.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -17,7 +17,7 @@ struct Reason {
     reason: &'static str,
 }
 
-/// Sign-ins and agents. Each label that there can be is there from the start.
+/// Counters of sign-ins and agents. All possible labels exist from the start.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     sign_ins: Family<How, Counter>,
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     ended_agents: Counter,
 }
 
-/// Why sign-ins fail: what the pages say, and the page for codes of other machines.
+/// Reasons of failed sign-ins: those of the sign-in pages, and of the page for codes of other machines.
 const REASONS: [&str; 8] = [
     "code_unknown",
     "link_not_good",

@@ -19,7 +19,7 @@ use crate::config::AuditLog;
 /// Records that are written at once.
 const BATCH: usize = 256;
 
-/// Ids of tokens that are remembered; beyond, they are asked for again.
+/// Cached ids of tokens; further ones are looked up again.
 const TOKEN_IDS_MAX: usize = 4096;
 
 /// Turns records into lines, in the order in which they were handed in.
@@ -30,9 +30,9 @@ pub struct Writer {
     known_ids: HashMap<[u8; 32], Text>,
     /// `None` writes to the program's log.
     file: Option<LogFile>,
-    /// The file took nothing when it was last written to.
+    /// The last write to the file failed.
     is_failing: bool,
-    /// What goes to the program's log is for people.
+    /// Records in the program's log are words for people, not JSON.
     is_in_words: bool,
     clock_ms: fn() -> u64,
 }
@@ -64,15 +64,15 @@ impl Writer {
         })
     }
 
-    /// Has records that go to the program's log written in words there, and not as JSON: where the log is no JSON either.
+    /// Writes records in the program's log as words, and not as JSON, for a log that is not JSON either.
     #[must_use]
     pub fn in_words(self) -> Self {
         Self { is_in_words: true, ..self }
     }
 
-    /// Writes until `stop`, and then what is still waiting. Reopens the file on SIGHUP.
+    /// Writes until `stop`, and then the records still waiting. Reopens the file on SIGHUP.
     pub async fn run(mut self, stop: CancellationToken) {
-        // Where the signal cannot be had, a file that was renamed is noticed all the same.
+        // Without the signal, a renamed file is noticed all the same.
         let mut hangup = signal(SignalKind::hangup()).ok().filter(|_| self.file.is_some());
         let mut batch = Vec::with_capacity(BATCH);
         let mut is_stopping = false;
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// Counts what could not be written. In the log it is once when it begins, and once when it is over.
+    /// Counts records that could not be written. A failure is logged once when it begins, and once when it is over.
     fn note(&mut self, result: Result<(), NotAppended>, lost: Lost) {
         match result {
             Ok(()) if self.is_failing => {
@@ -145,7 +145,7 @@ impl Writer {
             }
             Ok(()) => {}
             Err(error) => {
-                // The record of what was lost before is the last of the lines, so it is one of those that are missing.
+                // The record of earlier losses is the last line, so it is one of the missing ones.
                 let records = error.lines.saturating_sub(u64::from(lost.is_some()));
                 self.losses.put_back(lost);
                 self.losses.add(&self.losses.unwritten, records);

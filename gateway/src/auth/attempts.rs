@@ -1,4 +1,4 @@
-//! Counts failures by who causes them, so that guessing ends before it gets anywhere.
+//! Counts failures per key (address, user), so that guessing ends before it succeeds.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Whoever failed [`Attempts::max`] times has to wait until this long after the first of them.
+/// Time window of the count: after [`Attempts::max`] failures a key is refused until this long after the first of them.
 pub const WINDOW: Duration = Duration::from_secs(10 * 60);
 
-/// Who is remembered at once. Full of those who failed lately: nobody else may try, until some are forgotten.
+/// Keys remembered at once. Full of recent failures: unknown keys may not try until some entries expire.
 pub const KEYS_MAX: usize = 16 * 1024;
 
 /// Failures by key: an address, a user.
@@ -21,13 +21,13 @@ pub struct Attempts<K> {
 }
 
 impl<K: Eq + Hash> Attempts<K> {
-    /// Makes one that allows `max` failures in a [`WINDOW`].
+    /// Creates a counter that allows `max` failures in a [`WINDOW`].
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self { max, failed: Mutex::default() }
     }
 
-    /// Returns how many failures are allowed.
+    /// Returns the number of allowed failures.
     #[must_use]
     pub fn max(&self) -> u32 {
         self.max

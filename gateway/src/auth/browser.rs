@@ -1,9 +1,9 @@
 //! Browser sessions, kept here and known to the browser only by an opaque id.
 //!
-//! A *public* session belongs to the public host: somebody signed in. A *host* session belongs to exactly one workspace
-//! host, port label included, and hangs on a public one: when the parent ends, so do its children. Both kinds end after a
-//! time without use and after an absolute time, whichever comes first. They outlive the process: [`kept`] has what of them
-//! the store gets, and what is made of it at the next start. No request waits for the store.
+//! A *public* session belongs to the public host and stands for a sign-in. A *host* session belongs to exactly one
+//! workspace host, port label included, and is the child of a public one: when the parent ends, so do its children.
+//! Both kinds end after an idle timeout and at a maximum age, whichever comes first. They outlive the process: [`kept`]
+//! writes them to the store and restores them at the next start. No request waits for the store.
 
 pub mod kept;
 mod list;
@@ -25,7 +25,8 @@ use crate::model::UserName;
 
 /// Public sessions at once. Full: the one idle longest ends.
 pub const PUBLIC_SESSIONS_MAX: usize = 8 * 1024;
-/// Public sessions of one user, so that one user cannot push out the others. Full: theirs idle longest ends.
+/// Public sessions of one user, so that one user cannot push out the others. Full: the user's session idle longest
+/// ends.
 pub const PUBLIC_SESSIONS_PER_USER_MAX: usize = 32;
 /// Host sessions at once. Full: the one idle longest ends.
 pub const HOST_SESSIONS_MAX: usize = 32 * 1024;
@@ -36,7 +37,7 @@ const _: () = assert!(PUBLIC_SESSIONS_PER_USER_MAX < PUBLIC_SESSIONS_MAX);
 const _: () = assert!(HOST_SESSIONS_PER_PARENT_MAX < HOST_SESSIONS_MAX);
 
 pub use list::{HostSignIn, SessionName, SessionRow, session_name};
-/// How long sessions last.
+/// Idle timeout and maximum age of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// A session unused for this long has ended. Using a host session also uses its parent.
@@ -52,12 +53,12 @@ impl Default for Lifetimes {
     }
 }
 
-/// Who signed in, and how.
+/// User and way of a sign-in.
 #[derive(Clone, Debug)]
 pub struct SignedIn {
-    /// Who.
+    /// The user who signed in.
     pub user: UserName,
-    /// The identity provider's session behind it; `None` for dev mode's link.
+    /// The identity provider's session behind the sign-in; `None` for dev mode's link.
     pub provider: Option<Arc<ProviderSession>>,
 }
 
@@ -71,7 +72,7 @@ impl From<UserName> for SignedIn {
 #[derive(Debug)]
 pub struct BrowserSessions {
     lifetimes: Lifetimes,
-    /// Instants become numbers relative to this one, so that a shared lock is enough to note a use.
+    /// Instants become numbers relative to this one, so that noting a use takes only a shared lock.
     epoch: Instant,
     state: RwLock<State>,
     journal: Journal<Digest>,
@@ -103,7 +104,7 @@ struct HostSession {
     parent_session: Arc<PublicSession>,
     opened_ms: i64,
     used: LastUse,
-    /// Where the browser was that came with the one-time code.
+    /// Address of the browser that redeemed the one-time code.
     peer: IpAddr,
 }
 
@@ -113,7 +114,7 @@ struct HostSession {
 pub struct ParentEnded;
 
 impl BrowserSessions {
-    /// Makes an empty set. `epoch` is any instant not later than those given to the other methods.
+    /// Creates an empty set. `epoch` is any instant not later than those given to the other methods.
     #[must_use]
     pub fn new(epoch: Instant, lifetimes: Lifetimes) -> Self {
         Self { lifetimes, epoch, state: RwLock::default(), journal: Journal::default() }
@@ -186,7 +187,7 @@ impl BrowserSessions {
         Some(session.parent_session.who.user.clone())
     }
 
-    /// Ends a public session and all its children at once; returns whose it was, if there was one.
+    /// Ends a public session and all its children at once; returns its user and sign-in, if there was one.
     pub fn sign_out(&self, id: &Digest) -> Option<SignedIn> {
         let mut state = self.state.write();
         let ended = state.end_public(id);
@@ -194,13 +195,13 @@ impl BrowserSessions {
         ended
     }
 
-    /// Ends all sessions of a user in all browsers at once; returns how many public ones.
+    /// Ends all sessions of a user in all browsers at once; returns the number of public ones.
     pub fn sign_out_everywhere(&self, user: &UserName) -> usize {
         self.end_where(|who| who.user == *user).len()
     }
 
-    /// Ends, at once, the sessions behind which the identity provider has ended its own; returns whose they were. Looks at
-    /// every session: there are few enough, and providers do not send such messages often.
+    /// Ends at once all public sessions for which `ended` is true, with their children; returns their sign-ins. Looks
+    /// at every session: there are few enough, and providers do not send such messages often.
     pub fn end_where(&self, ended: impl Fn(&SignedIn) -> bool) -> Vec<SignedIn> {
         let mut state = self.state.write();
         let found = state.public.iter().filter(|(_, session)| ended(&session.who)).map(|(id, _)| *id);
@@ -299,7 +300,7 @@ fn longest_idle<'a>(sessions: impl Iterator<Item = (&'a Digest, &'a LastUse)>) -
     sessions.min_by_key(|(_, used)| used.since_epoch_ms()).map(|(id, _)| *id)
 }
 
-/// When something was last used, in whole milliseconds since an epoch, or before it.
+/// Time of the last use, in whole milliseconds since an epoch, or before it (negative).
 #[derive(Debug)]
 struct LastUse {
     at_ms: AtomicI64,
@@ -333,7 +334,7 @@ fn milliseconds(epoch: Instant, now: Instant) -> i64 {
     i64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns how long ago something was that happened `at_ms` milliseconds after the epoch.
+/// Returns the age of an event that happened `at_ms` milliseconds after the epoch.
 fn age(epoch: Instant, now: Instant, at_ms: i64) -> Duration {
     let age = milliseconds(epoch, now).saturating_sub(at_ms);
     Duration::from_millis(u64::try_from(age).unwrap_or_default())

@@ -1,9 +1,9 @@
-//! Remembers what the store said, so that no request waits for it.
+//! Caches answers of the store, so that no request waits for it.
 //!
-//! One type serves verified tokens and workspace records. Each answer lives [`KNOWN_AGE_MAX`]; that bound is also how long
-//! a revoked token or a changed owner can go unnoticed. One thing stretches it: while the store is away ([`Availability`]), what
-//! it said in the ten minutes before counts for as long as the operator decided, but for what was changed since and told of
-//! ([`Cache::forget`]).
+//! One type serves verified tokens and workspace records. Each answer lives [`KNOWN_AGE_MAX`], which also bounds how
+//! long a revoked token or a changed owner goes unnoticed. Only an outage extends it: while the store is away
+//! ([`Availability`]), its answers of the ten minutes before stay valid for as long as the operator configured, except
+//! those invalidated since ([`Cache::forget`]).
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -19,23 +19,23 @@ use tokio::time::{Instant, timeout};
 use crate::auth::expiring::Expiring;
 use crate::availability::{ANSWER_TIME_MAX, Availability, REMEMBERED_MAX};
 
-/// How long a found value may be used, counted from when its look-up began. Access that was revoked ends within this.
+/// Longest use of a found value, counted from the start of its look-up. Revoked access ends within this.
 pub const KNOWN_AGE_MAX: Duration = Duration::from_secs(5);
 /// From this age on, the first caller to see a value looks it up anew; the others go on using it.
 /// Between two and three of the looks that everything open has each second: the same look finds it due each time.
 pub const REFRESH_AFTER: Duration = Duration::from_millis(1500);
-/// How long "there is none" is believed. Short, since something just made should work at once.
+/// Longest use of a "there is none". Short, because something just created should work at once.
 pub const UNKNOWN_AGE_MAX: Duration = Duration::from_secs(1);
 /// The longest a look-up may take. One that takes longer says that the store is away.
 pub const LOAD_TIME_MAX: Duration = ANSWER_TIME_MAX;
 /// Found values kept. Full: the oldest goes.
 pub const KNOWN_ENTRIES_MAX: usize = 16 * 1024;
-/// Misses kept, apart from the found values because anybody can cause misses. Full: the oldest goes.
+/// Misses kept, apart from the found values because any client can cause misses. Full: the oldest goes.
 pub const UNKNOWN_ENTRIES_MAX: usize = 4 * 1024;
 /// Look-ups under way at once. Full: [`Unavailable`].
 pub const LOADS_MAX: usize = 1024;
 
-/// How long a found value is kept, for outages: the longest that one can be configured to bridge, and the time before it.
+/// Retention of a found value, for outages: the longest configurable bridging time, and the time before the outage.
 const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60).saturating_add(REMEMBERED_MAX);
 
 // A refresh that begins as soon as it is due ends, either way, before the value does.
@@ -51,13 +51,13 @@ pub struct Unavailable;
 pub struct Cache<K, V> {
     known: RwLock<Expiring<K, V>>,
     unknown: RwLock<Expiring<K, ()>>,
-    /// Look-ups under way. Whoever also needs the other locks takes this one first.
+    /// Look-ups under way. Lock order: this one before the others.
     loads: Mutex<HashMap<K, Arc<Load<V>>>>,
     availability: Availability,
 }
 
-/// One look-up and those who wait for it. The lock is held by whoever does it; if they give up (a client that hung up), the
-/// next waiter takes over.
+/// One look-up and its waiters. The caller that runs it holds the lock; if that caller gives up (a client that hung
+/// up), the next waiter takes over.
 #[derive(Debug)]
 struct Load<V> {
     outcome: tokio::sync::Mutex<Option<Outcome<V>>>,
@@ -67,7 +67,7 @@ type Outcome<V> = Result<Option<V>, Unavailable>;
 
 enum Next<'a, K: Clone + Eq + Hash, V> {
     Answer(Outcome<V>),
-    /// Look it up, alone or by waiting for who does. `fallback` is a value that is due, and its age.
+    /// Run the look-up or wait for the caller that runs it. `fallback` is a value due for refresh, and its age.
     Load {
         seat: Seat<'a, K, V>,
         fallback: Option<(V, Duration)>,
@@ -81,13 +81,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Default for Cache<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
-    /// Makes an empty cache for a store that is never away.
+    /// Creates an empty cache for a store that is never away.
     #[must_use]
     pub fn new() -> Self {
         Self::bridging(Availability::default())
     }
 
-    /// Makes an empty cache that bridges the outages of a store.
+    /// Creates an empty cache that bridges the outages of a store.
     #[must_use]
     pub fn bridging(availability: Availability) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Returns what is known of `key`, or asks `load`. At most one look-up per key runs at a time.
+    /// Returns the cached value of `key`, or asks `load`. At most one look-up per key runs at a time.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     ///
     /// # Cancel safety
     ///
-    /// Safe: a look-up that is dropped is done again by the next who waits for it.
+    /// Safe: the next waiter repeats a look-up that is dropped.
     pub async fn get<L, F, E>(&self, key: &K, now: Instant, load: L) -> Result<Option<V>, Unavailable>
     where
         L: FnOnce() -> F,
@@ -147,7 +147,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         is_young || self.remembered(key, now).is_some()
     }
 
-    /// Returns what counts of `key` while the store is away.
+    /// Returns the value of `key` that stays valid while the store is away.
     fn remembered(&self, key: &K, now: Instant) -> Option<V> {
         let outage = self.availability.outage()?;
         let known = self.known.read();
@@ -187,7 +187,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         self.join(key, now)
     }
 
-    /// Answers without asking, and without waiting for anybody who does.
+    /// Answers without a look-up, and without waiting for one.
     fn while_away(&self, key: &K, now: Instant) -> Outcome<V> {
         if let Some(value) = self.remembered(key, now) {
             return Ok(Some(value));
@@ -195,7 +195,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         if self.unknown.read().get(key, now).is_some() { Ok(None) } else { Err(Unavailable) }
     }
 
-    /// Takes the look-up of a value that is due, unless somebody has it already.
+    /// Takes the look-up of a value that is due, unless another caller has it already.
     fn refresh(&self, key: &K, value: V, age: Duration, now: Instant) -> Next<'_, K, V> {
         let mut loads = self.loads.lock();
         let full = loads.len() >= LOADS_MAX;
@@ -234,12 +234,12 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         Next::Load { seat: Seat { cache: self, key: key.clone(), load }, fallback: None }
     }
 
-    /// Runs one look-up to its end or its deadline, and logs the failure, since nobody above can do more about it.
+    /// Runs one look-up to its end or its deadline, and logs the failure, because no caller can do more about it.
     async fn bounded<E: Display>(&self, load: impl Future<Output = Result<Option<V>, E>>) -> Outcome<V> {
         let began = Instant::now();
         match timeout(LOAD_TIME_MAX, load).await {
             Ok(Ok(found)) => return Ok(found),
-            // Of an outage it is said once that there is one.
+            // An outage is logged once, elsewhere.
             Ok(Err(_)) if self.availability.outage().is_some() => {}
             Ok(Err(error)) => tracing::warn!(%error, "a look-up in the store failed"),
             Err(_) => {
@@ -250,7 +250,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         Err(Unavailable)
     }
 
-    /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is when the look-up was asked for.
+    /// Remembers an outcome, unless the key was forgotten meanwhile. `now` is the start of the look-up.
     fn finish(&self, seat: &Seat<'_, K, V>, outcome: &Outcome<V>, now: Instant) {
         let mut loads = self.loads.lock();
         if !loads.get(&seat.key).is_some_and(|load| Arc::ptr_eq(load, &seat.load)) {
@@ -283,7 +283,7 @@ impl<K: Clone + Eq + Hash, V> Drop for Seat<'_, K, V> {
     fn drop(&mut self) {
         let mut loads = self.cache.loads.lock();
         let listed = loads.get(&self.key).is_some_and(|load| Arc::ptr_eq(load, &self.load));
-        // Two: the list's and ours. Nobody can join while we hold the lock.
+        // Two: the list's and ours. No caller can join while we hold the lock.
         if listed && Arc::strong_count(&self.load) == 2 {
             loads.remove(&self.key);
         }

@@ -50,14 +50,14 @@ impl CookieNames {
     }
 }
 
-/// What the `Cookie` fields say about one name.
+/// Result of looking up one name in the `Cookie` fields.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// The name does not occur.
     Nothing,
     /// It occurs once, with a well-formed id.
     One(Opaque),
-    /// It occurs twice, or is malformed: somebody else planted a cookie of this name, and which is ours cannot be told.
+    /// It occurs twice, or is malformed: another party planted a cookie of this name, and ours cannot be told apart.
     Unusable,
 }
 

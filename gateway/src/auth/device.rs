@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! program   asks              -> a device code (secret, for polling) and a user code (short, for people)
-//! browser   confirms or denies the user code, signed in as somebody
+//! browser   confirms or denies the user code, signed in as a user
 //! program   polls with the device code until it is told: yes (once), no, or too late
 //! ```
 //!
-//! No I/O and no clock here. What a yes is worth, a token, is the caller's business. Requests outlive the process: [`kept`]
-//! has what of them the store gets.
+//! No I/O and no clock here. The caller makes the token that a confirmation yields. Requests outlive the process:
+//! [`kept`] writes them to the store.
 
 pub mod kept;
 
@@ -28,16 +28,16 @@ use crate::auth::secret::{Digest, Opaque};
 use crate::auth::token::NoRandomness;
 use crate::model::UserName;
 
-/// How long a user has to confirm.
+/// Time within which a user has to confirm.
 pub const DEVICE_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// How long a program waits between polls, at first.
+/// Initial interval between a program's polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// By how much longer it has to wait each time that it did not (RFC 8628, section 3.5).
+/// Added to the interval by each poll that comes too soon (RFC 8628, section 3.5).
 const POLL_PENALTY: Duration = Duration::from_secs(5);
 
-/// A little less than asked for is not punished: clocks and networks jitter.
+/// Tolerance below the interval that is not punished, because clocks and networks jitter.
 const POLL_SLACK: Duration = Duration::from_millis(500);
 
 /// Requests that wait for a user at once. Full: the oldest of the block of addresses with the most makes room, so that a flood
@@ -57,7 +57,7 @@ const CODE_LETTERS: usize = 8;
 /// Longest name of a machine, in characters.
 pub const MACHINE_CHARS_MAX: usize = 64;
 
-/// What a user types or compares: `BCDF-GHJK`.
+/// Code that a user types or compares: `BCDF-GHJK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UserCode([u8; CODE_LETTERS]);
 
@@ -91,7 +91,7 @@ impl UserCode {
 }
 
 impl UserCode {
-    /// Returns what it is kept by: 34 bits are no secret from those who can try them all, but ten minutes long they are.
+    /// Returns the digest that it is stored under. 34 bits can be tried exhaustively, but not within ten minutes.
     fn digest(self) -> Digest {
         Digest::of(&self.0)
     }
@@ -100,7 +100,7 @@ impl UserCode {
 impl FromStr for UserCode {
     type Err = BadUserCode;
 
-    /// Reads what a person typed: in any case, with or without dash and spaces.
+    /// Reads typed input: in any case, with or without dash and spaces.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.len() > 4 * CODE_LETTERS {
             return Err(BadUserCode);
@@ -127,12 +127,12 @@ impl fmt::Display for UserCode {
     }
 }
 
-/// Who asks: what a user is shown before they confirm.
+/// The requesting machine, as shown to the user before they confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asking {
-    /// What the machine calls itself; anybody can call theirs anything.
+    /// Name that the machine gave itself; unverified.
     pub machine: Machine,
-    /// From where it asked.
+    /// Address that it asked from.
     pub peer: IpAddr,
 }
 
@@ -141,7 +141,7 @@ pub struct Asking {
 pub struct Machine(String);
 
 impl Machine {
-    /// Keeps what is printable ASCII of a text; what remains of nothing is `unnamed machine`.
+    /// Keeps a plain subset of a text's printable ASCII; an empty rest becomes `unnamed machine`.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let is_plain = |character: &char| character.is_ascii_alphanumeric() || "-._ ()@/".contains(*character);
@@ -166,7 +166,7 @@ pub struct Codes {
     pub user: UserCode,
 }
 
-/// Why no request was made.
+/// Reason why no request was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoDevice {
     /// The system gave no random bytes.
@@ -177,7 +177,7 @@ pub enum NoDevice {
     AddressFull,
 }
 
-/// What a poll is told.
+/// Answer to a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// The user has not decided yet.
@@ -186,13 +186,13 @@ pub enum Polled {
     SlowDown(Duration),
     /// The user said no.
     Denied,
-    /// The code is unknown, used, or too old: which of these is nobody's business.
+    /// The code is unknown, used, or too old: the program does not learn which.
     Expired,
     /// The user said yes. Told once: [`Devices::settle`] has to follow.
     Approved {
-        /// Who.
+        /// The user who confirmed.
         user: UserName,
-        /// What they were shown.
+        /// The machine as it was shown to the user.
         asking: Asking,
     },
 }
@@ -231,7 +231,7 @@ struct Request {
 enum Answer {
     None,
     Yes(UserName),
-    /// Whoever polls is being told so: see [`Devices::settle`].
+    /// A poll is being told the yes: see [`Devices::settle`].
     Told(UserName),
     No,
 }
@@ -263,7 +263,8 @@ impl Devices {
         Ok(Codes { device, user })
     }
 
-    /// Returns who asks with a user code, and for how long already; `None` when it is unknown, too old, or decided.
+    /// Returns the machine behind a user code and the age of its request; `None` when the code is unknown, too old, or
+    /// decided.
     #[must_use]
     pub fn asking(&self, code: UserCode, now: Instant) -> Option<(Asking, Duration)> {
         let state = self.state.lock();
@@ -280,8 +281,8 @@ impl Devices {
         Some(request.asking.clone())
     }
 
-    /// Answers a poll. A no is told once and then forgotten; a yes waits for [`Devices::settle`], and meanwhile nobody else is
-    /// told.
+    /// Answers a poll. A no is told once and then forgotten; a yes waits for [`Devices::settle`], and meanwhile no
+    /// other poll is told.
     pub fn poll(&self, device: &Digest, now: Instant) -> Polled {
         let mut state = self.state.lock();
         let Some(user_code) = state.by_device_code.get(device).copied() else { return Polled::Expired };
@@ -309,7 +310,7 @@ impl Devices {
         }
     }
 
-    /// Ends a request whose yes was told and followed, or lets it be told again because it could not be.
+    /// Ends a request whose yes was told and acted on (`is_followed`), or lets the yes be told again.
     pub fn settle(&self, device: &Digest, is_followed: bool, now: Instant) {
         let mut state = self.state.lock();
         let Some(user_code) = state.by_device_code.get(device).copied() else { return };
@@ -336,7 +337,7 @@ impl Request {
 }
 
 impl State {
-    /// Forgets requests that were taken out, and returns their device codes.
+    /// Forgets requests that were removed, and returns the digests of their device codes.
     fn forget_all(&mut self, gone: Vec<(Digest, Request)>) -> impl Iterator<Item = Digest> + '_ {
         gone.into_iter().map(|(_, request)| {
             self.by_device_code.remove(&request.device);

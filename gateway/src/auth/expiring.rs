@@ -19,7 +19,8 @@ pub(crate) struct Expiring<K, V> {
 
 #[derive(Debug)]
 struct Entry<V> {
-    /// Which birth in `order` is this entry's; an instant alone would not tell, several births share one.
+    /// Number of this entry's birth in `order`; an instant alone would be ambiguous, because several births can share
+    /// one.
     number: u64,
     born: Instant,
     value: V,
@@ -51,7 +52,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
         self.entries.values().filter(is_alive).map(|entry| &entry.value)
     }
 
-    /// Adds or replaces an entry born `now`; drops what has expired and, when full, the oldest.
+    /// Adds or replaces an entry born `now`; drops expired entries and, when full, the oldest.
     pub(crate) fn insert(&mut self, key: K, value: V, now: Instant) {
         while self.order.front().is_some_and(|birth| now.saturating_duration_since(birth.born) >= self.lifetime) {
             self.drop_oldest();

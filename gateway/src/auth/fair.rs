@@ -1,5 +1,5 @@
-//! A bounded map of what strangers leave behind, which none of them can fill for the others: when it is full, the block of
-//! addresses with the most in it gives up its oldest.
+//! A bounded map of entries by unauthenticated clients. No client can fill it for the others: when it is full, the
+//! block of addresses with the most entries gives up its oldest.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Returns what counts as one address: all of an IPv6 network that one customer gets.
+/// Returns the network that counts as one address: a whole IPv6 network, as one customer gets it.
 #[must_use]
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
@@ -21,7 +21,7 @@ pub fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the block that an address is in: what one organisation is commonly given, a /24 or a /48 (RFC 6177).
+/// Returns the block of an address: a /24 or a /48, as one organisation is commonly given (RFC 6177).
 fn block(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => {
@@ -37,7 +37,7 @@ fn block(peer: IpAddr) -> IpAddr {
 
 /// The map. All entries live for the same time.
 ///
-/// Invariants: `order`, `blocks` and `networks` together say the same of every entry, and nothing of any other.
+/// Invariants: `order`, `blocks` and `networks` agree on every entry, and mention no other.
 #[derive(Debug)]
 pub(crate) struct FairMap<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -85,12 +85,13 @@ impl<K: Clone + Eq + Hash, V> FairMap<K, V> {
         (now.saturating_duration_since(entry.born) < lifetime).then_some(&mut entry.value)
     }
 
-    /// Returns how many entries the network of an address has, expired ones that nothing has swept included.
+    /// Returns the number of entries of an address's network, including expired ones not yet swept.
     pub(crate) fn count_of(&self, peer: IpAddr) -> usize {
         self.networks.get(&network(peer)).copied().unwrap_or_default()
     }
 
-    /// Takes out what has expired and, when it is full, the oldest of the block with the most, and returns all of these.
+    /// Removes and returns the expired entries and, when the map is full, the oldest of the block with the most
+    /// entries.
     pub(crate) fn make_room(&mut self, now: Instant) -> Vec<(K, V)> {
         let mut gone = Vec::new();
         while let Some((_, key)) = self.order.first_key_value() {
@@ -104,7 +105,7 @@ impl<K: Clone + Eq + Hash, V> FairMap<K, V> {
         }
         while self.entries.len() >= self.entries_max {
             let fullest = self.blocks.values().filter_map(|numbers| Some((numbers.len(), *numbers.first()?)));
-            // Of blocks with as many, the one that has waited longest.
+            // Among equally full blocks, the one with the oldest entry.
             let oldest = fullest.max_by_key(|(count, first)| (*count, Reverse(*first))).map(|(_, first)| first);
             let Some(key) = oldest.and_then(|number| self.order.get(&number)).cloned() else { break };
             self.take(key, &mut gone);
@@ -129,7 +130,7 @@ impl<K: Clone + Eq + Hash, V> FairMap<K, V> {
         }
     }
 
-    /// Adds or replaces an entry of `peer`, born `now`. [`FairMap::make_room`] comes before.
+    /// Adds or replaces an entry of `peer`, born `now`. Call [`FairMap::make_room`] before.
     pub(crate) fn insert(&mut self, key: K, value: V, peer: IpAddr, now: Instant) {
         self.remove(&key);
         self.numbers = self.numbers.wrapping_add(1);

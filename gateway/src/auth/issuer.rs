@@ -1,5 +1,5 @@
-//! An issuer of tokens as this gateway knows it: what it says about itself, and its keys. The shell around
-//! [`Metadata`] and [`KeySet`]: it asks over the network.
+//! An issuer of tokens: its metadata and its keys. The shell around [`Metadata`] and [`KeySet`] that asks over the
+//! network.
 
 pub mod programs;
 
@@ -13,7 +13,7 @@ use crate::auth::oidc::metadata::Metadata;
 use crate::model::Endpoint;
 use crate::net::fetch::{Credentials, Fetch};
 
-/// Where an issuer describes itself, after its own address (`OpenID` Connect Discovery 1.0, section 4).
+/// Path of an issuer's metadata, after its own address (`OpenID` Connect Discovery 1.0, section 4).
 pub const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 
 /// One issuer. Nothing is asked before it is needed; an issuer that cannot be reached is asked again later.
@@ -25,7 +25,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Makes one that describes itself at [`DISCOVERY_PATH`].
+    /// Creates an issuer with its metadata at [`DISCOVERY_PATH`].
     #[must_use]
     pub fn new(fetch: Fetch, url: Endpoint) -> Self {
         let metadata = Arc::new(ArcSwapOption::empty());
@@ -36,14 +36,14 @@ impl Issuer {
         Self { url, metadata, keys }
     }
 
-    /// Returns its address: what its tokens name as `iss`.
+    /// Returns its address, which is `iss` in its tokens.
     #[must_use]
     pub fn url(&self) -> &Endpoint {
         &self.url
     }
 
-    /// Returns what it says about itself, asked for now if that is not known; `None` if it cannot be reached or makes no
-    /// sense, which is in the log.
+    /// Returns its metadata, fetched now if not known; `None` if it cannot be reached or its metadata is unusable,
+    /// which is logged.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +77,7 @@ impl Issuer {
     }
 }
 
-/// Asks for the description and then for the keys that it names. The description is kept when both made sense.
+/// Fetches the metadata and then the keys that it names. The metadata is kept if both are valid.
 async fn discover(fetch: Fetch, url: Endpoint, metadata: Arc<ArcSwapOption<Metadata>>) -> Result<Value, String> {
     let at = url.join(DISCOVERY_PATH).map_err(|error| error.to_string())?;
     let document: Value = get(&fetch, &at).await?;

@@ -1,8 +1,8 @@
-//! A note of the keys of a table in memory that are still to be written to the store.
+//! Journal of the keys of an in-memory table that are still to be written to the store.
 //!
-//! A change notes its key, and one writer brings the store after it: it takes a batch of keys, writes what is there of each by
-//! then, and says whether that went well. A batch that failed comes again, so a store that is away costs one key for each
-//! thing that changed meanwhile, however often it did. An answer that promises something waits until it is written, but
+//! A change notes its key, and one writer updates the store: it takes a batch of keys, writes the current value of
+//! each, and reports success or failure. A failed batch comes again, so an outage of the store costs one key per
+//! changed entry, however often it changed. An answer that promises durability waits until the change is written, but
 //! not for a store that is away.
 
 use std::collections::HashSet;
@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// How long a change is waited for at most.
+/// Longest wait for a change to be written.
 const WRITTEN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The keys of a table that the store does not have yet as they are.
+/// Keys of a table whose current value the store does not have yet.
 #[derive(Debug)]
 pub struct Journal<K> {
     books: Mutex<Books<K>>,
@@ -49,7 +49,7 @@ struct Progress {
 pub struct Noted<K> {
     /// The key.
     pub key: K,
-    /// There was a row of it before this batch.
+    /// The store may have had a row of it before this batch.
     pub is_stored: bool,
 }
 
@@ -62,7 +62,7 @@ impl<K> Default for Journal<K> {
 }
 
 impl<K: Copy + Eq + Hash> Journal<K> {
-    /// Something was added, or is different.
+    /// Notes that an entry was added or has changed.
     pub fn changed(&self, key: K) {
         let mut books = self.books.lock();
         books.changes += 1;
@@ -71,7 +71,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         self.changed.notify_one();
     }
 
-    /// Something is no more. What the store never had needs no word.
+    /// Notes that an entry is gone. An entry that the store never had needs no deletion.
     pub fn removed(&self, key: K) {
         let mut books = self.books.lock();
         books.changes += 1;
@@ -84,7 +84,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         self.changed.notify_one();
     }
 
-    /// Something was read from the store.
+    /// Notes that an entry was read from the store.
     pub fn restored(&self, key: K) {
         self.books.lock().stored.insert(key);
     }
@@ -102,7 +102,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         }
     }
 
-    /// Takes up to `max` keys to be written; the same ones again while [`Journal::end`] has not said that they are.
+    /// Takes up to `max` keys to be written; the same ones again until [`Journal::end`] confirms them.
     pub fn begin(&self, max: usize) -> Vec<Noted<K>> {
         let mut books = self.books.lock();
         if books.under_way.is_empty() {
@@ -120,7 +120,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         books.under_way.clone()
     }
 
-    /// Ends a batch: `gone` are those of it that have no row any more; `None` if it could not be written.
+    /// Ends a batch: `gone` lists its keys that have no row any more; `None` if the batch could not be written.
     pub fn end(&self, gone: Option<&[K]>) {
         let mut books = self.books.lock();
         if let Some(gone) = gone {
@@ -144,7 +144,7 @@ impl<K: Copy + Eq + Hash> Journal<K> {
         self.books.lock().has_more()
     }
 
-    /// Waits until what has changed so far is written. It does not wait without a writer, nor for a store that is away.
+    /// Waits until all changes so far are written. Does not wait without a writer, nor for a store that is away.
     ///
     /// Cancel safety: safe.
     pub async fn written(&self) {

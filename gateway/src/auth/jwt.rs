@@ -1,7 +1,7 @@
 //! Signed tokens (JWT, RFC 7519) of issuers that the operator names: an identity provider, a cluster, a CI system.
 //!
-//! The rules of RFC 8725, and what went wrong elsewhere: which algorithms count is decided here and never by the token;
-//! keys are public ones of the issuer's own key set and fit one algorithm each; every claim that is looked at must have
+//! Follows RFC 8725 and the lessons of other implementations: the accepted algorithms are decided here and never by the
+//! token; keys are public ones of the issuer's own key set and fit one algorithm each; every claim in use must have
 //! exactly its type (a text `"false"` is no boolean); an issuer is compared character by character.
 
 mod algorithm;
@@ -24,35 +24,36 @@ pub use set::{COOL_DOWN, KEYS_AGE_MAX, KeySet, LOAD_TIME_MAX, Moment, RETRY_AFTE
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// How far the issuer's clock may be off, in seconds.
+/// Tolerated error of the issuer's clock, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
 
-/// What a token is good for, which decides what it must say.
+/// Purpose of a token, which decides its required claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenUse {
-    /// Says who signed in (`OpenID` Connect Core 1.0, section 3.1.3.7): with `exp`, `iat` and `sub`; with several audiences
-    /// it must be made for this client (`azp`).
+    /// Identifies the user who signed in (`OpenID` Connect Core 1.0, section 3.1.3.7): with `exp`, `iat` and `sub`;
+    /// with several audiences it must be made for this client (`azp`).
     IdToken,
-    /// Says who has signed out (`OpenID` Connect Back-Channel Logout 1.0, section 2.4): with `iat`, and perhaps `exp`.
+    /// Identifies the user who has signed out (`OpenID` Connect Back-Channel Logout 1.0, section 2.4): with `iat`, and
+    /// perhaps `exp`.
     LogoutToken,
-    /// Says which program this is (a service account, a CI job): with `exp` and `sub`.
+    /// Identifies a program (a service account, a CI job): with `exp` and `sub`.
     Program,
 }
 
-/// What a token has to be.
+/// Expected properties of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'a> {
     /// `iss`, character by character.
     pub issuer: &'a str,
     /// One of `aud`.
     pub audience: &'a str,
-    /// The algorithms that count.
+    /// The accepted algorithms.
     pub algorithms: &'a [Algorithm],
-    /// What it is good for.
+    /// Its purpose.
     pub token_use: TokenUse,
 }
 
-/// Why a token is worth nothing here. Repeats nothing of it.
+/// Reason why a token is refused. Repeats nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// Longer than [`TOKEN_BYTES_MAX`].
@@ -61,7 +62,7 @@ pub enum Refused {
     /// Not three parts of base64url (RFC 7515, section 3.1), or no JSON objects in them.
     #[error("the token is malformed")]
     Malformed,
-    /// Its algorithm is not one that counts.
+    /// Its algorithm is not accepted.
     #[error("the token is signed with an algorithm that is not accepted, or not at all")]
     Algorithm,
     /// Its header has rules that must be understood (`crit`, RFC 7515, section 4.1.11), and are not.
@@ -70,31 +71,31 @@ pub enum Refused {
     /// The issuer has no such key.
     #[error("the token is signed with a key that the issuer does not have")]
     UnknownKey,
-    /// The issuer had no such key when it was asked last, and it is too soon to ask again: the key may be a new one.
+    /// The issuer had no such key in its last answer, and it is too soon to ask again: the key may be a new one.
     #[error("the token is signed with a key that the issuer did not have a moment ago")]
     UnknownKeySoFar,
-    /// The issuer's keys are not known: it cannot be reached.
+    /// The issuer's keys are not known, because it cannot be reached.
     #[error("the issuer's keys are not known")]
     KeysUnavailable,
     /// The signature does not fit.
     #[error("the token's signature is wrong")]
     Signature,
-    /// Made by somebody else.
+    /// Made by another issuer.
     #[error("the token is of another issuer")]
     Issuer,
-    /// Made for somebody else.
+    /// Made for another audience.
     #[error("the token is for another audience")]
     Audience,
-    /// Made for several audiences, and for another of them.
+    /// Made for several audiences, and requested by another of them (`azp`).
     #[error("the token is for another party")]
     AuthorizedParty,
-    /// About somebody else than the token that it was asked for with.
+    /// The additional claims are about another subject than the token.
     #[error("the claims are of another subject")]
     Subject,
-    /// Too old.
+    /// Expired.
     #[error("the token has expired")]
     Expired,
-    /// Of the future.
+    /// Not valid yet.
     #[error("the token is not valid yet")]
     NotYet,
     /// A claim that has to be there is not.
@@ -122,7 +123,7 @@ impl Refused {
     }
 }
 
-/// A token that was taken apart, and of which nothing is true yet.
+/// A token taken apart; nothing of it is verified yet.
 #[derive(Debug)]
 struct Parts<'t> {
     algorithm: Algorithm,
@@ -133,11 +134,11 @@ struct Parts<'t> {
     signature: &'t str,
 }
 
-/// Checks a token against keys that are at hand.
+/// Checks a token against the given keys.
 ///
 /// # Errors
 ///
-/// [`Refused`] says what is wrong; [`Refused::UnknownKey`] may only mean that newer keys have to be asked for.
+/// [`Refused`] says what is wrong; [`Refused::UnknownKey`] may only mean that newer keys have to be fetched.
 pub fn verify(token: &str, expect: &Expect<'_>, keys: &Keys, now: UnixSeconds) -> Result<Claims, Refused> {
     let parts = Parts::of(token, expect.algorithms)?;
     let key = keys.find(parts.algorithm, parts.key_id.as_deref()).ok_or(Refused::UnknownKey)?;

@@ -1,4 +1,4 @@
-//! The secrets with which a session's agent may go on over another link.
+//! Resume keys: the secrets with which an agent resumes its session over another link.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::token::NoRandomness;
 
-/// The secrets that a session's next resume may show. Each welcome carries a new one. Until the agent has been heard over
-/// the link that brought it, two others stay good, because welcomes can be lost with their links and asks can overtake
-/// each other: the one that the agent showed last, and the one of the welcome before.
+/// The secrets valid for a session's next resume. Each welcome carries a new one. Until the agent has been heard over
+/// the link that brought it, two older ones stay valid, because welcomes can be lost with their links and resume
+/// requests can overtake each other: the one that the agent showed last, and the one of the welcome before.
 #[derive(Debug, Default)]
 pub struct ResumeKeys(Mutex<Keys>);
 
@@ -30,11 +30,12 @@ impl ResumeKeys {
         Ok(Bytes::from(secret.reveal()))
     }
 
-    /// Lets an agent that has `shown` a good secret go on, and makes the secret of its next welcome. `heard` tells whether
-    /// the newest secret has reached the agent. `None` for a secret that is not good: nothing has changed then.
+    /// Lets an agent that has `shown` a good secret resume, and makes the secret of its next welcome. `heard` tells
+    /// whether the newest secret has reached the agent. `None` for a secret that is not good: nothing has changed then.
     ///
-    /// Invariants: all of it is one step. Of two asks at once, the link that stays is the one whose welcome has the newest
-    /// secret; otherwise the agent would be heard over a link whose secret is already taken for an old one.
+    /// Invariants: the whole trade is one step. Of two concurrent requests, the link that stays is the one whose
+    /// welcome has the newest secret; otherwise the agent would be heard over a link whose secret already counts as
+    /// old.
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails; nothing has changed.
@@ -62,7 +63,7 @@ impl Keys {
         self.shown = shown;
     }
 
-    /// Returns whether `shown` opens the session. `heard` says that the newest secret has reached the agent.
+    /// Returns whether `shown` resumes the session. `heard` says that the newest secret has reached the agent.
     fn accept(&self, shown: &Digest, heard: bool) -> bool {
         let of = |key: &Option<Digest>| key.as_ref() == Some(shown);
         of(&self.newest) || (!heard && (of(&self.before) || of(&self.shown)))
@@ -112,7 +113,7 @@ mod tests {
             drop(next(&keys, &first));
         }
         let arrived = next(&keys, &first);
-        // An ask of before that comes late: the agent is told apart from it by what it shows next.
+        // An earlier request that comes late: the agent is told apart from it by the secret that it shows next.
         assert!(accepts(&keys, &first, false));
         drop(next(&keys, &first));
         assert!(accepts(&keys, &arrived, false));

@@ -1,36 +1,36 @@
-//! May this principal reach this port of this workspace: one pure function, and the proof that it said yes.
+//! The access decision for a principal and a port of a workspace: one pure function, and the proof of its yes.
 
 use crate::auth::principal::{Principal, Via};
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
-/// What a request wants to reach.
+/// Workspace and port that a request wants to reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The workspace that the host names, whether or not there is one.
+    /// The workspace that the host names, existing or not.
     pub workspace: &'a WorkspaceName,
     /// The port that the host names.
     pub port: Port,
-    /// What the store knows of the workspace; `None` if there is none. For a request without a principal only public
-    /// shares in it are read, so the caller need not look it up where there is none (and should not: the time that it
-    /// takes would tell).
+    /// The workspace's record in the store; `None` if there is none. For a request without a principal only public
+    /// shares in it are read, so without any the caller need not look it up (and should not: the time that it takes
+    /// would tell).
     pub record: Option<Exposure<'a>>,
 }
 
-/// Who owns a workspace and what it exposes.
+/// Owner of a workspace and the ports that it exposes.
 #[derive(Clone, Copy, Debug)]
 pub struct Exposure<'a> {
     /// The owner.
     pub owner: &'a UserName,
     /// The ports that may be reached; `None` for any.
     pub ports: Option<&'a [Port]>,
-    /// Who else may reach which port.
+    /// Shares: other principals and the ports that they may reach.
     pub shares: &'a [Share],
 }
 
-/// What a request is for, as far as that decides who may be behind it.
+/// Purpose of a request, as far as it tells whether the user or a foreign page caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody opens the address in a browser tab. Only such a request is ever redirected to sign in.
+    /// A user opens the address in a browser tab. Only such a request is ever redirected to sign in.
     PageVisit,
     /// Any other request with a safe method (RFC 9110, section 9.2.1).
     Read,
@@ -38,8 +38,8 @@ pub enum Purpose {
     Change,
 }
 
-/// Where a request comes from, by the browser's own account (Fetch Metadata, `Origin`). Programs can claim anything, but
-/// they have no cookies of a victim to misuse.
+/// Source of a request, as stated by the browser (Fetch Metadata, `Origin`). Programs can claim anything, but they have
+/// no cookies of a victim to misuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A page of the very same origin.
@@ -48,24 +48,24 @@ pub enum Source {
     SameWorkspace,
     /// The user: the address bar, a bookmark.
     UserInitiated,
-    /// Any other page, the one of a neighbouring workspace included: to a browser all workspaces may be the same site.
+    /// Any other page, also one of a neighbouring workspace: to a browser all workspaces may be the same site.
     Foreign,
     /// The request does not say. All current browsers do for a [`Purpose::Change`].
     Unstated,
 }
 
-/// Shape of a request: what [`decide`] needs to know beside who and where to.
+/// Shape of a request: input of [`decide`] beside principal and target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestShape {
-    /// What it is for.
+    /// Purpose of the request.
     pub purpose: Purpose,
-    /// Where it comes from.
+    /// Source of the request.
     pub source: Source,
 }
 
 impl RequestShape {
-    /// Returns whether a cookie speaks for the user here. It does not where a foreign page may have caused the request,
-    /// except for opening a page, which is how links work. This is the defence that `SameSite` is not: siblings under one
+    /// Returns whether a cookie speaks for the user here. It does not if a foreign page may have caused the request,
+    /// except for opening a page, which is how links work. `SameSite` does not defend against this: siblings under one
     /// zone are the same site.
     #[must_use]
     pub fn cookie_counts(self) -> bool {
@@ -76,8 +76,8 @@ impl RequestShape {
         }
     }
 
-    /// The same for a port. Whoever changes something at the terminal is on the machine, so an app on another port of the
-    /// workspace, which may be somebody else's code or have a hole, is as foreign there as any other page.
+    /// The same for a port. A change at the terminal gives control of the machine, so an app on another port of the
+    /// workspace, which may be third-party code or have a hole, is as foreign there as any other page.
     #[must_use]
     pub fn cookie_counts_at(self, port: Port) -> bool {
         let is_own = self.source == Source::SameOrigin || self.purpose != Purpose::Change || !port.is_terminal();
@@ -85,12 +85,12 @@ impl RequestShape {
     }
 }
 
-/// Why a request was let through; the audit log says it.
+/// Reason for letting a request through, recorded in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// The workspace is theirs.
+    /// The principal owns the workspace.
     Owner,
-    /// The port is shared with them.
+    /// The port is shared with the principal.
     Shared(Audience),
 }
 
@@ -116,13 +116,13 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns who may; `None` for whoever came to a public port without proof of who they are.
+    /// Returns the user; `None` for an unauthenticated client of a public port.
     #[must_use]
     pub fn user(&self) -> Option<&UserName> {
         self.user.as_ref()
     }
 
-    /// Returns why they may.
+    /// Returns the reason of the permission.
     #[must_use]
     pub fn because(&self) -> &Because {
         &self.because
@@ -141,25 +141,25 @@ impl Grant {
     }
 }
 
-/// The answer to "may they?".
+/// Outcome of [`decide`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
+    /// The request may pass.
     Allow(Grant),
-    /// Nobody is signed in, and this is a page visit: send them to sign in.
+    /// No user is signed in, and this is a page visit: send the browser to sign in.
     SignIn,
-    /// Nobody is signed in as far as this request can prove: refuse, never redirect.
+    /// The request cannot prove that a user is signed in: refuse, never redirect.
     Unauthorized,
-    /// There is no such workspace, or it belongs to somebody else: the same answer for both.
+    /// There is no such workspace, or it belongs to another user: the same answer for both.
     NotFound,
-    /// The workspace is theirs, or another of its ports is shared with them; this port is not for them.
+    /// The principal owns the workspace or has a share of another port; this port is not allowed.
     PortNotAllowed,
 }
 
 /// Decides whether `principal` may reach `target` with a request of this `shape`.
 ///
-/// Without a principal the answer depends on the shape alone, unless the port is public, so it does not tell whether the
-/// workspace exists. To somebody with whom nothing of a workspace is shared it looks like none.
+/// Without a principal the answer depends on the shape alone, unless the port is public, so it does not tell whether
+/// the workspace exists. A workspace of which nothing is shared with a principal looks to them as if it did not exist.
 #[must_use]
 pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: RequestShape, now: UnixSeconds) -> Decision {
     let proven = principal.filter(|principal| match principal.via {
@@ -177,7 +177,7 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
     }
     let theirs = || {
         let shares = target.record.map_or(&[][..], |record| record.shares);
-        // A share that there must not be, made by whatever, lets nobody in.
+        // An invalid share, whatever made it, grants nothing.
         let counts = |share: &&Share| share.is_live(now) && share.check().is_ok();
         shares.iter().filter(counts).filter(|share| admits(&share.audience, proven))
     };
@@ -189,23 +189,24 @@ pub fn decide(principal: Option<&Principal>, target: &Target<'_>, shape: Request
     match proven {
         None if shape.purpose == Purpose::PageVisit => Decision::SignIn,
         None => Decision::Unauthorized,
-        // What is public or open to everybody tells nothing of who may know of the workspace, so it does not count here.
+        // Shares that are public or open to all users do not entitle to know of the workspace, so they do not count
+        // here.
         Some(_) if theirs().any(|share| share.audience.is_personal()) => Decision::PortNotAllowed,
         Some(_) => Decision::NotFound,
     }
 }
 
-/// How somebody may know of a workspace.
+/// Reason why a principal may know of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It is theirs.
+    /// The principal owns it.
     Owner,
-    /// A port of it is shared with them, or with a group of theirs.
+    /// A port of it is shared with the principal, or with a group of theirs.
     Shared,
 }
 
-/// Decides whether `principal` may know that there is this workspace: the owner and those with whom somebody shares it by
-/// name or group. What is public or open to everybody tells nobody, as in [`decide`].
+/// Decides whether `principal` may know that there is this workspace: the owner, and users with a share by name or
+/// group. Shares that are public or open to all users do not count, as in [`decide`].
 #[must_use]
 pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> Option<Seen> {
     if *record.owner == principal.user {
@@ -216,11 +217,10 @@ pub fn sees(principal: &Principal, record: &Exposure<'_>, now: UnixSeconds) -> O
     record.shares.iter().find(personal).map(|_| Seen::Shared)
 }
 
-/// Decides whether `principal` may be shown, with a request of this `shape`, that there is this workspace, and what it has for
-/// them.
+/// Decides whether a request of this `shape` may show `principal` that this workspace exists, and what it has for them.
 ///
 /// # Errors
-/// The decision to answer with, which is never [`Decision::Allow`]: the one that a port would have for a user who may know
+/// The decision to answer with, which is never [`Decision::Allow`]: the same as at a port, for a user who may know
 /// nothing of the workspace.
 pub fn may_see(
     principal: Option<&Principal>,

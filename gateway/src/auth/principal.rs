@@ -1,46 +1,46 @@
-//! A person that the gateway knows, and how it knows.
+//! Principals: authenticated users, and their way of authentication.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{GroupName, UnixSeconds, UserName};
 
-/// How a principal proved who they are.
+/// Way in which a principal authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// A session cookie, which a browser attaches on its own: whoever caused the request need not be the user.
+    /// A session cookie, which a browser attaches on its own: the user need not have caused the request.
     Browser,
-    /// An API token, which only a program that holds it can attach.
+    /// An API token, attached only by a program that holds it.
     ApiToken,
 }
 
 /// A signed-in user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Who it is.
+    /// The user's name.
     pub user: UserName,
-    /// The groups that the identity provider puts them into.
+    /// The user's groups at the identity provider.
     pub groups: Arc<[GroupName]>,
-    /// How the gateway knows.
+    /// Way of authentication.
     pub via: Via,
 }
 
-/// What is known of a user beside their name. Whoever never signed in with a provider has the default.
+/// Status of a user beside their name. A user who never signed in with a provider has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The operator lets them in no more.
+    /// The operator has disabled the user.
     pub is_disabled: bool,
-    /// Their groups, as the identity provider said at their last sign-in, in any browser.
+    /// Groups from the identity provider at the user's last sign-in, in any browser.
     pub groups: Arc<[GroupName]>,
-    /// When that was.
+    /// Time of that sign-in.
     pub signed_in_at: Option<UnixSeconds>,
 }
 
 impl Principal {
-    /// Returns the principal with what is known of the user; `None` for one who is disabled.
+    /// Returns the principal with the user's groups; `None` for a disabled user.
     ///
-    /// Groups count for `groups_age_max` after the sign-in that brought them, for a browser and for a token alike: what a
-    /// provider said long ago may be true no more, and a token lives on without anybody signing in.
+    /// Groups count for `groups_age_max` after the sign-in that brought them, for a browser and for a token alike: old
+    /// groups may be out of date, and a token lives on without any sign-in.
     #[must_use]
     pub fn with(self, standing: &Standing, groups_age_max: Duration, now: UnixSeconds) -> Option<Self> {
         if standing.is_disabled {

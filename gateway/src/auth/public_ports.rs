@@ -1,5 +1,5 @@
-//! The ports that anybody may reach, asked for as a whole ahead of time: so a request without a principal never waits for the
-//! store, and takes the same time whether there is such a workspace or not.
+//! Set of all public ports, fetched ahead of time: a request without a principal never waits for the store, and takes
+//! the same time whether the workspace exists or not.
 
 use std::collections::HashSet;
 
@@ -20,25 +20,25 @@ struct Known {
     changes: u64,
 }
 
-/// What was known when the store was asked: an answer that a change overtook must not take it back.
+/// State at the time of a query to the store: an answer overtaken by a change must not undo it.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked(u64);
 
 impl PublicPorts {
-    /// Returns whether anybody may reach a port.
+    /// Returns whether a port is public.
     #[must_use]
     pub fn contains(&self, workspace: &WorkspaceName, port: Port) -> bool {
         let known = self.known.read();
         !known.open.is_empty() && known.open.contains(&(workspace.clone(), port))
     }
 
-    /// Says that the store is about to be asked for all of them.
+    /// Marks the begin of a query to the store for all public ports.
     #[must_use]
     pub fn ask(&self) -> Asked {
         Asked(self.known.read().changes)
     }
 
-    /// Takes over what the store answered, unless a workspace was changed since it was asked: the next answer has both.
+    /// Adopts the store's answer, unless a workspace was changed since the query: the next answer has both.
     pub fn replace(&self, asked: Asked, open: Vec<(WorkspaceName, Port)>) {
         let mut known = self.known.write();
         if known.changes == asked.0 {
@@ -46,7 +46,7 @@ impl PublicPorts {
         }
     }
 
-    /// Takes over a change of one workspace, which counts from now on.
+    /// Applies a change of one workspace, effective from now on.
     pub fn change(&self, workspace: &WorkspaceName, ports: impl Iterator<Item = Port>) {
         let mut known = self.known.write();
         known.changes += 1;

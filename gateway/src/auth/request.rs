@@ -1,4 +1,4 @@
-//! From the headers of a request to who sent it.
+//! Derives the principal of a request from its headers.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,23 +18,24 @@ use crate::model::{UnixSeconds, UserName};
 /// Carries an API token beside the app's own `Authorization`. No app ever sees it.
 pub const GATEWAY_AUTHORIZATION: HeaderName = HeaderName::from_static("gateway-authorization");
 
-/// The credential of a request, not yet looked up. Holds hashes only, so a long-lived stream can keep it and ask again.
+/// The credential of a request, not yet looked up. Holds hashes only, so a long-lived stream can keep it and check
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// None at all.
+    /// No credential.
     Nothing,
     /// A session cookie.
     Session(Digest),
     /// An API token, by its hash.
     Token([u8; 32]),
-    /// A credential that cannot be used: a malformed token, one of an agent, a cookie that occurs twice. The request has no
-    /// principal; nothing else that it carries is tried instead.
+    /// A credential that cannot be used: a malformed token, one of an agent, a cookie that occurs twice. The request
+    /// has no principal; no other credential in it is tried instead.
     Refused,
 }
 
 impl Offered {
-    /// Reads the credential of a request. The first of these that is there decides: `gateway-authorization`; an
-    /// `authorization` that holds a token of ours (any other is the app's); the session cookie.
+    /// Reads the credential of a request. The first one present decides: `gateway-authorization`; an `authorization`
+    /// with a token of ours (any other is the app's); the session cookie.
     #[must_use]
     pub fn read(headers: &HeaderMap, names: CookieNames) -> Self {
         let mut own = headers.get_all(GATEWAY_AUTHORIZATION).iter();
@@ -62,8 +63,8 @@ pub fn is_gateway_bearer(value: &HeaderValue) -> bool {
     bearer(value).is_some_and(|text| TokenKind::ALL.iter().any(|kind| text.starts_with(kind.prefix().as_bytes())))
 }
 
-/// Returns the bearer token of a request that is not one of the gateway's own, where it offers nothing else that counts for
-/// more: what a CI job proves itself with.
+/// Returns the bearer token of a request that is not one of the gateway's own, unless a credential of higher precedence
+/// is there. CI jobs authenticate with such tokens.
 #[must_use]
 pub fn foreign_bearer(headers: &HeaderMap) -> Option<&str> {
     if headers.contains_key(GATEWAY_AUTHORIZATION) {
@@ -84,13 +85,13 @@ fn user_token(value: &HeaderValue) -> Option<[u8; 32]> {
     }
 }
 
-/// Returns what follows the scheme `Bearer`, which is compared without regard to case (RFC 9110, section 11.1).
+/// Returns the text after the scheme `Bearer`, which is compared without regard to case (RFC 9110, section 11.1).
 fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     let (scheme, rest) = value.as_bytes().trim_ascii_start().split_at_checked(b"Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
 }
 
-/// The host at which a credential was offered. A session is good at one host only.
+/// The host at which a credential was offered. A session is valid at one host only.
 #[derive(Clone, Copy, Debug)]
 pub enum At<'a> {
     /// The public host.
@@ -106,30 +107,30 @@ pub struct Identities {
     tokens: Cache<[u8; 32], LiveToken>,
 }
 
-/// An API token that counts, as the store knows it.
+/// A valid API token, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveToken {
-    /// Whose it is.
+    /// Its user.
     pub user: UserName,
-    /// From when on it counts no more, also while it is remembered.
+    /// End of its validity, which holds also while it is cached.
     pub expires_at: Option<UnixSeconds>,
 }
 
 impl Identities {
-    /// Makes one with an empty token cache.
+    /// Creates a look-up with an empty token cache.
     #[must_use]
     pub fn new(sessions: Arc<BrowserSessions>) -> Self {
         Self { sessions, tokens: Cache::new() }
     }
 
-    /// Makes one whose tokens count on in outages of the store.
+    /// Creates a look-up with tokens that stay valid during outages of the store.
     #[must_use]
     pub fn bridging(sessions: Arc<BrowserSessions>, availability: Availability) -> Self {
         Self { sessions, tokens: Cache::bridging(availability) }
     }
 
-    /// Returns whom `offered` proves at `at`. `load` asks the store for the user of a live token by its hash; it runs only
-    /// for a token that is not in the cache.
+    /// Returns the principal that `offered` proves at `at`. `load` asks the store for the user of a live token by its
+    /// hash; it runs only for a token that is not in the cache.
     ///
     /// # Errors
     ///
@@ -167,7 +168,7 @@ impl Identities {
         }
     }
 
-    /// Returns whether the store would have to be asked whom `offered` proves.
+    /// Returns whether identifying `offered` needs a query to the store.
     #[must_use]
     pub fn needs_lookup(&self, offered: &Offered, now: Instant) -> bool {
         match offered {

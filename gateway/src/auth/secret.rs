@@ -1,4 +1,4 @@
-//! Opaque ids: 256 random bits that go out once, to one browser, and of which only the SHA-256 is kept.
+//! Opaque ids: 256 random bits, sent once, to one browser; only the SHA-256 is kept.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Opaque {
     ///
     /// # Errors
     ///
-    /// [`NoRandomness`] when the generator fails; nobody can be signed in then.
+    /// [`NoRandomness`] when the generator fails; no user can be signed in then.
     pub fn random() -> Result<Self, NoRandomness> {
         let mut bytes = [0; SECRET_BYTES];
         rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
@@ -33,7 +33,8 @@ impl Opaque {
         decode(text).map(Self)
     }
 
-    /// Returns the digest of the secret that somebody showed as bytes; `None` for what is no text form of any.
+    /// Returns the digest of a secret that a client showed as bytes; `None` for bytes that are no text form of a
+    /// secret.
     #[must_use]
     pub fn digest_of(shown: &[u8]) -> Option<Digest> {
         let secret = std::str::from_utf8(shown).ok().and_then(Self::parse)?;
@@ -46,8 +47,8 @@ impl Opaque {
         URL_SAFE_NO_PAD.encode(self.0)
     }
 
-    /// Returns the SHA-256, under which the secret is stored. A look-up by it needs no constant-time comparison: whoever
-    /// chooses the secret cannot steer its digest.
+    /// Returns the SHA-256, under which the secret is stored. A look-up by it needs no constant-time comparison: an
+    /// attacker who chooses the secret cannot steer its digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut bytes = [0; SECRET_BYTES];
@@ -65,7 +66,7 @@ impl fmt::Debug for Opaque {
     }
 }
 
-/// The SHA-256 of an [`Opaque`]. Knowing it does not help to find the secret.
+/// The SHA-256 of an [`Opaque`]. It does not help to find the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; SECRET_BYTES]);
 
@@ -76,13 +77,13 @@ impl Digest {
         decode(text).map(Self)
     }
 
-    /// Takes one that was stored.
+    /// Wraps stored bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Returns it as it is stored.
+    /// Returns the bytes, as stored.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
@@ -102,8 +103,8 @@ impl Digest {
         URL_SAFE_NO_PAD.encode(self.0)
     }
 
-    /// Returns a name for what the secret opens, which may be shown: it neither opens it nor leads back to this digest.
-    /// `what` keeps names for different uses apart.
+    /// Returns a displayable name for the thing that the secret opens: the name neither opens it nor leads back to this
+    /// digest. `what` keeps names for different uses apart.
     #[must_use]
     pub fn named(&self, what: &str) -> String {
         let mut hashed = digest::Context::new(&digest::SHA256);

@@ -14,12 +14,12 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 const PURPOSE: HeaderName = HeaderName::from_static("purpose");
 
-/// Where a request arrived: what its claimed source is compared with.
+/// Place of arrival of a request, compared with its claimed source.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
     /// The gateway's public address, for the scheme.
     pub site: &'a Site,
-    /// What the request's `Host` or `:authority` says, port included.
+    /// The request's `Host` or `:authority`, port included.
     pub authority: &'a str,
     /// The workspace that it names; `None` on the public host.
     pub workspace: Option<&'a WorkspaceName>,
@@ -27,8 +27,8 @@ pub struct Here<'a> {
     pub workspace_of: &'a dyn Fn(&str) -> Option<WorkspaceName>,
 }
 
-/// Reads the shape of a request. `offered` matters because a request with a token, or with credentials that cannot be
-/// used, is answered and never redirected: the second one would otherwise go round in circles.
+/// Reads the shape of a request. `offered` matters because a request with a token, or with unusable credentials, is
+/// answered and never redirected: unusable credentials would otherwise cause a redirect loop.
 #[must_use]
 pub fn read(method: &Method, headers: &HeaderMap, offered: &Offered, here: Here<'_>) -> RequestShape {
     let may_redirect = match offered {
@@ -45,10 +45,10 @@ pub fn read(method: &Method, headers: &HeaderMap, offered: &Offered, here: Here<
     RequestShape { purpose, source: source(headers, here) }
 }
 
-/// Returns whether somebody opens a page in a tab: a `GET` that is a top-level navigation and no prefetch.
+/// Returns whether a user opens a page in a tab: a `GET` that is a top-level navigation and no prefetch.
 ///
-/// Over plain HTTP browsers send no Fetch Metadata (except to localhost). There a request that accepts HTML counts, unless
-/// it has an `Origin`, which navigations with `GET` do not.
+/// Over plain HTTP browsers send no Fetch Metadata (except to localhost). There a request that accepts HTML counts,
+/// unless it has an `Origin`, which navigations with `GET` do not have.
 #[must_use]
 pub fn is_page_visit(method: &Method, headers: &HeaderMap) -> bool {
     if method != Method::GET || headers.contains_key(UPGRADE) || is_prefetch(headers) {
@@ -61,7 +61,7 @@ pub fn is_page_visit(method: &Method, headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns whether a browser fetches ahead of a click that may never come.
+/// Returns whether the request is a prefetch, ahead of a click that may never come.
 #[must_use]
 pub fn is_prefetch(headers: &HeaderMap) -> bool {
     let says = |value: &HeaderValue| {
@@ -112,7 +112,8 @@ fn related(origin: &str, here: Here<'_>) -> Source {
     }
 }
 
-/// Tells whether an origin is another port of the same workspace: same scheme, same listener, same workspace.
+/// Classifies an origin as another port of the same workspace (same scheme, same listener, same workspace) or as
+/// foreign.
 fn neighbour(origin: &str, here: Here<'_>) -> Source {
     let same = here.site.authority_of_origin(origin).is_some_and(|authority| {
         let (host, port) = split_port(authority);

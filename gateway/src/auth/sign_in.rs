@@ -1,17 +1,17 @@
-//! Sign-in in the browser: from "who are you?" on a workspace host, over the public host, and back.
+//! Sign-in in the browser: from a workspace host over the public host and back.
 //!
 //! ```text
 //! workspace host   GET /anything            no session: set a nonce cookie, redirect            (begin)
 //! public host      /.gateway/authorize      session there? issue a one-time code, redirect back
 //! workspace host   /.gateway/callback       code and nonce fit: set this host's own cookie, go on to /anything
 //! workspace host   /.gateway/neighbours     no session: begin here too; then on to the next port, at last to /anything
-//! public host      /.gateway/sign-in        prove who you are: set the public session
-//! public host      /.gateway/sign-out       end the public session and all that hangs on it
+//! public host      /.gateway/sign-in        authenticate: set the public session
+//! public host      /.gateway/sign-out       end the public session and its children
 //! ```
 //!
-//! How one proves who one is, is the only difference between the ways to sign in: dev mode's link ([`dev`]), or an
-//! identity provider ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session.
-//! Nothing here does I/O: where the provider has to be asked, a [`Step`] says so. No code or cookie is ever logged.
+//! The ways to sign in differ only in the authentication: dev mode's link ([`dev`]), or an identity provider
+//! ([`oidc`]), whose steps are in [`provider`]; all else starts from a public session. Nothing here does I/O: a
+//! [`Step`] says if the provider has to be asked. No code or cookie is ever logged.
 
 mod begun;
 pub mod dev;
@@ -52,26 +52,26 @@ use crate::auth::site::Site;
 use crate::auth::token::NoRandomness;
 use crate::model::UserName;
 
-/// The public host's page where one proves who one is: dev mode's link opens it, or it leads to the identity provider.
+/// The public host's page for authentication: dev mode's link opens it, or it leads to the identity provider.
 pub const SIGN_IN_PATH: &str = "/.gateway/sign-in";
 /// The public host's page that ends the session; takes `POST` only.
 pub const SIGN_OUT_PATH: &str = "/.gateway/sign-out";
 /// The public host's page that vouches for a browser towards one workspace host.
 pub const AUTHORIZE_PATH: &str = "/.gateway/authorize";
-/// The workspace host's page where a one-time code is redeemed.
+/// The workspace host's page that redeems a one-time code.
 pub const CALLBACK_PATH: &str = "/.gateway/callback";
 
-/// How long the nonce of a sign-in is kept by the browser, in seconds: as long as a sign-in may take.
+/// Lifetime of a sign-in's nonce cookie, in seconds: as long as a sign-in may take.
 const PRE_SECONDS: u64 = BEGUN_AGE_MAX.as_secs();
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Tells whether a text is the host of a workspace, in its one spelling and without a port.
 pub type IsWorkspaceHost = Box<dyn Fn(&str) -> bool + Send + Sync>;
-/// Shows a fresh link to the operator: on the terminal, in the log. The one place where a code is meant to be read.
+/// Shows a fresh link to the operator: on the terminal, in the log. Codes are meant to be read only here.
 pub type Announce = Box<dyn Fn(&SignInLink) + Send + Sync>;
 
-/// What these pages look at in a request.
+/// Parts of a request that these pages use.
 #[derive(Clone, Copy)]
 pub struct Visit<'a> {
     /// The method.
@@ -80,12 +80,12 @@ pub struct Visit<'a> {
     pub uri: &'a Uri,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// Where the browser is.
+    /// Address of the browser.
     pub peer: IpAddr,
 }
 
 impl<'a> Visit<'a> {
-    /// Takes what counts of a request that came from `peer`.
+    /// Takes the relevant parts of a request from `peer`.
     #[must_use]
     pub fn new(parts: &'a request::Parts, peer: IpAddr) -> Self {
         Self { method: &parts.method, uri: &parts.uri, headers: &parts.headers, peer }
@@ -107,7 +107,7 @@ pub struct Entered {
     pub public: Digest,
 }
 
-/// The sign-in pages of both kinds of host, and what they remember.
+/// The sign-in pages of both kinds of host, and their state.
 pub struct SignIn {
     site: Site,
     sessions: Arc<BrowserSessions>,
@@ -117,7 +117,7 @@ pub struct SignIn {
     is_workspace_host: IsWorkspaceHost,
 }
 
-/// How users prove who they are.
+/// Way in which users authenticate.
 enum Way {
     /// With the link that the gateway prints.
     Dev { dev: DevSignIn, announce: Announce },
@@ -132,7 +132,7 @@ impl fmt::Debug for SignIn {
 }
 
 impl SignIn {
-    /// Makes the pages for dev mode, where everybody is `user`.
+    /// Creates the pages for dev mode, in which every visitor is `user`.
     #[must_use]
     pub fn new(
         site: Site,
@@ -145,7 +145,7 @@ impl SignIn {
         Self::with(site, sessions, way, is_workspace_host)
     }
 
-    /// Makes the pages for sign-in with an identity provider, which knows this gateway as `client`.
+    /// Creates the pages for sign-in with an identity provider, which knows this gateway as `client`.
     #[must_use]
     pub fn with_provider(
         site: Site,
@@ -162,8 +162,8 @@ impl SignIn {
         Self { site, sessions, begun, transfers, way, is_workspace_host }
     }
 
-    /// Makes a fresh link on the operator's word, at start or later; an earlier one is worth nothing any more. `None` where
-    /// an identity provider signs users in.
+    /// Makes a fresh link for the operator, at start or later, and invalidates an earlier one. `None` if an identity
+    /// provider signs users in.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl SignIn {
         Ok(Some(self.link(&code)))
     }
 
-    /// Answers the sign-in pages of the public host, or says what has to be asked first; `None` for any other path.
+    /// Answers the sign-in pages of the public host, or returns the step needed first; `None` for any other path.
     #[must_use]
     pub fn answer_public(&self, visit: Visit<'_>, now: Instant) -> Option<Step> {
         let answer = match visit.uri.path() {
@@ -195,8 +195,8 @@ impl SignIn {
         Some(answer.unwrap_or_else(|page| Step::Answer(page.response(visit.headers))))
     }
 
-    /// Waits until the store has what sign-ins and sign-outs so far have changed, or is known to be away: a browser that is told
-    /// that it is signed in, or out, stays so over a restart.
+    /// Waits until the store has the changes of all sign-ins and sign-outs so far, or is known to be away: a browser
+    /// that is told that it is signed in, or out, stays so over a restart.
     ///
     /// Cancel safety: safe.
     pub async fn written(&self) {
@@ -223,8 +223,8 @@ impl SignIn {
 
     fn to_authorize(&self, visit: Visit<'_>, host: &str, now: Instant) -> Result<Response<Bytes>, Page> {
         let names = self.site.cookies();
-        // Several tabs may begin at once: they share a nonce, or each would spoil the others'. One that this gateway did not
-        // give out is replaced.
+        // Several tabs may begin at once: they share a nonce, or each would spoil the others'. A nonce that this
+        // gateway did not issue is replaced.
         let pre = match cookie::find(visit.headers, names.pre) {
             Found::One(pre) if self.begun.again(&pre.digest(), host, visit.peer, now) => pre,
             Found::One(_) | Found::Nothing | Found::Unusable => {
@@ -238,15 +238,15 @@ impl SignIn {
         redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
     }
 
-    /// Vouches for a signed-in browser towards one workspace host. Whether the user may use the workspace is not asked here:
-    /// the policy decides that on every request, and asking twice would tell which workspaces exist.
+    /// Vouches for a signed-in browser towards one workspace host. Access to the workspace is not checked here: the
+    /// policy decides that on every request, and a check here would reveal which workspaces exist.
     fn authorize(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
         require_visit(visit)?;
         let host = parameter(visit.uri, "host").filter(|host| self.is_ours(host)).ok_or(Page::BadRequest)?;
         let pre = parameter(visit.uri, "pre").and_then(|text| Digest::parse(&text)).ok_or(Page::BadRequest)?;
         let return_to = ReturnPath::parse_or_root(&parameter(visit.uri, "return").unwrap_or_default());
-        // Begun too long ago, or not by a redirect of this gateway: the workspace host begins anew, with a nonce that it gives
-        // to the browser which comes there.
+        // Begun too long ago, or not by a redirect of this gateway: the workspace host begins anew, with a nonce for
+        // the browser that comes there.
         let anew = || redirect(StatusCode::SEE_OTHER, &self.site.workspace(&host, return_to.as_str()), None);
         if !self.begun.is_open(&pre, &host, now) {
             return anew().map(Step::Answer);
@@ -270,8 +270,8 @@ impl SignIn {
         require_visit(visit)?;
         let names = self.site.cookies();
         let code = parameter(visit.uri, "code").and_then(|text| Opaque::parse(&text)).ok_or(Page::BadRequest)?;
-        // Without its nonce a browser cannot have begun this. The code is spent all the same: who has shown it once may have
-        // let others see it.
+        // Without its nonce a browser cannot have begun this. The code is spent all the same: a code that was shown
+        // once may have been seen by others.
         let pre = match cookie::find(visit.headers, names.pre) {
             Found::One(pre) => Some(pre.digest()),
             Found::Nothing | Found::Unusable => None,
@@ -289,7 +289,7 @@ impl SignIn {
         Ok(response)
     }
 
-    /// Answers a visit to a workspace host that is on its way to `onward`: signs the browser in first, if it is not.
+    /// Answers a visit to a workspace host on its way to `onward`: signs the browser in first if necessary.
     #[must_use]
     pub fn pass(&self, visit: Visit<'_>, host: &str, onward: &str, now: Instant) -> Response<Bytes> {
         let is_signed_in = match cookie::find(visit.headers, self.site.cookies().session) {
@@ -312,18 +312,18 @@ impl SignIn {
         self.sessions.public(&entered.public, now)
     }
 
-    /// Returns the hosts at which that browser is signed in, the one that it has entered among them.
+    /// Returns the hosts at which that browser is signed in, including the one that it has just entered.
     #[must_use]
     pub fn hosts_of(&self, entered: &Entered, now: Instant) -> HashSet<Box<str>> {
         self.sessions.hosts_of(&entered.public, now)
     }
 
-    /// Redeems dev mode's link, or leads to the provider. Only a visit does: a browser that fetches ahead or a link checker
-    /// must not use a link up.
+    /// Redeems dev mode's link, or leads to the provider. Only on a visit: a prefetch or a link checker must not use a
+    /// link up.
     fn sign_in(&self, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
         require_visit(visit)?;
         let destination = self.after_sign_in(visit.uri);
-        // Opened again in the browser that it signed in, the link just goes on, and does not use up a newer one.
+        // A link opened again in the browser that it signed in just goes on, and does not use up a newer one.
         if self.public_session(visit.headers, now).is_some() {
             return redirect(StatusCode::SEE_OTHER, &self.location(&destination), None).map(Step::Answer);
         }
@@ -355,7 +355,7 @@ impl SignIn {
         }
     }
 
-    /// Returns where a browser goes once it is signed in.
+    /// Returns the address for a browser after sign-in.
     fn location(&self, destination: &Destination) -> String {
         match destination {
             Destination::Public(path) => path.as_str().to_owned(),
@@ -380,7 +380,7 @@ impl SignIn {
         }
         let names = self.site.cookies();
         let found = match cookie::find(visit.headers, names.session) {
-            // One that has expired speaks for nobody, and so for no other browser of theirs.
+            // An expired session speaks for no user, and so must not sign out the user's other browsers.
             Found::One(id) => {
                 let id = id.digest();
                 self.sessions.public(&id, now).and_then(|_| Some((self.sessions.sign_out(&id)?, id)))
@@ -404,8 +404,8 @@ impl SignIn {
         })
     }
 
-    /// Ends a user's browser sessions once one was shown by somebody who may not come in any more, so that they stay ended
-    /// when the user may again.
+    /// Ends all browser sessions of a disabled user who showed one, so that they stay ended once the user is enabled
+    /// again.
     pub fn end_sessions_of(&self, principal: &Principal) {
         match principal.via {
             Via::Browser => {
@@ -416,7 +416,7 @@ impl SignIn {
         }
     }
 
-    /// Says that the browser is signed out, and makes it so.
+    /// Returns the page for a signed-out browser, and clears its session cookie.
     #[must_use]
     pub fn signed_out_page(&self, visit: Visit<'_>) -> Response<Bytes> {
         self.without_session(Page::SignedOut.response(visit.headers))
@@ -447,7 +447,7 @@ impl SignIn {
         }
     }
 
-    /// Prints a link for somebody who needs one, as rarely as dev mode's rules say.
+    /// Prints a link for a visitor who needs one, as rarely as dev mode's rules say.
     fn offer_link(&self, now: Instant) -> Result<(), Page> {
         let (dev, announce) = match &self.way {
             Way::Dev { dev, announce } => (dev, announce),
@@ -464,13 +464,13 @@ impl SignIn {
         SignInLink::new(&self.site, code)
     }
 
-    /// Asks the host parser, and by itself lets nothing through that could change the meaning of a URL.
+    /// Asks the host parser, after refusing all characters that could change the meaning of a URL.
     fn is_ours(&self, host: &str) -> bool {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
         host.bytes().all(plain) && (self.is_workspace_host)(host)
     }
 
-    /// Answers a visit to a page of the public host that only somebody who is signed in may see.
+    /// Answers a visit without a session to a page of the public host that needs one.
     #[must_use]
     pub fn ask(&self, visit: Visit<'_>, now: Instant) -> Response<Bytes> {
         if let Some(response) = self.begin_public(visit) {

@@ -1,11 +1,11 @@
-//! Where the gateway is reached from outside: what its links, redirects and cookies are made from.
+//! The gateway's public address, from which its links, redirects and cookies are made.
 
 use http::Uri;
 use thiserror::Error;
 
 use crate::auth::cookie::CookieNames;
 
-/// Where the pages of single workspaces are on the public host, each with the name behind it.
+/// Path prefix on the public host of the pages of single workspaces, followed by the name.
 pub const WORKSPACE_PAGES: &str = "/workspaces/";
 
 /// The public address, split once at start.
@@ -60,7 +60,7 @@ impl Site {
         if self.https { "https" } else { "http" }
     }
 
-    /// Returns the public host and, unless it is the scheme's own, its port: what `Host` says on the public host.
+    /// Returns the public host and, unless it is the scheme's own, its port: the value of `Host` on the public host.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority

@@ -1,13 +1,13 @@
-//! Tokens of agents and of programs: how they look, how a typing slip shows, what of them is stored.
+//! Tokens of agents and of programs: their form, checksum and stored hash.
 //!
-//! A token is `gwa_` (agent), `gwc_` (cluster agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5, no padding) that hold
-//! 256 random bits, and 6 characters of base64url that hold a checksum: the first 4 bytes of the SHA-256 of all
-//! characters before. The prefix lets secret scanners find a leaked token; the checksum refuses a cut or mistyped one
-//! before the store is asked, and covers the prefix, so one kind cannot be retyped as the other.
+//! A token is `gwa_` (agent), `gwc_` (cluster agent) or `gwu_` (user), 43 characters of base64url (RFC 4648, section 5,
+//! no padding) that hold 256 random bits, and 6 characters of base64url that hold a checksum: the first 4 bytes of the
+//! SHA-256 of all characters before. The prefix lets secret scanners find a leaked token; the checksum refuses a cut or
+//! mistyped one before the store is asked, and covers the prefix, so one kind cannot be retyped as the other.
 //!
 //! Only the SHA-256 of the whole text is stored. A slow hash would add nothing: 256 random bits cannot be guessed. The
 //! store finds a token by that hash, so no two secrets are ever compared byte by byte and no comparison has to be in
-//! constant time: whoever times the index learns about hashes of texts of his own.
+//! constant time: an attacker who times the index learns only about hashes of texts of his own.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ const _: () = assert!(SECRET_CHARS == (SECRET_BYTES * 8).div_ceil(6));
 const _: () = assert!(CHECKSUM_CHARS == (CHECKSUM_BYTES * 8).div_ceil(6));
 const _: () = assert!(HINT_CHARS <= CHECKSUM_CHARS);
 
-/// Whom a token speaks for.
+/// Party that a token speaks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// The agent of one workspace.
@@ -60,7 +60,7 @@ impl TokenKind {
         }
     }
 
-    /// Returns what its tokens begin with.
+    /// Returns the prefix of its tokens.
     #[must_use]
     pub fn prefix(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ pub struct Token {
     text: String,
 }
 
-/// Why a text is not a token. Carries no part of the text, so that it can be logged.
+/// Reason why a text is not a token. Carries no part of the text, so that it can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadToken {
     /// It begins with none of `gwa_`, `gwc_` and `gwu_`.
@@ -108,7 +108,7 @@ pub enum BadToken {
 #[error("the system gave no random bytes")]
 pub struct NoRandomness;
 
-/// Makes a text of hexadecimal digits from random bytes of the system, which nobody can guess.
+/// Makes an unguessable text of hexadecimal digits from random bytes of the system.
 ///
 /// # Errors
 /// [`NoRandomness`] when the system's source fails.
@@ -138,8 +138,8 @@ impl Token {
         Ok(Self { kind, text: text.to_owned() })
     }
 
-    /// Reads a token of which only the kind and the hash are wanted: [`Token::kind`] and [`Token::hash`] of what
-    /// [`Token::parse`] returns. Each request comes through here, so nothing is allocated.
+    /// Returns only the kind and the hash of a token: [`Token::kind`] and [`Token::hash`] of what [`Token::parse`]
+    /// returns. Each request comes through here, so nothing is allocated.
     ///
     /// # Errors
     /// As [`Token::parse`].
@@ -148,13 +148,13 @@ impl Token {
         Ok((kind, sha256(text.as_bytes())))
     }
 
-    /// Returns whom the token speaks for.
+    /// Returns the kind of party that the token speaks for.
     #[must_use]
     pub fn kind(&self) -> TokenKind {
         self.kind
     }
 
-    /// Returns what the store knows the token by: the SHA-256 of its text.
+    /// Returns the store's key of the token: the SHA-256 of its text.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         sha256(self.text.as_bytes())
@@ -197,7 +197,7 @@ fn check(text: &str) -> Result<TokenKind, BadToken> {
     if text.len() != TOKEN_CHARS {
         return Err(BadToken::Length);
     }
-    // Not at a character's border only when the text is not ASCII.
+    // `None` only if the text is not ASCII: the index is then inside a character.
     let (head, tail) = text.split_at_checked(PREFIX_CHARS + SECRET_CHARS).ok_or(BadToken::Character)?;
     let secret = head.get(PREFIX_CHARS..).ok_or(BadToken::Character)?;
     // Strict decoding: each token has one spelling, or revoking one would leave its twins.

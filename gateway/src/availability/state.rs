@@ -1,42 +1,43 @@
-//! The rules: when the store counts as away, and what is remembered meanwhile.
+//! Rules for when the store counts as away, and for how long cached results count meanwhile.
 
 use std::time::{Duration, Instant};
 
-/// What was found at most this long before an outage counts in it.
+/// Largest age, at the beginning of an outage, of a result that may bridge it.
 pub const REMEMBERED_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// A time without answers.
+/// Time without answers from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// When that was asked which got no answer.
+    /// Start of the first request without an answer.
     pub since: Instant,
-    /// For how long what is remembered counts.
+    /// Longest time for which cached results count.
     max: Duration,
 }
 
 impl Outage {
-    /// Returns whether anything that is remembered counts at `now`.
+    /// Returns whether cached results may count at `now`.
     #[must_use]
     pub fn is_bridged(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < self.max
     }
 
-    /// Returns whether what was found at `found` counts at `now`: not for longer than the configuration says, and only what was
-    /// found within [`REMEMBERED_MAX`] of the outage.
+    /// Returns whether a result found at `found` counts at `now`: not for longer than the configuration says, and only
+    /// if it was found within [`REMEMBERED_MAX`] of the outage.
     #[must_use]
     pub fn bridges(&self, found: Instant, now: Instant) -> bool {
         self.is_bridged(now) && self.since.saturating_duration_since(found) <= REMEMBERED_MAX
     }
 }
 
-/// What is known of the store.
+/// State of the store.
 #[derive(Debug)]
 pub(super) struct State {
     outage_max: Duration,
-    /// Whether it is being asked whether the store is back. Nothing is away before: it would stay so for ever.
+    /// Whether a task asks if the store is back. The store is never away before that, or else it would stay so for
+    /// ever.
     is_watched: bool,
     outage: Option<Outage>,
-    /// When the last outage ended: what was asked before that says nothing about now.
+    /// End of the last outage: requests that began before it say nothing about now.
     back_at: Option<Instant>,
     unwritable_since: Option<Instant>,
     outages: u64,
@@ -51,7 +52,7 @@ impl State {
         self.is_watched = true;
     }
 
-    /// Takes note that what was asked at `began` got no answer; returns whether an outage begins with that.
+    /// Records that a request begun at `began` got no answer; returns whether an outage begins with that.
     pub(super) fn failed(&mut self, began: Instant) -> bool {
         let is_old = self.back_at.is_some_and(|back_at| began < back_at);
         if !self.is_watched || self.outage.is_some() || is_old {
@@ -62,14 +63,14 @@ impl State {
         true
     }
 
-    /// Takes note of an answer; returns the outage that it ends.
+    /// Records an answer; returns the outage that it ends.
     pub(super) fn answered(&mut self, now: Instant) -> Option<Outage> {
         let ended = self.outage.take()?;
         self.back_at = Some(now);
         Some(ended)
     }
 
-    /// Takes note of a write; returns whether its outcome is another than that of the one before.
+    /// Records the outcome of a write; returns whether it differs from the one before.
     pub(super) fn writable(&mut self, is_writable: bool, now: Instant) -> bool {
         match (is_writable, self.unwritable_since) {
             (true, None) | (false, Some(_)) => false,

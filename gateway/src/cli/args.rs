@@ -1,4 +1,4 @@
-//! What `gateway token` and `gateway workspace` take.
+//! Flags of `gateway token` and `gateway workspace`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::config::parse_duration;
 use crate::model::{Audience, ClusterName, Port, UserName, WorkspaceName};
 use crate::store::{Note, TokenId};
 
-/// Which gateway a command works on; the same words for all that can do both.
+/// Help on the choice of the gateway; the same words for all commands that work on either.
 macro_rules! which {
     ($examples:literal) => {
         which!($examples, "")
@@ -138,7 +138,7 @@ pub enum TokenCommand {
     Revoke(RevokeTokenArgs),
 }
 
-/// Flags of `gateway token create`: whom the token speaks for.
+/// Flags of `gateway token create`: the identity that the token has.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = CREATE_TOKEN_EXAMPLES)]
 pub struct CreateTokenArgs {
@@ -300,7 +300,7 @@ pub struct ShareArgs {
     /// The port to open or close; without it, what is shared now is shown.
     #[arg(value_name = "PORT", requires = "with")]
     pub port: Option<Port>,
-    /// To whom: `user:NAME`, `group:NAME`, `signed-in` or `public`.
+    /// Audience: `user:NAME`, `group:NAME`, `signed-in` or `public`.
     #[arg(long, value_name = "AUDIENCE", requires = "port")]
     pub with: Option<Audience>,
     /// For how long, such as `8h` or `7d` [default: until it is revoked].

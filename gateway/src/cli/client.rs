@@ -1,4 +1,4 @@
-//! Speaks with a gateway's API.
+//! Client of a gateway's API.
 
 mod events;
 mod sse;
@@ -19,13 +19,13 @@ use crate::config::{PublicUrl, Secret};
 use crate::model::{BadEndpoint, Endpoint};
 use crate::net::fetch::{Answer, Credentials, Fetch, FetchError, FetchSetupError, Trust};
 
-/// Where the API is at a gateway.
+/// Path of the API at a gateway.
 const PREFIX: &str = "/api/v1";
 
 /// Longest text of a gateway that is shown, in characters.
 const SHOWN_CHARS_MAX: usize = 400;
 
-/// One gateway, spoken with as one user or as nobody.
+/// Client of one gateway, as one user or without a sign-in.
 #[derive(Debug)]
 pub(super) struct Client {
     fetch: Fetch,
@@ -33,7 +33,7 @@ pub(super) struct Client {
     token: Option<Secret>,
 }
 
-/// Why a gateway did not do what it was asked for.
+/// Reason why a request to a gateway failed.
 #[derive(Debug, Error)]
 pub(super) enum ClientError {
     /// The gateway's URL is not one that a token may be sent to.
@@ -45,12 +45,12 @@ pub(super) enum ClientError {
     /// No answer, or one of another kind.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// It said no.
+    /// The gateway refused.
     #[error("{0}")]
     Refused(Box<Refusal>),
 }
 
-/// What a gateway said instead (RFC 9457).
+/// Refusal by a gateway (RFC 9457).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Refusal {
@@ -63,7 +63,7 @@ pub(super) struct Refusal {
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
-    /// How long to wait between polls, in seconds.
+    /// Time to wait between polls, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interval: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -74,11 +74,11 @@ pub(super) struct Refusal {
     object_errors: Vec<ObjectError>,
 }
 
-/// Something that is wrong with an object in a cluster.
+/// A problem of an object in a cluster.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct ObjectError {
-    /// Null where it is about all of them.
+    /// Null for a problem of all of them.
     pub(super) object: Option<Object>,
     /// The code.
     pub(super) code: String,
@@ -114,7 +114,7 @@ impl fmt::Display for ObjectError {
     }
 }
 
-/// Something that is wrong with a devfile.
+/// A problem of a devfile.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Place {
@@ -159,7 +159,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Cuts what a server said to what a terminal can show without being steered.
+/// Cuts a server's text to what a terminal can show without being steered.
 pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(SHOWN_CHARS_MAX).collect()
 }
@@ -188,7 +188,7 @@ impl Client {
         Ok(Self { fetch: Fetch::new(&trust)?, base, token })
     }
 
-    /// Gets what is at a path below the API.
+    /// Gets the resource at a path below the API.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -196,7 +196,7 @@ impl Client {
         Ok(self.send(Method::GET, path, None, None).await?.json()?)
     }
 
-    /// Gets what is at a path, and its entity tag.
+    /// Gets the resource at a path, and its entity tag.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -213,7 +213,7 @@ impl Client {
         Ok(self.send(Method::POST, path, None, Some(body)).await?.json()?)
     }
 
-    /// Changes a part of what is at a path.
+    /// Changes a part of the resource at a path.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -221,7 +221,7 @@ impl Client {
         Ok(self.send(Method::PATCH, path, None, Some(body)).await?.json()?)
     }
 
-    /// Replaces what is at a path, if it is still what the tag says.
+    /// Replaces the resource at a path, if its tag is still the same.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -229,7 +229,7 @@ impl Client {
         self.send(Method::PUT, path, tag, Some(body)).await.map(drop)
     }
 
-    /// Deletes what is at a path.
+    /// Deletes the resource at a path.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -237,7 +237,7 @@ impl Client {
         self.send(Method::DELETE, path, None, None).await.map(drop)
     }
 
-    /// Deletes what is at a path, and returns what the gateway says of it.
+    /// Deletes the resource at a path, and returns the gateway's answer.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -275,7 +275,7 @@ impl Client {
     }
 }
 
-/// Reads why; what is no problem document of a gateway is told by its status alone.
+/// Reads the reason; an answer that is no problem document of a gateway counts by its status alone.
 fn refused(answer: &Answer) -> ClientError {
     match answer.json_of_any_status::<Refusal>() {
         Ok(refusal) if !refusal.code.is_empty() => {
@@ -289,7 +289,7 @@ fn refused(answer: &Answer) -> ClientError {
 }
 
 impl ClientError {
-    /// Returns what the gateway said, for programs.
+    /// Returns the gateway's refusal, for programs.
     pub(super) fn said(&self) -> Option<Value> {
         match self {
             Self::Refused(refusal) => serde_json::to_value(refusal).ok(),
@@ -305,7 +305,7 @@ impl ClientError {
         }
     }
 
-    /// Returns whether the gateway said that what was read has changed since.
+    /// Returns whether the gateway refused because the resource has changed since it was read.
     pub(super) fn is_changed_meanwhile(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.status == StatusCode::PRECONDITION_FAILED.as_u16(),

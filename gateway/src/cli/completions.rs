@@ -1,4 +1,4 @@
-//! `gateway completions` and `gateway man`: what shells and `man` read.
+//! `gateway completions` and `gateway man`: files for shells and for `man`.
 
 use std::path::PathBuf;
 

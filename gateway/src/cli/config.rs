@@ -27,7 +27,7 @@ pub fn run_config(cli: &Cli, args: &ConfigArgs, env: &BTreeMap<String, String>, 
     }
 }
 
-/// Opens what the configuration names, and says what was read.
+/// Opens the files that the configuration names, and reports what was read.
 fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
     let Findings { mut problems, later, warnings, opened } = preflight::look(config);
     problems.extend(later);
@@ -70,7 +70,7 @@ fn check(config: &Config, output: Output, console: &mut Console) -> Exit {
     ))
 }
 
-/// Writes the rows as a TOML file: what is shown can be kept and loaded again.
+/// Writes the rows as a TOML file: the output can be kept and loaded again.
 fn show_text(rows: &[EffectiveRow]) -> String {
     let mut entry = "";
     let mut lines: Vec<(String, &str)> = Vec::with_capacity(rows.len());

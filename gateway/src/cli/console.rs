@@ -1,4 +1,4 @@
-//! Where commands write: data to one stream, words for people to the other.
+//! Output of commands: data to one stream, words for people to the other.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -14,19 +14,19 @@ pub struct Console {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
     err_is_terminal: bool,
-    /// What somebody types; `None` where nobody does.
+    /// Answers that a person types; `None` without a person.
     answers: Option<Box<dyn BufRead + Send>>,
     /// The last line of standard error is a status, to be replaced.
     has_status: bool,
-    /// What went wrong, where programs are to be told of it in one object at the end.
+    /// Failure, for programs that get it in one object at the end.
     failure: Option<Failure>,
 }
 
-/// What went wrong, for programs.
+/// Failure of a command, for programs.
 #[derive(Debug, Default)]
 struct Failure {
     lines: Vec<String>,
-    /// What a gateway said, as it said it.
+    /// Refusal of a gateway, as it was sent.
     refusal: Option<Value>,
 }
 
@@ -58,12 +58,12 @@ impl Console {
         Self { failure: is_json.then(Failure::default), ..self }
     }
 
-    /// Ends a command: where failures are JSON, writes the one that there was, in the shape of the API's (RFC 9457).
+    /// Ends a command: if failures are JSON, writes the one that occurred, in the shape of the API's (RFC 9457).
     pub fn end(&mut self, exit: Exit) {
         let Some(failure) = self.failure.take() else { return };
         let detail = failure.lines.join("\n");
         if exit == Exit::Success {
-            // What was said beside the data, such as a warning.
+            // Messages beside the data, such as a warning.
             if !detail.is_empty() {
                 self.complain(detail);
             }
@@ -74,7 +74,7 @@ impl Console {
             Some(_) | None => serde_json::Map::new(),
         };
         if detail.is_empty() && problem.is_empty() {
-            // It was told on standard output already.
+            // The failure is on standard output already.
             return;
         }
         problem.insert("detail".to_owned(), detail.into());
@@ -83,16 +83,17 @@ impl Console {
         self.complain(json!(problem));
     }
 
-    /// Says where answers to questions come from.
+    /// Sets the source of answers to questions.
     #[must_use]
     pub fn with_answers(self, answers: Box<dyn BufRead + Send>) -> Self {
         Self { answers: Some(answers), ..self }
     }
 
-    /// Asks whoever sits there; only `y` and `yes` are a yes. Where nobody does, nobody is asked, and it is one.
+    /// Asks the person at the terminal; only `y` and `yes` are a yes. Without a person, nothing is asked, and the
+    /// answer is yes.
     pub fn confirm(&mut self, question: impl Display) -> bool {
         let Some(answers) = self.answers.as_mut().filter(|_| self.err_is_terminal) else { return true };
-        // A question that cannot be shown is answered by nobody, so with no.
+        // A question that cannot be shown has no answer, which is a no.
         if write!(self.err, "{question} [y/N] ").and_then(|()| self.err.flush()).is_err() {
             return false;
         }
@@ -100,12 +101,12 @@ impl Console {
         answers.read_line(&mut answer).is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
     }
 
-    /// Shows on a terminal how far something is, in the place of what was shown before.
+    /// Shows progress on a terminal, in the place of the last status.
     pub fn status(&mut self, words: impl Display) {
         if self.err_is_terminal && self.failure.is_none() {
             let words: String = words.to_string().chars().take(STATUS_CHARS_MAX).collect();
             self.has_status = true;
-            // Nobody is left to be told that standard error is gone.
+            // No reader is left who could learn that standard error is gone.
             write!(self.err, "\r\x1b[2K{words}").and_then(|()| self.err.flush()).unwrap_or_default();
         }
     }
@@ -132,14 +133,14 @@ impl Console {
         }
     }
 
-    /// Writes lines about what went wrong.
+    /// Writes lines about a failure.
     pub fn complain(&mut self, words: impl Display) {
         if let Some(failure) = &mut self.failure {
             failure.lines.push(words.to_string());
             return;
         }
         let clear = if std::mem::take(&mut self.has_status) { "\r\x1b[2K" } else { "" };
-        // Nobody is left to be told that standard error is gone.
+        // No reader is left who could learn that standard error is gone.
         writeln!(self.err, "{clear}{words}").unwrap_or_default();
     }
 
@@ -154,7 +155,7 @@ impl Console {
         }
     }
 
-    /// Writes an error with its causes, on one line, and what to do about it if that is known.
+    /// Writes an error with its causes, on one line, and the remedy if that is known.
     pub fn complain_of(&mut self, error: &(dyn std::error::Error + 'static)) {
         if let Some(failure) = &mut self.failure {
             failure.refusal = error.downcast_ref::<ClientError>().and_then(ClientError::said);
@@ -162,7 +163,7 @@ impl Console {
         self.complain(causes::with_remedy(error, "--ca-file"));
     }
 
-    /// Returns whether a person sees what is written about the work.
+    /// Returns whether a person reads standard error.
     #[must_use]
     pub fn is_attended(&self) -> bool {
         self.err_is_terminal

@@ -1,9 +1,9 @@
-//! Where `gateway login` keeps what it got, and as whom the commands speak with which gateway.
+//! Credentials that `gateway login` keeps, and the choice of gateway and token for a command.
 //!
-//! The file has one token per gateway, and only its user can read it. It is `$XDG_CONFIG_HOME/gateway/credentials.json`, or
-//! what `GATEWAY_CREDENTIALS_FILE` names. Which gateway: `--gateway`, else `GATEWAY_URL`, else the one signed in to or named
-//! last. Which token: `--token-file`, else `GATEWAY_TOKEN_FILE`, else the file's for that gateway. No token is ever taken
-//! from the command line.
+//! The file has one token per gateway, and only its user can read it. It is
+//! `$XDG_CONFIG_HOME/gateway/credentials.json`, or the one that `GATEWAY_CREDENTIALS_FILE` names. The gateway is that
+//! of `--gateway`, else `GATEWAY_URL`, else the one signed in to or named last. The token is that of `--token-file`,
+//! else `GATEWAY_TOKEN_FILE`, else the file's for that gateway. No token is ever taken from the command line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -58,22 +58,22 @@ pub struct SignedIn {
     pub ca_file: Option<PathBuf>,
 }
 
-/// What is kept about one gateway.
+/// Credentials for one gateway.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The token.
     pub token: Token,
     /// Its id at the gateway, such as `t-12`.
     pub token_id: String,
-    /// Whose it is.
+    /// User of the token.
     pub user: String,
-    /// Until when it is good, as the gateway said it.
+    /// Expiry, as the gateway sent it.
     pub expires_at: Option<String>,
     /// Authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
 }
 
-/// Why nobody is signed in, or the file cannot be used.
+/// Reason why no user is signed in, or the file cannot be used.
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     /// No gateway was named, and none is remembered.
@@ -82,7 +82,7 @@ pub enum CredentialsError {
     /// Nothing is kept for the gateway.
     #[error("you are not signed in to {0}: run gateway login --gateway {0}")]
     NotSignedIn(PublicUrl),
-    /// A variable holds what is no gateway's URL.
+    /// A variable holds a text that is no gateway's URL.
     #[error("{GATEWAY_VARIABLE}: {0}")]
     BadGateway(String),
     /// There is neither `XDG_CONFIG_HOME` nor `HOME`.
@@ -93,7 +93,7 @@ pub enum CredentialsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -103,12 +103,12 @@ pub enum CredentialsError {
     /// The file has another shape.
     #[error("{} is not what gateway login writes; remove it and sign in again", .0.display())]
     BadFile(PathBuf),
-    /// What a file holds is not a token.
+    /// The text in a file is not a token.
     #[error("{}: {source}", path.display())]
     BadToken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem of the text.
         #[source]
         source: BadToken,
     },
@@ -137,7 +137,7 @@ pub fn signed_in(remote: &Remote, env: &BTreeMap<String, String>) -> Result<Sign
     let kept = credentials.get(&gateway).ok_or_else(|| CredentialsError::NotSignedIn(gateway.clone()))?;
     let ca_file = ca_file.or_else(|| kept.ca_file.clone());
     if remote.gateway.is_some() && credentials.last_used().as_ref() != Some(&gateway) {
-        // Only what the next command begins with is lost if this fails.
+        // A failure only costs the next command its default gateway.
         drop(Credentials::update(&path, |credentials| credentials.use_last(&gateway)));
     }
     Ok(SignedIn { gateway, token: kept.token.clone(), ca_file })
@@ -157,7 +157,7 @@ pub fn named_gateway(remote: &Remote, env: &BTreeMap<String, String>) -> Result<
 /// Reads a gateway's public URL.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The problem of the text.
 pub fn parse_gateway(text: &str) -> Result<PublicUrl, String> {
     text.parse().map_err(|error: crate::config::BadOrigin| error.to_string())
 }
@@ -175,7 +175,7 @@ pub fn credentials_path(env: &BTreeMap<String, String>) -> Result<PathBuf, Crede
     Ok(folder.ok_or(CredentialsError::NoHome)?.join("gateway").join("credentials.json"))
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     last_used: Option<PublicUrl>,
@@ -257,7 +257,7 @@ impl Credentials {
         Ok(result)
     }
 
-    /// Returns what is kept for a gateway.
+    /// Returns the credentials for a gateway.
     #[must_use]
     pub fn get(&self, gateway: &PublicUrl) -> Option<&Kept> {
         self.gateways.get(&gateway.to_string())
@@ -269,7 +269,7 @@ impl Credentials {
         self.last_used.clone()
     }
 
-    /// Keeps what a sign-in gave, and makes its gateway the one used last.
+    /// Keeps the credentials of a sign-in, and makes its gateway the one used last.
     pub fn keep(&mut self, gateway: &PublicUrl, kept: Kept) {
         self.gateways.insert(gateway.to_string(), kept);
         self.last_used = Some(gateway.clone());
@@ -280,7 +280,7 @@ impl Credentials {
         self.last_used = Some(gateway.clone());
     }
 
-    /// Forgets a gateway, and returns what was kept for it.
+    /// Forgets a gateway, and returns its credentials.
     pub fn forget(&mut self, gateway: &PublicUrl) -> Option<Kept> {
         if self.last_used.as_ref() == Some(gateway) {
             self.last_used = None;
@@ -288,7 +288,7 @@ impl Credentials {
         self.gateways.remove(&gateway.to_string())
     }
 
-    /// Writes a new file beside the old one and puts it in its place, so that nobody ever reads half of one.
+    /// Writes a new file beside the old one and puts it in its place, so that no reader ever sees half of one.
     fn store(&self, path: &Path) -> Result<(), CredentialsError> {
         let entry = |(gateway, kept): (&String, &Kept)| {
             let Kept { token, token_id, user, expires_at, ca_file } = kept.clone();
@@ -302,7 +302,7 @@ impl Credentials {
         };
         let new = beside(path, ".new");
         let write = || {
-            // What a program that was killed left behind may have other rights.
+            // A file that a killed program left behind may have other rights.
             match fs::remove_file(&new) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}

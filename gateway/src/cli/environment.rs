@@ -1,5 +1,5 @@
-//! `gateway environment`: for CI jobs, which speak of their own environment with their `id_token`, and for operators, who say
-//! which one. Everything is done at a gateway, over its API.
+//! `gateway environment`: for CI jobs, which speak of their own environment with their `id_token`, and for operators,
+//! who name one. Everything is done at a gateway, over its API.
 
 mod follow;
 mod patience;
@@ -20,7 +20,7 @@ use super::place::complain;
 use super::{Console, Exit, Output};
 use crate::environments::template::{DEFAULT_NAME, TemplateName};
 
-/// An environment as a gateway tells of it.
+/// An environment as a gateway's API has it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Environment {
@@ -102,7 +102,7 @@ fn asked_by_job(args: &EnsureArgs) -> Value {
     Value::Object(body)
 }
 
-/// Writes what an operator wants; the gateway adds what it knows itself.
+/// Writes the request of an operator; the gateway adds what it knows itself.
 fn asked_by_operator(args: &EnsureArgs) -> Result<Value, &'static str> {
     let WhichArgs { agent, project, environment } = &args.which;
     let path = args.project_path.as_deref().ok_or("give --project-path: only a job's token speaks of its project")?;
@@ -133,7 +133,7 @@ fn no_such(console: &mut Console) -> Exit {
     Exit::Failed
 }
 
-/// Finds the environment that is meant; a job is told of its own alone.
+/// Finds the environment that is meant; a job sees only its own.
 async fn find(speaker: &Speaker, which: &WhichArgs) -> Result<Option<(Environment, Value)>, ClientError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("agent", which.agent.as_str());

@@ -1,11 +1,11 @@
-//! How many files this process may have open, of which each connection is one.
+//! Limit of open files of this process, of which each connection takes one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, info, warn};
 
 use crate::config::{Config, Limits, Origin};
 
-/// What is open beside connections of users and agents: listeners, the operator's connections, the store, each worker's
+/// Open files beside connections of users and agents: listeners, the operator's connections, the store, each worker's
 /// own, and room to read certificates anew.
 const SPARE: u64 = 512;
 
@@ -21,7 +21,7 @@ pub struct Shortage {
 /// Lets this process open as many files as the system allows, and warns when the configured limits may need more: above
 /// that, connections wait in vain though no limit of the gateway's is reached.
 ///
-/// Defaults are there for whoever needs as much, and nobody asked for them: what they would need is worth a warning only where
+/// Defaults leave room for large installations, and no operator asked for them: their need is worth a warning only if
 /// so few files are allowed that a small crowd reaches it.
 pub fn allow_open_files(config: &Config) {
     let limits = &config.limits;

@@ -43,7 +43,7 @@ Each connection asks the gateway anew. What is open ends when your access does. 
 /// Lines that may wait to be printed; above that they are left out, so that printing never holds bytes up.
 const LINES_WAITING_MAX: usize = 256;
 
-/// How long accepting rests when the system has no more file descriptors.
+/// Pause of accepting when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Flags of `gateway forward`.
@@ -65,12 +65,12 @@ pub struct ForwardArgs {
     /// Shape of what is printed.
     #[arg(long, short, value_enum, default_value_t = Output::Text, conflicts_with = "stdio")]
     pub output: Output,
-    /// Which gateway, and as whom.
+    /// The gateway, and the identity there.
     #[command(flatten)]
     pub remote: Remote,
 }
 
-/// A listener and where it leads.
+/// A listener and its destination.
 struct Way {
     listener: TcpListener,
     local: SocketAddr,
@@ -119,8 +119,8 @@ pub async fn run_forward(args: &ForwardArgs, env: &BTreeMap<String, String>, con
     }
 }
 
-/// Asks whether there is such a workspace before anything is promised about its ports; returns why there is none. The API does
-/// not tell of one that is open to everybody and shared with nobody by name: there, a port is tried.
+/// Checks that the workspace exists before anything is promised about its ports; returns the reason if not. The API
+/// does not show a workspace that is open to all users and shared with none by name: there, a port is tried.
 async fn refused_ahead(signed_in: SignedIn, tunnel: &Tunnel, args: &ForwardArgs) -> Result<(), Box<dyn Error>> {
     let SignedIn { gateway, token, ca_file } = signed_in;
     let client = Client::new(&gateway, Some(&token), ca_file.as_deref())?;
@@ -137,7 +137,7 @@ async fn refused_ahead(signed_in: SignedIn, tunnel: &Tunnel, args: &ForwardArgs)
             }
         }
         (Some("sign_in_required"), _) => Err(error.into()),
-        // Each connection says for itself what is wrong.
+        // Each connection reports its own error.
         (Some(_) | None, _) => Ok(()),
     }
 }
@@ -156,7 +156,7 @@ async fn listen(args: &ForwardArgs, tunnel: Arc<Tunnel>, console: &mut Console) 
         }
     }
     for way in ways.iter().filter(|way| !way.local.ip().is_loopback()) {
-        console.report(format_args!("warning: whoever reaches {} reaches {} as you", way.local, way.target));
+        console.report(format_args!("warning: every client that reaches {} reaches {} as you", way.local, way.target));
     }
     let stops = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(interrupt), Ok(terminate)) = stops else {
@@ -213,7 +213,7 @@ fn show(ways: &[Way], output: Output) -> String {
     }
 }
 
-/// Where connections say how they went.
+/// Queue for the reports of connections.
 #[derive(Clone)]
 struct Report {
     lines: mpsc::Sender<String>,
@@ -221,9 +221,9 @@ struct Report {
 }
 
 impl Report {
-    /// Failures are always told.
+    /// Reports a failure, whether verbose or not.
     fn failed(&self, line: String) {
-        // A line that nobody has time to read is left out.
+        // A line that the printer has no time for is left out.
         self.lines.try_send(line).ok();
     }
 

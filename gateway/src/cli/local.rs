@@ -1,4 +1,4 @@
-//! The audit log of what commands change straight on the database.
+//! The audit log of changes that commands make straight on the database.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::audit::{Actor, Event, Record, append, appendable};
 use crate::config::Config;
 use crate::model::UnixSeconds;
 
-/// Where changes are written down, if the configuration names a file. Without one they are in no log: the gateway, whose
-/// log has the others, does not see who made them.
+/// Audit log of changes, if the configuration names a file. Without one they are in no log: the gateway, whose log has
+/// the others, does not see who made them.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: Option<PathBuf>,
@@ -30,7 +30,7 @@ impl Journal {
         Ok(Self { path, now })
     }
 
-    /// Writes down what was changed; says so if that failed, because it cannot be undone.
+    /// Writes a change down; reports a failure, because the change cannot be undone.
     pub(super) fn write(&self, event: Event, console: &mut Console) {
         let Some(path) = &self.path else { return };
         let at_ms = u64::try_from(self.now.get()).unwrap_or_default().saturating_mul(1000);
@@ -40,7 +40,7 @@ impl Journal {
     }
 }
 
-/// Names whoever runs this command.
+/// Names the user who runs this command.
 pub(super) fn operator() -> Actor {
     Actor::Operator(getuid().as_raw())
 }

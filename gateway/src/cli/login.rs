@@ -1,4 +1,4 @@
-//! `gateway login`, `whoami` and `logout`: sign-in for commands, confirmed in a browser on whatever machine (RFC 8628).
+//! `gateway login`, `whoami` and `logout`: sign-in for commands, confirmed in a browser on any machine (RFC 8628).
 
 mod browser;
 
@@ -34,7 +34,7 @@ Examples:
   gateway whoami
   gateway whoami -o json
 
-Tells as whom the commands speak here: as a user, over the API of a gateway, or as the gateway's operator, on its database.";
+Says which identity the commands have here: a user, over the API of a gateway, or the gateway's operator, on its database.";
 
 const LOGOUT_EXAMPLES: &str = "\
 Examples:
@@ -118,7 +118,7 @@ struct OwnToken {
     expires_at: Option<String>,
 }
 
-/// Why a sign-in came to nothing.
+/// Reason why a sign-in failed.
 #[derive(Debug, thiserror::Error)]
 enum LoginError {
     #[error(transparent)]
@@ -150,7 +150,7 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
     let old = before.get(&gateway);
     let ca_file = args.ca_file.clone().or_else(|| env.get(CA_FILE_VARIABLE).map(Into::into));
     let ca_file = ca_file.or_else(|| old.and_then(|kept| kept.ca_file.clone()));
-    // Later commands run elsewhere.
+    // Later commands run in other folders.
     let ca_file = ca_file.map(|path| std::path::absolute(&path).unwrap_or(path));
     let client = Client::new(&gateway, None, ca_file.as_deref()).map_err(|error| complain(&error, console))?;
     let granted = ask(&client, args, console).await.map_err(|error| complain(&error, console))?;
@@ -163,7 +163,7 @@ async fn login(args: &LoginArgs, env: &BTreeMap<String, String>, console: &mut C
     let kept_now = Credentials::update(&path, |credentials| credentials.keep(&gateway, kept));
     kept_now.map_err(|error| complain(&error, console))?;
     if let (Some(old), Ok(client)) = (old, with_new) {
-        // Nobody holds the old one any more. It ends by itself where this fails.
+        // The old token has no holder any more. It ends by itself if this fails.
         drop(client.delete(&format!("/tokens/{}", old.token_id)).await);
     }
     Ok(match args.output {
@@ -189,7 +189,7 @@ async fn ask(client: &Client, args: &LoginArgs, console: &mut Console) -> Result
         }
         Output::Json => {
             let asked = json!({"verification_uri": uri, "user_code": code, "expires_in": codes.expires_in});
-            // Whoever reads no more will not see that it worked either.
+            // A reader that is gone will not see the outcome either.
             console.data(asked).unwrap_or_default();
         }
     }
@@ -212,7 +212,7 @@ async fn ask(client: &Client, args: &LoginArgs, console: &mut Console) -> Result
             Some("slow_down") => interval = slower(&error, interval),
             Some("access_denied") => return Err(LoginError::Denied),
             Some("expired_token") => return Err(LoginError::Expired),
-            // A gateway that restarts, a network that is gone for a moment (RFC 8628, section 3.5).
+            // A gateway that restarts, or a network that is gone for a moment (RFC 8628, section 3.5).
             Some(_) | None if error.is_passing() => interval = (interval * 2).min(INTERVAL_MAX),
             Some(_) | None => return Err(error.into()),
         }
@@ -266,7 +266,7 @@ pub async fn run_whoami(cli: &Cli, args: &WhoAmIArgs, env: &BTreeMap<String, Str
     }
 }
 
-/// Tells that commands work on the database of this machine.
+/// Reports that commands work on the database of this machine.
 fn say_operator(cli: &Cli, output: Output, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
     let config = match cli.load_config(env) {
         Ok(config) => config,
@@ -317,7 +317,7 @@ async fn logout(args: &LogoutArgs, env: &BTreeMap<String, String>, console: &mut
     Ok(Exit::Success)
 }
 
-/// Revokes the token at the gateway. One that is not good there any more needs that no longer.
+/// Revokes the token at the gateway. A token that is invalid there already needs no revocation.
 async fn revoke(gateway: &PublicUrl, kept: &Kept, console: &mut Console) -> Result<(), Exit> {
     let client = Client::new(gateway, Some(&kept.token), kept.ca_file.as_deref());
     let client = client.map_err(|error| complain(&error, console))?;

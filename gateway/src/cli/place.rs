@@ -1,4 +1,4 @@
-//! Where a command does its work: at a gateway, over its API, or on the database of the one on this machine.
+//! Place of a command's work: a gateway, over its API, or the database of the gateway on this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const CONFIG_VARIABLE: &str = "GATEWAY_CONFIG";
 /// The variable that names a database.
 const STORE_VARIABLE: &str = "GATEWAY_STORE__URL";
 
-/// Where.
+/// Place of a command's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// At a gateway, as a user.
@@ -27,13 +27,13 @@ pub(super) enum Place {
     Here,
 }
 
-/// Why there is no place.
+/// Reason why there is no place.
 #[derive(Debug, Error)]
 pub(super) enum NoPlace {
-    /// The file with credentials cannot be used, and nothing was said that makes it needless.
+    /// The file with credentials cannot be used, and no flag or variable makes it needless.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// Nobody signed in, and nothing here is a gateway's.
+    /// No user is signed in, and nothing here is a gateway's.
     #[error(
         "you are not signed in: gateway login --gateway URL. On the gateway's own machine, name its configuration with \
          --config FILE, or go to the folder that has its {DEFAULT_FILE} or {DEFAULT_DATABASE}"
@@ -47,7 +47,7 @@ pub(super) enum NoPlace {
     NotOperator,
 }
 
-/// What of a gateway's is in a folder.
+/// Files of a gateway in a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Folder {
     has_file: bool,
@@ -74,7 +74,7 @@ pub(super) fn for_operator(cli: &Cli, env: &BTreeMap<String, String>) -> Result<
     if is_configured(cli, env) || Folder::working().has_database { Ok(()) } else { Err(NoPlace::NotOperator) }
 }
 
-/// Chooses, by what was said most plainly: flags, then variables, then whether anybody has signed in, then what is in the
+/// Chooses by the plainest statement: flags, then variables, then whether a user has signed in, then the content of the
 /// working directory.
 ///
 /// # Errors
@@ -109,7 +109,8 @@ pub(super) fn choose(
     if Credentials::load(&path)?.last_used().is_some() { Ok(Place::Gateway) } else { here() }
 }
 
-/// Returns a client for the gateway, or `None` for this machine; says why not and how the command ends.
+/// Returns a client for the gateway, or `None` for this machine; otherwise reports the reason and returns how the
+/// command ends.
 pub(super) fn client(
     cli: &Cli,
     remote: &Remote,
@@ -123,7 +124,7 @@ pub(super) fn client(
     }
 }
 
-/// Returns a client for the gateway that is named or remembered, and who is signed in there.
+/// Returns a client for the gateway that is named or remembered, and the sign-in there.
 pub(super) fn connect(
     remote: &Remote,
     env: &BTreeMap<String, String>,
@@ -148,7 +149,7 @@ mod tests {
     use crate::cli::credentials::{CREDENTIALS_VARIABLE, Kept};
     use crate::cli::{Command, WorkspaceArgs, WorkspaceCommand};
 
-    /// Chooses for a command line and variables, with or without somebody who has signed in.
+    /// Chooses for a command line and variables, with or without a user who has signed in.
     fn chosen(words: &str, variables: &[(&str, &str)], has_signed_in: bool) -> Place {
         let here = Folder { has_file: true, has_database: false };
         chosen_in(here, words, variables, has_signed_in).unwrap()
@@ -167,7 +168,7 @@ mod tests {
             let gateway = "https://gw.example".parse().unwrap();
             Credentials::update(&file, |credentials| credentials.keep(&gateway, kept)).unwrap();
         }
-        // What clap would take from the process's own variables.
+        // The variable that clap would take from the process's own.
         let config = env.get(CONFIG_VARIABLE).map(|path| ["--config".to_owned(), path.clone()]);
         let own = words.split_whitespace().map(str::to_owned);
         let config = config.filter(|_| !words.contains("--config")).into_iter().flatten();

@@ -1,5 +1,5 @@
-//! Opens what a configuration names, before a gateway is built of it: so everything that is wrong is told at once, and nothing
-//! is changed.
+//! Opens the files that a configuration names, before a gateway is built of it: so every problem is reported at once,
+//! and nothing is changed.
 
 mod files;
 mod tls;
@@ -11,16 +11,16 @@ use crate::config::{CiSystem, ClientSecret, Config, Problem, StoreUrl};
 use crate::executors::ci::downloads::Downloads;
 use crate::net::fetch::{Fetch, Trust};
 
-/// What there is to say of a configuration.
+/// Findings about a configuration.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// A gateway cannot start with these.
+    /// Problems with which a gateway cannot start.
     pub problems: Vec<Problem>,
     /// Files that are read when they are needed, and could not be now. A gateway starts without them.
     pub later: Vec<Problem>,
-    /// What is likely to be a mistake, and need not be one.
+    /// Likely mistakes, which need not be any.
     pub warnings: Vec<Problem>,
-    /// How many files and folders were looked at.
+    /// Number of files and folders that were checked.
     pub opened: usize,
 }
 
@@ -50,7 +50,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Notes what was wrong with the value of a key, if anything was.
+    /// Notes the problem with the value of a key, if there is one.
     fn note<E: fmt::Display>(&mut self, key: &str, opened: Result<(), E>) {
         self.found.opened += 1;
         if let Err(wrong) = opened {
@@ -58,7 +58,7 @@ impl Look<'_> {
         }
     }
 
-    /// Notes what was wrong with a file that is read again whenever it is needed.
+    /// Notes the problem with a file that is read again whenever it is needed, if there is one.
     fn note_later<E: fmt::Display>(&mut self, key: &str, opened: Result<(), E>) {
         self.found.opened += 1;
         if let Err(wrong) = opened {
@@ -126,7 +126,7 @@ impl Look<'_> {
         let ci = &self.config.ci;
         for path in &ci.agent_files {
             let opened = Downloads::open(std::slice::from_ref(path)).map(drop);
-            // The error names the key, which is told anyway.
+            // The error names the key, which is in the problem anyway.
             self.note("ci.agent_files", opened.map_err(|error| error.to_string().replace("ci.agent_files: ", "")));
         }
         if !ci.enabled {

@@ -1,5 +1,5 @@
-//! `gateway ssh` and `gateway ssh-config`: the system's own ssh, with the gateway as its way. SSH stays end to end: nothing
-//! of it is looked into here.
+//! `gateway ssh` and `gateway ssh-config`: the system's own ssh, with the gateway as its way. SSH stays end to end:
+//! nothing of it is read here.
 
 mod command;
 mod include;
@@ -57,7 +57,7 @@ pub struct SshArgs {
     /// The port on which the workspace's SSH server listens.
     #[arg(long, short, value_name = "PORT", default_value = "22")]
     pub port: Port,
-    /// Which gateway, and as whom.
+    /// The gateway, and the identity there.
     #[command(flatten)]
     pub remote: Remote,
     /// Further arguments of ssh: options, or a command.
@@ -72,13 +72,13 @@ pub struct SshConfigArgs {
     /// Put the lines where ssh reads them.
     #[arg(long)]
     pub write: bool,
-    /// Which gateway, and as whom.
+    /// The gateway, and the identity there.
     #[command(flatten)]
     pub remote: Remote,
 }
 
-/// Runs `gateway ssh`: becomes ssh, so that its terminal, signals and exit status are nobody else's. Returns only when
-/// there is no ssh to become.
+/// Runs `gateway ssh`: becomes ssh, so that terminal, signals and exit status are ssh's own. Returns only if there is
+/// no ssh to become.
 pub fn run_ssh(args: &SshArgs, env: &BTreeMap<String, String>, console: &mut Console) -> Exit {
     let prepared = client(&args.remote, env).and_then(|(client, folder)| {
         make_folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -127,7 +127,7 @@ pub fn run_ssh_config(args: &SshConfigArgs, env: &BTreeMap<String, String>, cons
     }
 }
 
-/// Finds out how ssh has to call this program, and where its files are.
+/// Finds the words with which ssh has to call this program, and the folder of ssh's files.
 fn client(remote: &Remote, env: &BTreeMap<String, String>) -> Result<(Client, PathBuf), String> {
     let signed_in = signed_in(remote, env).map_err(|error| error.to_string())?;
     let program =
@@ -169,7 +169,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Replaces a file as a whole, and keeps its mode; where it is a link, what that leads to.
+/// Replaces a file as a whole, and keeps its mode; for a link, the file that it leads to.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (path, mode) = match fs::canonicalize(path) {
         Ok(real) => {

@@ -76,16 +76,16 @@ async fn run_on(
     }
 }
 
-/// What a command does with the database.
+/// Use of the database by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Reads it, or changes what is in it.
+    /// Reads it, or changes its content.
     Present,
-    /// May begin one, where a configuration says which.
+    /// May make it, if a configuration names it.
     New,
 }
 
-/// Opens the configured database, or says why not and returns how the command ends.
+/// Opens the configured database; otherwise reports the reason and returns how the command ends.
 pub(super) async fn open_store(
     cli: &Cli,
     env: &BTreeMap<String, String>,
@@ -166,7 +166,7 @@ async fn create_token(
     hand_over(store, journal, (&made, shown, args.output), console, now).await
 }
 
-/// Makes the file of `--out`, or says why not.
+/// Makes the file of `--out`, or reports the reason why not.
 fn prepare(args: &OutArgs, console: &mut Console) -> Result<Option<TokenFile>, Exit> {
     TokenFile::prepare(args).map_err(|error| {
         console.complain(error);
@@ -174,7 +174,7 @@ fn prepare(args: &OutArgs, console: &mut Console) -> Result<Option<TokenFile>, E
     })
 }
 
-/// A token on its way to whoever asked for it.
+/// A token on its way to the caller.
 struct Handed<'a> {
     id: String,
     token: &'a str,
@@ -183,7 +183,7 @@ struct Handed<'a> {
 }
 
 impl Handed<'_> {
-    /// Writes it where it is to be, and says what has to be known of it.
+    /// Writes it to its destination, and reports what its user has to know.
     fn give(self, output: Output, console: &mut Console) -> std::io::Result<()> {
         let Self { id, token, expires_at, file } = self;
         let Some(file) = file else {
@@ -196,7 +196,7 @@ impl Handed<'_> {
         file.keep(token)?;
         match output {
             Output::Text => console.complain(format_args!("{id} is in {}", path.display())),
-            // It is written, whoever hears of it.
+            // The token is written, whether or not its id can be.
             Output::Json => console.data(row::show_kept(&id, &path, expires_at)).unwrap_or_default(),
         }
         Ok(())
@@ -229,7 +229,7 @@ async fn rotate_token(
     Ok(exit)
 }
 
-/// Returns the kind of the token that is asked for, and whom it speaks for.
+/// Returns the kind of the requested token, and the name that it speaks for.
 fn speaks_for(args: &CreateTokenArgs) -> (TokenKind, Text) {
     match (&args.workspace, &args.cluster, &args.user) {
         (Some(workspace), _, _) => (TokenKind::Agent, Text::of(workspace)),
@@ -248,7 +248,7 @@ async fn hand_over(
 ) -> Result<Exit, Exit> {
     if let Err(error) = shown.give(output, console) {
         console.complain(format_args!("cannot write the token: {error}"));
-        // Nobody has seen it, so nobody would ever revoke it.
+        // The token was never shown, so no user would ever revoke it.
         revoke_token(store, journal, made.id, console, now).await?;
         return Err(Exit::Failed);
     }
@@ -278,7 +278,7 @@ fn no_such(id: TokenId, console: &mut Console) -> Exit {
     Exit::Failed
 }
 
-/// Returns whose a workspace is or will be; `None` for a new one when nobody is named and there is no default.
+/// Returns the present or future owner of a workspace; `None` for a new one without a named or a default owner.
 async fn owner(
     store: &Store,
     config: &Config,
@@ -292,7 +292,7 @@ async fn owner(
     Ok(present.map(|present| present.owner).or_else(|| default_owner(config.auth.mode)))
 }
 
-/// Returns who owns a new workspace when nobody is named.
+/// Returns the owner of a new workspace when none is named.
 pub(super) fn default_owner(mode: AuthMode) -> Option<UserName> {
     match mode {
         #[expect(clippy::expect_used, reason = "the text is a constant, and a test makes a workspace with it")]

@@ -1,4 +1,4 @@
-//! A raw stream to a port of a workspace, opened with a user's token: what `forward` and `ssh` carry bytes through.
+//! A raw stream to a port of a workspace, opened with a user's token: the transport of `forward` and `ssh`.
 
 mod refusal;
 
@@ -36,10 +36,10 @@ use crate::net::dial::{DialError, Dialer};
 
 pub(super) use self::refusal::{Refusal, Target};
 
-/// Where the public host tells the zone.
+/// Path at which the public host tells the zone.
 const ZONE_PATH: &str = "/.gateway/zone";
 
-/// How long the gateway may take to answer: longer than it waits for an agent to open a channel.
+/// Deadline of the gateway's answer: longer than it waits for an agent to open a channel.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Largest head and body of an answer that is read, in bytes.
@@ -59,7 +59,7 @@ pub(super) struct Tunnel {
     token: Token,
 }
 
-/// Why there is no stream, or no longer. Each text stands for itself, on one line.
+/// Reason why there is no stream, or no longer. Each text stands for itself, on one line.
 #[derive(Debug, Error)]
 pub(super) enum TunnelError {
     /// The gateway is not reached.
@@ -71,16 +71,16 @@ pub(super) enum TunnelError {
     /// The connection broke before there was an answer.
     #[error("the gateway's answer did not come")]
     Http(#[source] hyper::Error),
-    /// What answered is no gateway, or an older one.
+    /// The answer is from no gateway, or from an older one.
     #[error("what answers there ({status}) is not a gateway that knows raw TCP: check the URL")]
     NotGateway {
         /// The status of the answer.
         status: StatusCode,
     },
-    /// The gateway said no, or that it cannot.
+    /// The gateway refused, or cannot serve the request.
     #[error("{0}")]
     Refused(Refusal),
-    /// What the stream leads to at this end broke.
+    /// The local end of the stream broke.
     #[error("the local connection broke")]
     Local(#[source] std::io::Error),
     /// The stream was ended from the other side.
@@ -94,7 +94,7 @@ pub(super) enum TunnelError {
     Request,
 }
 
-/// What a gateway says with a failure.
+/// Problem document of a gateway.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Problem {
@@ -103,7 +103,7 @@ struct Problem {
     reason: Option<String>,
 }
 
-/// What the public host says of the zone.
+/// The public host's answer about the zone.
 #[derive(Debug, Deserialize)]
 struct ZoneAnswer {
     zone: String,
@@ -117,7 +117,7 @@ enum AnswerBody {
 }
 
 impl Tunnel {
-    /// Asks the gateway for what its public URL does not say.
+    /// Asks the gateway for its zone, which the public URL does not tell.
     ///
     /// # Errors
     /// [`TunnelError`], mostly that the gateway is not there.
@@ -163,8 +163,8 @@ impl Tunnel {
         }
     }
 
-    /// Opens a stream and joins it with what is at this end, until both directions have finished. Gives that back, and
-    /// how it went.
+    /// Opens a stream and joins it with the local end, until both directions have finished. Returns the local end, and
+    /// the outcome.
     pub(super) async fn carry<L: Local>(&self, target: &Target, local: L) -> (L, Result<Copied, TunnelError>) {
         let stream = match self.open(target).await {
             Ok(stream) => stream,
@@ -204,7 +204,7 @@ fn host(zone: &Zone, workspace: &WorkspaceName, port: Port) -> String {
     format!("{port}-{workspace}.{zone}")
 }
 
-/// Returns what stands in `Host`: every host of a gateway is on the port of its public URL.
+/// Returns the value of `Host`: every host of a gateway is on the port of its public URL.
 fn authority(host: &str, gateway: &PublicUrl) -> String {
     if gateway.port() == gateway.scheme().default_port() {
         return host.to_owned();
@@ -234,7 +234,7 @@ fn accepts(headers: &HeaderMap, key: &str) -> bool {
     has(SEC_WEBSOCKET_ACCEPT, &derive_accept_key(key.as_bytes())) && has(SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
 }
 
-/// Asks, and reads the answer whole unless the connection switches.
+/// Sends the request, and reads the answer whole unless the connection switches.
 async fn answer(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<Answer, TunnelError> {
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, ask(stream, request));
     asked.await.map_err(|_elapsed| TunnelError::TimedOut)?
@@ -253,7 +253,7 @@ async fn ask(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<
         let upgraded = hyper::upgrade::on(Response::from_parts(head.clone(), body)).await;
         return Ok((head, AnswerBody::Switched(TokioIo::new(upgraded.map_err(TunnelError::Http)?))));
     }
-    // What is too long, or broke off, is worth no more than none: the head has what counts.
+    // A body that is too long, or broke off, is worth no more than none: the head has what counts.
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     Ok((head, AnswerBody::Bytes(body)))
 }

@@ -1,5 +1,5 @@
-//! `gateway user`: list users and decide who may not come in, straight on the database. A running gateway sees the change
-//! within seconds, and cuts what may no longer be open.
+//! `gateway user`: list users and decide who may not come in, straight on the database. A running gateway sees the
+//! change within seconds, and cuts everything that may no longer be open.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! `gateway workspace`: make, start and stop, list, show and open workspaces, and share their ports, straight on the database or
-//! over a gateway's API. A running gateway sees a change within seconds, and cuts what may no longer be open.
+//! `gateway workspace`: make, start and stop, list, show and open workspaces, and share their ports, straight on the
+//! database or over a gateway's API. A running gateway sees a change within seconds, and cuts everything that may no
+//! longer be open.
 
 mod change;
 mod follow;
@@ -23,7 +24,7 @@ use crate::config::Config;
 use crate::model::{Audience, Port, Share, UnixSeconds, UserName, WorkspaceName};
 use crate::store::{Managed, Store, StoreError};
 
-/// Whom the store names as the maker of what comes from the command line: whoever can write the database.
+/// Maker that the store names for everything from the command line: any user who can write the database.
 const OPERATOR: &str = "operator";
 
 /// Runs `gateway workspace`.
@@ -98,7 +99,7 @@ fn address(config: &Config, workspace: &WorkspaceName, port: Option<&str>) -> St
     format!("{}://{label}.{}{suffix}/", public.scheme().as_str(), config.zone)
 }
 
-/// Prints an address, and opens it where somebody sits at a desktop.
+/// Prints an address, and opens it if a person sits at a desktop.
 fn present(address: &str, args: &OpenArgs, console: &mut Console) -> Exit {
     let exit = match args.output {
         Output::Text => console.finish_with(address),

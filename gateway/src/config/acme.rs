@@ -74,7 +74,7 @@ pub(super) fn read(reader: &mut Reader, public_url: &PublicUrl, zone: &Zone) -> 
     Some(Acme { directory, email, names, dns_hook, folder, ca_file })
 }
 
-/// Returns where the certificate will lie.
+/// Returns the future paths of the certificate and its key.
 pub(super) fn files(acme: &Acme) -> TlsFiles {
     TlsFiles { cert: acme.folder.join("cert.pem"), key: acme.folder.join("key.pem"), certs_dir: None, client_ca: None }
 }

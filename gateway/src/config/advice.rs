@@ -1,4 +1,5 @@
-//! Advice about what works in a configuration and is better done otherwise: said at the start and by `config check`, and refused by neither.
+//! Advice about configurations that work and could be better: logged at the start and shown by `config check`, and
+//! refused by neither.
 
 use super::Config;
 use crate::model::Zone;
@@ -8,7 +9,7 @@ use crate::model::Zone;
 const SECOND_LEVELS: [&str; 17] =
     ["ac", "asn", "co", "com", "edu", "go", "gob", "gouv", "gov", "id", "ltd", "me", "ne", "net", "or", "org", "plc"];
 
-/// Returns what an operator should know about a configuration that is good.
+/// Returns advice for the operator of a valid configuration.
 #[must_use]
 pub fn advice(config: &Config) -> Vec<String> {
     shared_parent(config.public_url.host(), &config.zone).into_iter().map(|parent| words(&parent, config)).collect()
@@ -24,8 +25,8 @@ fn words(parent: &str, config: &Config) -> String {
     )
 }
 
-/// Returns the longest domain that both are inside of, if any that has it could set cookies for it: two labels or more, and no
-/// public suffix as far as that is known.
+/// Returns the longest domain that contains both, if any: a host below it could set cookies for it. It has two labels
+/// or more, and is no public suffix as far as that is known.
 fn shared_parent(host: &str, zone: &Zone) -> Option<String> {
     let labels = |name: &str| -> Vec<String> { name.rsplit('.').map(str::to_ascii_lowercase).collect() };
     let (host, zone) = (labels(host), labels(zone.as_str()));

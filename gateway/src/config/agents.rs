@@ -1,6 +1,6 @@
-//! `auth.agents`: what agents may prove themselves with besides tokens of this gateway.
+//! `auth.agents`: credentials of agents besides tokens of this gateway.
 //!
-//! The sections are in [`read`]; what they mean is in [`crate::config::AgentAuth`] and its parts.
+//! The sections are in [`read`]; their meaning is in [`crate::config::AgentAuth`] and its parts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::reader::Reader;
 use super::value::{DURATION, ENDPOINT, Kind};
 use crate::model::{Endpoint, UserTemplate, WorkspaceTemplate, Zone};
 
-/// Longest time between two questions whether the pod of a live session is still there.
+/// Longest interval between two checks that the pod of a live session still exists.
 const RECHECK_MAX: Duration = Duration::from_secs(60);
 
 /// Placeholders of a Kubernetes rule.
 const POD_PLACEHOLDERS: [&str; 3] = ["namespace", "pod", "service_account"];
 
-/// What agents may prove themselves with besides tokens of this gateway.
+/// Credentials that agents may use besides tokens of this gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAuth {
-    /// What the URI of a client certificate begins with; the rest is the workspace (`auth.agents.mtls.uri_prefix`).
+    /// Prefix of the URI in a client certificate; the rest is the workspace (`auth.agents.mtls.uri_prefix`).
     pub uri_prefix: Box<str>,
     /// Clusters whose service-account tokens count (`auth.agents.kubernetes`).
     pub kubernetes: Vec<KubernetesIssuer>,
@@ -34,21 +34,21 @@ pub struct KubernetesIssuer {
     pub issuer: Box<str>,
     /// `aud` of the tokens.
     pub audience: Box<str>,
-    /// Where the cluster publishes its keys: signatures are checked here.
+    /// URL of the cluster's published keys: signatures are checked here.
     pub jwks_url: Option<Endpoint>,
-    /// Where to ask whether a token counts, and its pod is there (TokenReview).
+    /// API server that checks whether a token counts and its pod exists (TokenReview).
     pub api_server: Option<Endpoint>,
     /// The authority of the cluster's servers; the system's if there is none.
     pub ca_file: Option<PathBuf>,
-    /// Holds the token with which the gateway asks; read again for each question.
+    /// File with the token of the gateway's own requests; read again for each.
     pub token_file: Option<PathBuf>,
-    /// How often a live session is asked about.
+    /// Interval between two checks of a live session.
     pub recheck: Duration,
-    /// Which pod is which workspace's; the first that fits counts.
+    /// Rules from pods to workspaces; the first that fits counts.
     pub rules: Vec<KubernetesRule>,
 }
 
-/// Which pods of a cluster are agents, and of which workspace.
+/// Pods of a cluster that are agents, and their workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesRule {
     /// The namespace.
@@ -86,26 +86,27 @@ pub struct CiIssuer {
     pub issuer: Endpoint,
     /// `aud` of the tokens.
     pub audience: Box<str>,
-    /// Where it publishes its keys.
+    /// URL of its published keys.
     pub jwks_url: Option<Endpoint>,
     /// The authority of its servers; the system's if there is none.
     pub ca_file: Option<PathBuf>,
-    /// How long after its first use a job's session may last, and go on after its link broke.
+    /// Longest time after the first use of a job's token in which its session may last, and resume after its link
+    /// broke.
     pub session_max: Duration,
     /// Claims that together name what may be used once; empty for `jti`, or the job.
     pub once_per: Vec<Box<str>>,
-    /// Which job is which workspace's; the first that fits counts.
+    /// Rules from jobs to workspaces; the first that fits counts.
     pub rules: Vec<CiRule>,
 }
 
-/// Which jobs of a CI system are agents, and of which workspace.
+/// Jobs of a CI system that are agents, and their workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CiRule {
-    /// What the token's claims have to be, exactly; never empty.
+    /// Claims that the token must have, with exactly these values; never empty.
     pub claims: Vec<(Box<str>, Box<str>)>,
     /// The workspace, from claims.
     pub workspace: WorkspaceTemplate,
-    /// Whose it has to be, or becomes.
+    /// Owner that the workspace must have, or gets when it is made.
     pub owner: UserTemplate,
     /// Whether it is made if there is none.
     pub create: bool,
@@ -191,7 +192,7 @@ const CLAIM_NAMES: Kind<Vec<Box<str>>> = Kind {
     secret: false,
 };
 
-/// Reads `auth.agents`, but for whether certificates are required, which belongs to the listener.
+/// Reads `auth.agents`, except whether certificates are required: that belongs to the listener.
 pub(super) fn read(reader: &mut Reader, zone: &Zone, public_url: &PublicUrl) -> AgentAuth {
     let uri_prefix = format!("spiffe://{zone}/workspace/").into();
     let auth = AgentAuth {
@@ -256,7 +257,7 @@ fn read_ci(reader: &mut Reader, key: &str, public_url: &PublicUrl) -> Option<CiI
         let create = reader.take(of("create"), false, &YES_OR_NO);
         let claims = reader.table(&of("claims"));
         if claims.is_empty() {
-            // Whoever has an account there could run a job.
+            // Any user with an account there could run a job.
             reader.object(key.to_owned(), "needs claims: without any, every job of the issuer would fit");
         }
         let claims = claims.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -279,7 +280,7 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().and_then(|name| name.split('[').next()).unwrap_or_default()
 }
 
-/// A token has one issuer, and an issuer one section: which rules count must not depend on their order.
+/// Checks that no issuer has two sections: the rules that count must not depend on the order of sections.
 fn issuers_are_distinct(auth: &AgentAuth, reader: &mut Reader) {
     let kubernetes = auth.kubernetes.iter().map(|one| &*one.issuer);
     let issuers: Vec<&str> = kubernetes.chain(auth.ci.iter().map(|one| one.issuer.as_str())).collect();

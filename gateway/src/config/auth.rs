@@ -1,4 +1,4 @@
-//! How users sign in: the keys of `auth`, and what must hold between them. Sign-in that is half configured is no sign-in:
+//! Keys of `auth`: sign-in of users, and the rules between the keys. Sign-in that is half configured is no sign-in:
 //! every contradiction is a problem, and a key that would have no effect is one too.
 
 use std::ops::RangeInclusive;
@@ -21,16 +21,16 @@ const GROUPS_CLAIM: &str = "auth.oidc.groups_claim";
 const REQUIRED_GROUP: &str = "auth.oidc.required_group";
 const CA_FILE: &str = "auth.oidc.ca_file";
 
-/// Keys that nobody sets who does not mean a provider. The others have defaults, which `config show` writes out.
+/// Keys that are set only for a provider. The others have defaults, which `config show` writes out.
 const PROVIDER_KEYS: [&str; 6] = [ISSUER, CLIENT_ID, CLIENT_SECRET, CLIENT_SECRET_FILE, REQUIRED_GROUP, CA_FILE];
 
-/// How long a session may last: long enough to be of use, and not for ever.
+/// Bounds of a session's lifetime: long enough to be of use, and not for ever.
 const SESSION_TIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Longest text of a key here, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// How users sign in, and agents.
+/// Sign-in of users and agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// The way (`auth.mode`).
@@ -41,7 +41,7 @@ pub struct Auth {
     pub session_max: Duration,
     /// Other ports of a workspace at which the first sign-in at one of them signs a browser in too (`auth.neighbour_ports`).
     pub neighbour_ports: usize,
-    /// How agents prove who they are (`auth.agents.*`).
+    /// Credentials of agents (`auth.agents.*`).
     pub agents: AgentAuth,
     /// The identity provider (`auth.oidc.*`); there exactly if `mode` is [`AuthMode::Oidc`].
     pub oidc: Option<Oidc>,
@@ -50,16 +50,16 @@ pub struct Auth {
 /// Each costs three redirects beside the six of a sign-in with a provider, and browsers give up after 16 to 20.
 const NEIGHBOUR_PORTS_MAX: usize = 4;
 
-/// The identity provider, and what of its word counts.
+/// The identity provider, and its claims that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oidc {
     /// The provider's address, as its tokens spell it.
     pub issuer: Endpoint,
-    /// How the provider knows this gateway.
+    /// Client id of this gateway at the provider.
     pub client_id: String,
-    /// What proves that to the provider; `None` for a public client.
+    /// Client secret; `None` for a public client.
     pub client_secret: Option<ClientSecret>,
-    /// What is asked for, separated by spaces.
+    /// Requested scopes, separated by spaces.
     pub scopes: String,
     /// The claim with the user's name.
     pub username_claim: String,
@@ -71,7 +71,7 @@ pub struct Oidc {
     pub ca_file: Option<PathBuf>,
 }
 
-/// Where the client's secret is.
+/// Source of the client secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientSecret {
     /// In a file, without the line's end.
@@ -158,7 +158,7 @@ fn read_oidc(reader: &mut Reader, mode: AuthMode) -> Option<Oidc> {
     let ca_file = reader.take_path(CA_FILE);
     match mode {
         AuthMode::Dev => {
-            // Whoever set these believes that users sign in there.
+            // An operator who set these believes that users sign in there.
             for key in PROVIDER_KEYS {
                 if reader.is_set(key) && reader.is_sound(&["auth.mode", key]) {
                     reader.object(key, "has no effect while auth.mode is `dev`; say auth.mode = \"oidc\"");

@@ -1,5 +1,5 @@
-//! What must hold between keys. A check is skipped while one of its keys is bad by itself: a second message about a
-//! default that nobody chose would only confuse.
+//! Rules between keys. A check is skipped while one of its keys is bad by itself: a second message about a default that
+//! the operator did not choose would only confuse.
 
 use std::net::SocketAddr;
 
@@ -16,8 +16,8 @@ pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
     budgets_contain_windows(config, reader);
 }
 
-/// A command runs as the gateway's own account. Where others than the operator sign in, a job of theirs would read the
-/// gateway's database, keys and every other job's secrets.
+/// Requires isolated jobs if users other than the operator sign in. A command runs as the gateway's own account: a
+/// user's job would read the gateway's database, keys and every other job's secrets.
 fn jobs_of_others_are_isolated(config: &Config, reader: &mut Reader) {
     if config.auth.mode != AuthMode::Oidc || !config.ci.enabled || !reader.is_sound(&["auth.mode"]) {
         return;
@@ -49,7 +49,7 @@ fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
     }
 }
 
-/// Tells whether both cannot be bound. Port 0 asks for any free port, so it collides with nothing.
+/// Tells whether the addresses cannot both be bound. Port 0 asks for any free port, so it collides with nothing.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let covers =
         |a: SocketAddr, b: SocketAddr| a.ip() == b.ip() || (a.ip().is_unspecified() && a.is_ipv4() == b.is_ipv4());
@@ -70,7 +70,7 @@ fn public_url_is_not_a_workspace(config: &Config, reader: &mut Reader) {
     }
 }
 
-/// Tells whether `host` is `{port}-{name}.{zone}` or `{name}.{zone}` (design, section 2.3).
+/// Tells whether `host` is `{port}-{name}.{zone}` or `{name}.{zone}`.
 fn is_workspace_host(host: &str, zone: &Zone) -> bool {
     let label = host.strip_suffix(zone.as_str()).and_then(|rest| rest.strip_suffix('.'));
     let Some(label) = label else { return false };

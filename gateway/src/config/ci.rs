@@ -1,4 +1,4 @@
-//! `ci`: workspaces in jobs of CI systems (design, section 6.4).
+//! `ci`: workspaces in jobs of CI systems.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ENABLED: &str = "ci.enabled";
 const AGENT_FILES: &str = "ci.agent_files";
 const PROVIDERS: &str = "ci.providers";
 
-/// Bounds of the time for which a workspace may be what it is.
+/// Bounds of a workspace's time limits.
 const LIFE_TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -22,11 +22,11 @@ const QUOTA_MAX: u32 = 1_000_000;
 /// Workspaces in jobs of CI systems.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ci {
-    /// Workspaces can be made in CI systems, and those that are there are looked after (`ci.enabled`).
+    /// Whether workspaces can be made in CI systems, and existing ones are reconciled (`ci.enabled`).
     pub enabled: bool,
     /// Programs of the workspace agent that jobs download from here, one for each architecture (`ci.agent_files`).
     pub agent_files: Vec<PathBuf>,
-    /// What agents in jobs dial; by default the public host on the port for agents (`ci.agents_url`).
+    /// URL that agents in jobs dial; by default the public host on the port for agents (`ci.agents_url`).
     pub agents_url: Option<String>,
     /// Authorities in PEM that jobs are to trust besides their own, to reach this gateway (`ci.ca_file`).
     pub ca_file: Option<PathBuf>,
@@ -34,46 +34,46 @@ pub struct Ci {
     pub providers: Vec<CiProvider>,
 }
 
-/// A CI system, and what workspaces may be there.
+/// A CI system, and the bounds of its workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CiProvider {
     /// Its name.
     pub name: ProviderName,
-    /// Which, and how it is asked.
+    /// Kind of CI system, and how to reach it.
     pub system: CiSystem,
     /// The runners of workspaces that name none (`tags`).
     pub tags: Vec<String>,
     /// The runners that workspaces may name (`allowed_tags`).
     pub allowed_tags: Vec<String>,
-    /// After how long it ends a job (`job_timeout`).
+    /// Time after which it ends a job (`job_timeout`).
     pub job_timeout: Duration,
-    /// How long a job may take to save its files (`save_max`).
+    /// Longest time that a job takes to save its files (`save_max`).
     pub save_max: Duration,
-    /// Its own variables that stay in the environment of what runs in a workspace (`inherit_variables`).
+    /// Its own variables that stay in the environment of a workspace's processes (`inherit_variables`).
     pub inherit_variables: Vec<String>,
-    /// Where the editor comes from (`editor`, `editor_archive_url`, `editor_archive_sha256`).
+    /// Source of the editor (`editor`, `editor_archive_url`, `editor_archive_sha256`).
     pub editor: CiEditor,
-    /// How many workspaces there may be that are not to be terminated (`quota`).
+    /// Most workspaces that are not to be terminated (`quota`).
     pub quota: Option<u32>,
     /// The same, of one owner (`quota_per_user`).
     pub quota_per_user: Option<u32>,
-    /// How long a workspace runs after its owner last asked for it; then it is stopped (`active_max`).
+    /// Time that a workspace runs after its owner last asked for it; then it is stopped (`active_max`).
     pub active_max: Duration,
-    /// How long one is kept after it was asked to stop; then it is terminated (`stopped_max`).
+    /// Time that a workspace is kept after it was asked to stop; then it is terminated (`stopped_max`).
     pub stopped_max: Duration,
-    /// How old one becomes; then it is terminated (`age_max`).
+    /// Greatest age of a workspace; then it is terminated (`age_max`).
     pub age_max: Duration,
 }
 
 impl CiProvider {
-    /// Returns what happens when in the time of a job.
+    /// Returns the schedule of a job.
     #[must_use]
     pub fn job_time(&self) -> JobTime {
         JobTime::of(self.job_timeout, self.save_max)
     }
 }
 
-/// Which CI system.
+/// Kind of CI system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CiSystem {
     /// GitLab, over its REST API (`kind = "gitlab"`).
@@ -91,9 +91,9 @@ pub struct GitlabCi {
     pub project: Box<str>,
     /// The branch or tag that pipelines are made for (`ref`).
     pub reference: Box<str>,
-    /// Holds the token with which it is asked; read for each question (`token_file`).
+    /// File with the token of the gateway's requests to it; read for each (`token_file`).
     pub token_file: PathBuf,
-    /// Which kind of token that is (`token`).
+    /// Kind of that token (`token`).
     pub token: GitlabToken,
     /// The authority of its servers, besides the system's (`ca_file`).
     pub ca_file: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub struct GitlabCi {
     pub issuer: Endpoint,
     /// `aud` of its jobs' tokens (`audience`).
     pub audience: Box<str>,
-    /// Where it publishes the keys of those tokens, if not where the issuer says (`jwks_url`).
+    /// URL of the published keys of those tokens, if not the one that the issuer names (`jwks_url`).
     pub jwks_url: Option<Endpoint>,
 }
 
@@ -117,9 +117,9 @@ pub enum GitlabToken {
 /// A program that runs pipelines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandCi {
-    /// The program and what it is called with (`program`).
+    /// The program and its arguments (`program`).
     pub program: Vec<String>,
-    /// Where each workspace gets a folder (`dir`).
+    /// Folder in which each workspace gets a folder (`dir`).
     pub dir: PathBuf,
     /// The gateway's own variables that the program gets by name, besides those without which no program works
     /// (`environment`).
@@ -131,7 +131,7 @@ pub struct CommandCi {
     pub supervisor: Option<PathBuf>,
 }
 
-/// Where the editor of a job comes from.
+/// Source of a job's editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CiEditor {
     /// There is none: workspaces have a terminal.
@@ -140,9 +140,9 @@ pub enum CiEditor {
     Installed,
     /// It is fetched.
     Archive {
-        /// From there.
+        /// Its URL.
         url: String,
-        /// What it has to be.
+        /// Expected SHA-256 of it.
         sha256: [u8; 32],
     },
 }
@@ -162,7 +162,7 @@ const URL: Kind<String> = Kind {
     secret: false,
 };
 
-/// Tags may have spaces in them; commas they have not.
+/// Tags may contain spaces, but no commas.
 const TAGS: Kind<Vec<String>> = Kind {
     accepted: "tags with commas between them",
     parse: |text| {
@@ -250,7 +250,7 @@ const TOKEN: Kind<GitlabToken> = Kind {
     secret: false,
 };
 
-/// What `editor` says; the rest is in other keys.
+/// Value of `editor`; the rest is in other keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EditorFrom {
     None,
@@ -377,7 +377,7 @@ fn read_command(reader: &mut Reader, key: &str) -> Option<CommandCi> {
     Some(CommandCi { program: program?, dir: dir?, environment, isolates_jobs, supervisor: None })
 }
 
-/// Lets a program that is named by a relative path start at a folder; one that is named alone is searched for in `PATH`.
+/// Anchors a program that is named by a relative path at a folder; a bare name is searched for in `PATH`.
 fn program_in(mut words: Vec<String>, folder: &Path) -> Vec<String> {
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
         *program = folder.join(&*program).display().to_string();

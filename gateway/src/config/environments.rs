@@ -1,4 +1,4 @@
-//! `environments`: environments of CI jobs, whose Kubernetes objects the gateway manages (design, section 6.5).
+//! `environments`: environments of CI jobs, whose Kubernetes objects the gateway manages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,22 +16,24 @@ const OPERATORS: &str = "environments.operators";
 const HOOK_TOKEN_FILE: &str = "environments.hook_token_file";
 const COMPLETE_MAX: &str = "environments.complete_max";
 
-/// How long a job may be prepared unless the operator says otherwise.
+/// Default of the longest time for preparing an environment.
 const COMPLETE_DEFAULT: Duration = Duration::from_secs(10 * 60);
 
-/// Bounds of that: not below what one call of a cluster's agent may take to be refused, nor beyond what a job would wait.
+/// Bounds of that: not below what one call of a cluster's agent may take to be refused, nor beyond what a job would
+/// wait.
 const COMPLETE_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
 
 /// Environments of CI jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environments {
-    /// Whose jobs may ask for them with a token of their own; `None` where no job may.
+    /// CI system whose jobs may ask for environments with a token of their own; `None` where no job may.
     pub jobs: Option<JobIssuer>,
-    /// The users who may do with every environment what they want (`environments.operators`).
+    /// Users who may do anything with every environment (`environments.operators`).
     pub operators: Vec<UserName>,
-    /// Holds what GitLab's system hook shows to say that a project is gone (`environments.hook_token_file`).
+    /// File with the secret that GitLab's system hook shows when it reports a deleted project
+    /// (`environments.hook_token_file`).
     pub hook_token_file: Option<PathBuf>,
-    /// For how long it is tried to prepare an environment (`environments.complete_max`).
+    /// Longest time for preparing an environment (`environments.complete_max`).
     pub complete_max: Duration,
 }
 
@@ -42,7 +44,7 @@ pub struct JobIssuer {
     pub issuer: Endpoint,
     /// `aud` of the tokens (`environments.audience`).
     pub audience: Box<str>,
-    /// Where it publishes its keys, if not where the issuer says (`environments.jwks_url`).
+    /// URL of its published keys, if not the one that the issuer names (`environments.jwks_url`).
     pub jwks_url: Option<Endpoint>,
     /// The authority of its servers, besides the system's (`environments.ca_file`).
     pub ca_file: Option<PathBuf>,

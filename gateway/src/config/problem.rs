@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in words that say what to do.
+//! Problems of a configuration, in words that say what to do.
 
 use std::fmt;
 
@@ -30,15 +30,15 @@ impl fmt::Display for BadConfig {
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the value stands.
+    /// Place of the value.
     pub place: Place,
     /// The dotted key; `None` for a file that cannot be read at all.
     pub key: Option<String>,
     /// The value as shown to people: shortened, escaped, without credentials; `None` for secrets and unknown keys.
     pub value: Option<String>,
-    /// What is wrong.
+    /// Description of the mistake.
     pub wrong: String,
-    /// What would be accepted instead.
+    /// Values that would be accepted instead.
     pub accepted: Option<&'static str>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where a value stands, so that a person can go there.
+/// Place of a value, so that a person can go there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere: it is the default.

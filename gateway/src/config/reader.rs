@@ -1,4 +1,4 @@
-//! Hands out the raw values one by one and collects everything that is wrong with them.
+//! Hands out the raw values one by one and collects all their problems.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use super::{EffectiveRow, Origin};
 /// Longest unknown key for which a near miss is searched, in characters; the search is quadratic.
 const SUGGEST_CHARS_MAX: usize = 64;
 
-/// Keys and sections that the design has and this version has not: a person who set one did not mistype.
+/// Keys and sections that are planned but not in this version: setting one is no typing slip.
 const NOT_YET: [&str; 3] = ["directory", "listen.peers", "tls.peers"];
 
 /// A dotted key: most are fixed, those inside lists have the number of their entry in them.
@@ -28,7 +28,7 @@ pub(super) struct Reader {
     places: BTreeMap<Key, Place>,
     /// Keys with a noted problem.
     unsound: BTreeSet<Key>,
-    /// Lists, and tables of names that are not ours, that were asked for.
+    /// Lists, and tables whose keys are free, that were asked for.
     lists: BTreeSet<Key>,
     rows: Vec<EffectiveRow>,
 }
@@ -117,8 +117,8 @@ impl Reader {
         read.unwrap_or(default)
     }
 
-    /// Reads a value with paths in it: `anchor` lets relative ones start at a folder, which is that of the file for what stands
-    /// there and for defaults. Those of variables and flags start at the working directory, where they were typed.
+    /// Reads a value with paths in it. `anchor` lets relative ones start at a folder: that of the file, for values in
+    /// it and for defaults. Those of variables and flags start at the working directory, in which they were typed.
     pub(super) fn take_anchored<T>(
         &mut self,
         key: impl Into<Key>,
@@ -136,13 +136,13 @@ impl Reader {
         value
     }
 
-    /// Returns the folder of the file that was read; `None` where that is the working directory, or none was.
+    /// Returns the folder of the file that was read; `None` if that is the working directory, or no file was read.
     pub(super) fn folder(&self) -> Option<PathBuf> {
         let folder = self.layers.file.as_deref()?.parent()?;
         (!folder.as_os_str().is_empty()).then(|| folder.to_owned())
     }
 
-    /// Reads a list of tables (`[[key]]` in the file): `read` gets each one's key, which its own keys begin with.
+    /// Reads a list of tables (`[[key]]` in the file): `read` gets the key of each one, a prefix of its own keys.
     pub(super) fn tables<T>(
         &mut self,
         key: impl Into<Key>,
@@ -159,7 +159,7 @@ impl Reader {
         self.layers.lists.get(key).is_none_or(|list| list.tables == 0)
     }
 
-    /// Reads a table whose keys are not ours to name. Returns them with their values, in the order of their names.
+    /// Reads a table with free keys. Returns them with their values, in the order of their names.
     pub(super) fn table(&mut self, key: &str) -> Vec<(String, String)> {
         let inside = |name: &String| name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
         let found: Vec<(String, Raw)> =
@@ -178,7 +178,7 @@ impl Reader {
         read
     }
 
-    /// Returns the names that somebody gave the sections inside a section, in their order.
+    /// Returns the names of the sections that are set inside a section, in their order.
     pub(super) fn sections(&self, key: &str) -> Vec<String> {
         let inside = |full: &str| Some(full.strip_prefix(key)?.strip_prefix('.')?.to_owned());
         let given = self.layers.values.keys().chain(self.layers.lists.keys());
@@ -192,7 +192,7 @@ impl Reader {
         names.into_iter().collect()
     }
 
-    /// Returns whether somebody set a key that was read.
+    /// Returns whether a layer set a key that was read.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.places.get(key).is_some_and(|place| *place != Place::Default)
     }
@@ -217,7 +217,7 @@ impl Reader {
         self.layers.problems.push(problem);
     }
 
-    /// Notes that two keys contradict each other, at the one that somebody set: nobody can look up a default's line.
+    /// Notes that two keys contradict each other, at the one that was set: a default has no line to look up.
     pub(super) fn object_to_pair(&mut self, one: (&'static str, &str), other: (&'static str, &str)) {
         let is_default = |key: &str| self.places.get(key).is_none_or(|place| *place == Place::Default);
         let (at, against) = if is_default(one.0) && !is_default(other.0) { (other, one) } else { (one, other) };
@@ -231,13 +231,13 @@ impl Reader {
         !keys.iter().any(|key| self.unsound.contains(*key))
     }
 
-    /// Ends the reading: what nobody asked for is unknown.
+    /// Ends the reading: keys that were never asked for are unknown.
     pub(super) fn finish(mut self) -> Result<Vec<EffectiveRow>, BadConfig> {
         let mut problems = std::mem::take(&mut self.layers.problems);
         let known: Vec<&str> = self.places.keys().map(|key| &**key).collect();
         let is_unknown_list = |key: &str| self.layers.lists.contains_key(key) && !self.lists.contains(key);
         for (key, raw) in &self.layers.values {
-            // One message is enough for a list that nobody asked for, which is told below.
+            // One message is enough for an unknown list; it comes below.
             if !known.contains(&key.as_str()) && !is_in_list(key, is_unknown_list) {
                 problems.push(match self.lists.contains(key.as_str()) {
                     true => Problem::of_key(raw.place.clone(), show_key(key), format!("is a list: write [[{key}]]")),
@@ -311,7 +311,7 @@ fn is_below(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Describes a key that nobody asked for; its value is not shown, since it may be a secret of another program.
+/// Describes an unknown key; its value is not shown, since it may be a secret of another program.
 fn unknown(key: &str, place: &Place, known: &[&str]) -> Problem {
     let spelt = |key: &str| match place {
         Place::Environment { .. } => variable_of(key),
@@ -332,7 +332,7 @@ fn unknown(key: &str, place: &Place, known: &[&str]) -> Problem {
     Problem::of_key(place.clone(), show_key(key), wrong)
 }
 
-/// Makes a key that somebody typed fit for one line.
+/// Makes a key that a user typed fit for one line.
 fn show_key(key: &str) -> String {
     let printable = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
     key.chars().take(SUGGEST_CHARS_MAX).map(printable).collect()

@@ -27,7 +27,7 @@ const GIB: u64 = 1 << 30;
 const COUNT_MAX: usize = 10_000_000;
 const COUNT_32_MAX: u32 = 10_000_000;
 
-/// How users sign in.
+/// Kind of sign-in for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMode {
     /// A one-time link in the log; for one developer's machine.
@@ -226,8 +226,8 @@ fn read_limits(reader: &mut Reader) -> Limits {
     let mut count = |key, default| reader.take_within(key, default, 1..=COUNT_32_MAX, &COUNT_32);
     let connections_per_address = count("limits.connections_per_address", 512);
     let connections_per_second_per_address = count("limits.connections_per_second_per_address", 500);
-    // A few thousand agents behind one address that all redial are in after some seconds; those that say nothing take a fifth of what
-    // there is for all agents.
+    // A few thousand agents behind one address that all redial are connected after some seconds; silent connections
+    // take a fifth of what there is for all agents.
     let agent_connections_per_address = count("limits.agent_connections_per_address", 4_096);
     let agent_connections_per_second_per_address = count("limits.agent_connections_per_second_per_address", 1_000);
     let handshakes_per_address = count("limits.handshakes_per_address", 64);
@@ -272,7 +272,7 @@ fn read_limits(reader: &mut Reader) -> Limits {
 fn read_tunnel(reader: &mut Reader) -> Tunnel {
     let session_budget = reader.take_within("tunnel.session_budget", SESSION_BUDGET_BYTES, KIB..=1024 * GIB, &SIZE);
     let replica_budget = reader.take_within("tunnel.replica_budget", 512 * MIB, KIB..=1024 * GIB, &SIZE);
-    // Half of what there is: nobody who starts many workspaces takes it all.
+    // Half of the replica's budget, so that no owner with many workspaces takes it all.
     let owner_budget = session_budget.max(replica_budget / 2);
     Tunnel {
         window_initial: reader.take_within("tunnel.window_initial", u64::from(WINDOW_BYTES_INITIAL), KIB..=GIB, &SIZE),

@@ -1,4 +1,4 @@
-//! Merges the layers into one map from dotted key to raw text; knows nothing about what the keys mean.
+//! Merges the layers into one map from dotted key to raw text; knows no meaning of keys.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::problem::{Place, Problem};
 
-/// What every environment variable of the gateway begins with.
+/// Prefix of every environment variable of the gateway.
 const ENVIRONMENT_PREFIX: &str = "GATEWAY_";
 
-/// Variables that are not keys: the file's path, the log filter, and what the client commands use.
+/// Variables that are not keys: the file's path, the log filter, and those of the client commands.
 const NOT_KEYS: [&str; 7] = [
     "GATEWAY_CA_FILE",
     "GATEWAY_CONFIG",
@@ -34,7 +34,7 @@ pub struct Flag {
     pub value: String,
 }
 
-/// One raw value and where it stands.
+/// One raw value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Raw {
     pub(super) text: String,
@@ -48,7 +48,7 @@ pub(super) struct List {
     pub(super) place: Place,
 }
 
-/// The merged layers, and what could not be merged.
+/// The merged layers, and the problems of merging.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     /// By dotted key; only the highest layer's value is kept.
@@ -57,7 +57,7 @@ pub(super) struct Layers {
     pub(super) empty_sections: Vec<(String, Place)>,
     /// Lists of tables, by dotted key. What is inside an entry has a key such as `list[0].name`.
     pub(super) lists: BTreeMap<String, List>,
-    /// Where each entry of a list begins, by its key.
+    /// Place of each entry of a list, by its key.
     pub(super) entries: BTreeMap<String, Place>,
     pub(super) problems: Vec<Problem>,
     /// The file that was read.
@@ -115,8 +115,8 @@ pub(super) fn variable_of(key: &str) -> String {
 }
 
 /// Tells whether a variable was put there by Kubernetes for a Service whose name begins with `gateway`
-/// (`GATEWAY_SERVICE_HOST`, `GATEWAY_PORT=tcp://…`, `GATEWAY_AGENTS_PORT_8081_TCP_ADDR`). Nobody wrote these, so they
-/// must not stop the program; no key of ours has such a name.
+/// (`GATEWAY_SERVICE_HOST`, `GATEWAY_PORT=tcp://…`, `GATEWAY_AGENTS_PORT_8081_TCP_ADDR`). No operator wrote these, so
+/// they must not stop the program; no key of ours has such a name.
 fn is_service_link(rest: &str, value: &str) -> bool {
     const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
     let words: Vec<&str> = rest.split('_').collect();
@@ -146,7 +146,7 @@ fn add_file(layers: &mut Layers, path: &Path) {
         file.add_table(layers, "", document.get_ref());
         return;
     }
-    // Values beside a syntax error may be misread, so only the syntax errors are told.
+    // Values beside a syntax error may be misread, so only the syntax errors are reported.
     for error in errors {
         let place = file.place(error.span().map_or(0, |span| span.start));
         let message = error.message().replace('\n', ", ");

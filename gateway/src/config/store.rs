@@ -1,4 +1,4 @@
-//! The keys of `store`: which database, and where its secrets are.
+//! Keys of `store`: the database, and the files with its secrets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::DEFAULT_DATABASE;
 use super::reader::Reader;
 use super::value::{DURATION, STORE_URL, StoreUrl};
 
-/// How long an outage of the database may last before nobody gets in any more.
+/// Default of `store.outage_max`: during a longer outage of the database, no user gets in any more.
 const OUTAGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// The key's file when none is named.
@@ -16,32 +16,33 @@ const KEY_FILE: &str = "gateway.key";
 /// The database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Which database (`store.url`).
+    /// The database (`store.url`).
     pub url: StoreUrl,
     /// The file that holds the password for a server, if the URL does not (`store.password_file`).
     pub password_file: Option<PathBuf>,
-    /// The file that holds the key which secrets in the database are sealed with (`store.key_file`); `None` is the one of
+    /// The file with the key that seals secrets in the database (`store.key_file`); `None` is the one of
     /// [`StoreConfig::key_file`].
     pub key_file: Option<PathBuf>,
-    /// How long the name of a workspace that is no more is held back for its owner (`store.name_hold`); zero for not at all.
+    /// Time for which the name of a deleted workspace is held back for its owner (`store.name_hold`); zero for not at
+    /// all.
     pub name_hold: Duration,
-    /// For how long what was known before counts while the database is away (`store.outage_max`).
+    /// Time for which earlier answers of the database count while it is away (`store.outage_max`).
     pub outage_max: Duration,
 }
 
-/// Browsers keep what pages stored for long; a name is easily replaced by another.
+/// Default of `store.name_hold`: browsers keep what pages stored for long, and another name is easily found.
 const NAME_HOLD: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 impl StoreConfig {
-    /// Returns what is configured where only the URL is.
+    /// Returns the configuration in which only the URL is set.
     #[must_use]
     pub fn at(url: StoreUrl) -> Self {
         Self { url, password_file: None, key_file: None, name_hold: NAME_HOLD, outage_max: OUTAGE_MAX }
     }
 
-    /// Returns where the key is: in the file that is named, else in `gateway.key` beside the database's file. For a
-    /// database on a server that is beside the configuration's file, or in the working directory without one. `None` for a
-    /// database in memory, whose key is forgotten with it.
+    /// Returns the path of the key: the file that is named, else `gateway.key` beside the database's file. For a
+    /// database on a server that is beside the configuration's file, or in the working directory without one. `None`
+    /// for a database in memory, whose key is forgotten with it.
     #[must_use]
     pub fn key_file(&self) -> Option<PathBuf> {
         match (&self.url, &self.key_file) {

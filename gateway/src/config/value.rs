@@ -1,4 +1,4 @@
-//! Parsers from raw text to typed values, each with the words that tell people what it accepts.
+//! Parsers from raw text to typed values, each with a description of what it accepts.
 
 mod hosts;
 mod measure;
@@ -22,13 +22,13 @@ pub use store::{BadStoreUrl, PostgresUrl, StoreUrl};
 pub(super) use url::PUBLIC_URL;
 pub use url::{BadOrigin, PublicUrl};
 
-/// How one kind of value is read and written.
+/// Parser, writer and description of one kind of value.
 ///
 /// Invariants: `parse(show(value))` gives `value` again, except for secrets.
 pub(super) struct Kind<T> {
-    /// What to write, for people.
+    /// Accepted values, for people.
     pub(super) accepted: &'static str,
-    /// Reads the text; the error says what is wrong with it.
+    /// Reads the text; the error is its problem.
     pub(super) parse: fn(&str) -> Result<T, String>,
     /// Writes the value as the file would spell it.
     pub(super) show: fn(&T) -> String,
@@ -41,7 +41,7 @@ pub(super) struct Kind<T> {
 pub struct Secret(String);
 
 impl Secret {
-    /// What is shown instead.
+    /// Text that is shown instead.
     pub const MASK: &str = "********";
 
     /// Wraps a secret text.
@@ -69,8 +69,8 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Replaces what stands between `://` and the last `@` of the authority by a mask, and what follows `password=`: people put
-/// URLs with passwords into wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords
+/// Masks the text between `://` and the last `@` of the authority, and the text behind `password=`: people put URLs
+/// with passwords into wrong keys too. The authority is taken to reach as far as an `@` can be found, because passwords
 /// contain anything.
 pub(super) fn mask_credentials(text: &str) -> String {
     let masked = match text.split_once("://") {

@@ -61,7 +61,7 @@ async fn serve_app(listener: TcpListener, app: App) -> io::Result<()> {
     Ok(())
 }
 
-/// What all handlers share. Cloning is cheap.
+/// State that all handlers share. Cloning is cheap.
 #[derive(Clone)]
 struct App(Arc<Shared>);
 
@@ -72,7 +72,7 @@ struct Shared {
     /// Tasks that outlive the request that started them: WebSockets.
     tasks: TaskTracker,
     open: OpenCounts,
-    /// How long a closing WebSocket waits for its peer.
+    /// Longest wait of a closing WebSocket for its peer.
     close_wait: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! What the authority of a request means on its connection. Clients ask one connection for the same authority again and
-//! again, so the answer is found once and remembered.
+//! Meaning of a request's authority on its connection. Clients send one connection the same authority again and again,
+//! so it is worked out once and remembered.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use super::forwarded::Fields;
 use super::rewrite::OwnOrigin;
 use crate::model::{Port, Scheme, WorkspaceName};
 
-/// A workspace's address as one connection's user sees it, and what an app is told of that.
+/// A workspace's address as one connection's user sees it, and the forwarding fields for the app.
 #[derive(Debug)]
 pub(crate) struct Address {
-    /// As the request has it.
+    /// Authority as the request wrote it.
     pub(crate) authority: Box<str>,
     /// The workspace that it names.
     pub(crate) name: WorkspaceName,
-    /// The port that it names, if it does.
+    /// Port in the authority, if there is one.
     pub(crate) port: Option<Port>,
     /// The host in its one spelling, without the listener's port.
     pub(crate) host: Box<str>,
     /// The scheme that the user's browser sees.
     pub(crate) scheme: Scheme,
-    /// What tells the app of the user.
+    /// Forwarding fields that describe the user to the app.
     pub(crate) forwarded: Fields,
 }
 
 impl Address {
-    /// Works everything out.
+    /// Creates the address, with its forwarding fields.
     pub(crate) fn new(
         authority: &str,
         (name, port): (WorkspaceName, Option<Port>),

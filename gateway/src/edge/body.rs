@@ -24,38 +24,38 @@ use super::upstream::relay::Relayed;
 use super::upstream::{Lease, http1};
 use crate::limits::Seats;
 
-/// What a request holds until its last byte: of its workspace, its sender and its port.
+/// Permits that a request holds until its last byte: of its workspace, its sender and its port.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) _workspace: OwnedSemaphorePermit,
     pub(super) _seats: Seats,
 }
 
-/// What the app gets as a request body.
+/// Request body as the app gets it.
 #[derive(Debug)]
 pub(super) enum RequestBody {
-    /// Nothing.
+    /// No body.
     Empty,
-    /// What the user sends.
+    /// Body streamed from the user.
     Streaming(Box<Upload>),
 }
 
-/// A user's body and how far it is.
+/// A user's body and its progress.
 #[derive(Debug)]
 pub(super) struct Upload {
     incoming: Incoming,
-    /// What came of it before it was asked for.
+    /// Frame read ahead, before the app's connection asked for one.
     first: Option<Frame<Bytes>>,
     progress: Arc<Progress>,
 }
 
-/// How far a body is; read by whoever waits for the answer.
+/// Progress of an upload, read by the task that waits for the answer.
 #[derive(Debug)]
 pub(super) struct Progress {
     bytes: AtomicU64,
-    /// What has to come in a while, in bytes, for it to count as moving.
+    /// Fewest bytes in one interval for the body to count as moving.
     least: u64,
-    /// The user's next bytes are waited for, and not the app.
+    /// Set while the next bytes are awaited from the user, and not held up by the app.
     waits: AtomicBool,
 }
 
@@ -68,19 +68,19 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns whether enough has come since there were so many bytes.
+    /// Returns whether enough bytes have come since the count stood at `bytes`.
     pub(super) fn has_moved_since(&self, bytes: u64) -> bool {
         self.bytes().saturating_sub(bytes) >= self.least
     }
 
-    /// Returns whether it is the user who keeps everybody waiting.
+    /// Returns whether it is the user who keeps the exchange waiting.
     pub(super) fn waits_for_user(&self) -> bool {
         self.waits.load(Ordering::Relaxed)
     }
 }
 
 impl RequestBody {
-    /// Wraps a user's body, of which `least` bytes have to come in a while.
+    /// Wraps a user's body, of which `least` bytes must come in each interval.
     pub(super) fn new(incoming: Incoming, least: u64) -> (Self, Option<Arc<Progress>>) {
         if incoming.is_end_stream() {
             return (Self::Empty, None);
@@ -90,7 +90,7 @@ impl RequestBody {
         (Self::Streaming(Box::new(upload)), Some(progress))
     }
 
-    /// Waits no longer than that until something comes, or nothing is left to come.
+    /// Waits at most `patience` for the first frame or the end of the body.
     ///
     /// # Errors
     /// [`Failure`] when the user's body broke off.
@@ -101,7 +101,7 @@ impl RequestBody {
         let first = poll_fn(|context| {
             loop {
                 match std::task::ready!(Pin::new(&mut upload.incoming).poll_frame(context)) {
-                    // An empty piece may be the end, and says nothing otherwise.
+                    // An empty frame may be the end, and says nothing otherwise.
                     Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
                     frame => return Poll::Ready(frame.transpose()),
                 }
@@ -154,30 +154,30 @@ impl Body for RequestBody {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // Whoever sends a body does not ask for its end if it knows the last frame, or the length. A body that is given up
-        // half-way takes its connection along, so that one is not used again either.
+        // A sender that knows the length or the last frame does not poll for the end. A body that is given up half-way
+        // takes its connection along, so that one is not used again either.
         self.progress.waits.store(false, Ordering::Relaxed);
     }
 }
 
-/// What the user gets as a response body.
+/// Response body as the user gets it.
 #[derive(Debug)]
 pub enum ResponseBody {
-    /// The gateway's own words.
+    /// Page or document of the gateway itself.
     Own(Bytes),
-    /// What the app sends.
+    /// Body streamed from the app.
     App(Box<Download>),
-    /// What the API tells as it happens.
+    /// Event stream of the API.
     Events(Box<Events>),
-    /// A file that the API has.
+    /// File served by the API.
     File(Box<OfFile>),
 }
 
-/// A file on its way.
+/// A file under way to the user.
 #[derive(Debug)]
 pub struct OfFile {
     body: axum::body::Body,
-    /// What is still to come, in bytes.
+    /// Bytes still to come.
     left: u64,
 }
 
@@ -193,11 +193,11 @@ impl OfFile {
     }
 }
 
-/// A stream of events, for as long as whoever asked for it may have it.
+/// A stream of events, open for as long as its reader is authorised.
 #[derive(Debug)]
 pub struct Events {
     body: axum::body::Body,
-    /// `None`: who asked for it proved that once and for all of it.
+    /// `None`: the reader is not checked here; the API re-authorises jobs itself.
     follower: Option<Follower>,
 }
 
@@ -214,7 +214,7 @@ impl Events {
         {
             return Poll::Ready(None);
         }
-        // It breaks off only where the gateway does.
+        // It breaks off only if the gateway itself does.
         Pin::new(&mut self.body).poll_frame(context).map(|frame| frame?.ok())
     }
 }
@@ -223,12 +223,12 @@ impl Events {
 #[derive(Debug)]
 pub struct Download {
     source: Source,
-    /// Why there is no more.
+    /// Error that ends it.
     broken: Option<BodyError>,
     _slot: Slot,
-    /// Ends when whoever asked may no longer.
+    /// Ends once the user's access does.
     watch: UnderWay,
-    /// Waits for that, once the body has kept anybody waiting: most are over before.
+    /// Waits for that end, once the body has been pending: most are over before.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
@@ -246,14 +246,14 @@ impl Download {
         Poll::Ready(Some(Err(self.cut())))
     }
 
-    /// Lets go of the app at once, however long the user takes to hear of it.
+    /// Lets go of the app at once, however long the user takes to read the end.
     fn cut(&mut self) -> BodyError {
         self.source = Source::Http1(None);
         BodyError::AccessEnded
     }
 }
 
-/// Where an app's body comes from.
+/// Source of an app's body.
 #[derive(Debug)]
 pub(super) enum Source {
     /// A connection that this body moves. It goes back to the pool at the end, and is `None` then.
@@ -262,11 +262,11 @@ pub(super) enum Source {
     Relayed(Relayed),
     /// A stream of an HTTP/2 connection.
     Http2(Incoming),
-    /// One of which the beginning was looked at.
+    /// A body whose first bytes were read ahead.
     Begun(Box<Begun>),
 }
 
-/// The beginning of a body, to be sent before the rest of it.
+/// First frames of a body, sent before the rest of it.
 #[derive(Debug)]
 pub(super) struct Begun {
     frames: VecDeque<Result<Frame<Bytes>, BodyError>>,
@@ -283,7 +283,7 @@ impl Begun {
     }
 }
 
-/// Why a body broke off.
+/// Reason a body broke off.
 #[derive(Debug, Error)]
 pub enum BodyError {
     /// On an HTTP/1.1 connection.
@@ -295,14 +295,14 @@ pub enum BodyError {
     /// A file of the gateway's own cannot be read any longer.
     #[error("the file cannot be read")]
     File(#[source] axum::Error),
-    /// Whoever asked for it may no longer have it.
+    /// The user's access ended.
     #[error("access ended")]
     AccessEnded,
 }
 
 impl Source {
-    /// Waits for the first bytes of a body: `least` of them, or as many as come before its end or `until`. Nothing of it is
-    /// lost: what is returned sends them again.
+    /// Waits for the first bytes of a body: `least` of them, or as many as come before its end or `until`. Nothing of
+    /// it is lost: the returned source sends them again.
     pub(super) async fn begun(self, least: usize, until: Instant) -> (Vec<u8>, Self) {
         let mut begun = Begun { frames: VecDeque::new(), bytes: 0, rest: self };
         while begun.bytes < least {
@@ -364,22 +364,22 @@ impl Source {
 }
 
 impl From<Lease> for Source {
-    /// Takes the body of an answer whose head came over this connection. One that came before the request was sent is
-    /// moved by a task from now on: a user who reads it slowly must not hold the request back.
+    /// Takes the body of an answer whose head came over this connection. If the answer came before the request was
+    /// sent, a task moves the connection from now on: a user who reads slowly must not hold the request back.
     fn from(lease: Lease) -> Self {
         if lease.connection.is_uploading() { Self::Relayed(lease.relay()) } else { Self::Http1(Some(lease)) }
     }
 }
 
 impl ResponseBody {
-    /// Makes one of what the API tells, which ends when whoever follows it may no longer.
+    /// Wraps an event stream of the API, which ends once its reader is no longer authorised.
     pub(super) fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
         let follower =
             followed.map(|followed| Follower { ended: Box::pin(followed.wait_owned()), _followed: followed });
         Self::Events(Box::new(Events { body, follower }))
     }
 
-    /// Makes one of a file of so many bytes.
+    /// Wraps a file of `bytes` bytes.
     pub(super) fn file(body: axum::body::Body, bytes: u64) -> Self {
         Self::File(Box::new(OfFile { body, left: bytes }))
     }
@@ -412,7 +412,7 @@ impl Body for ResponseBody {
                 let frame = std::task::ready!(download.poll_next(context));
                 let Download { broken, .. } = &mut **download;
                 if let Some(Err(error)) = frame {
-                    // The user's connection is about to break for it. What came before goes out first.
+                    // The error breaks the user's connection. Earlier frames go out first.
                     *broken = Some(error);
                     context.waker().wake_by_ref();
                     return Poll::Pending;

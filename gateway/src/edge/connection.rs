@@ -28,34 +28,34 @@ use crate::net::listen::Connection;
 use crate::net::stream::Stream;
 
 /// Windows of one HTTP/2 stream and connection of a user, in bytes. Large enough that small unread frames do not
-/// exhaust the library's budget for them, small enough that a connection cannot hold much (stack notes, 2.2).
+/// exhaust the library's budget for them, small enough that a connection cannot hold much.
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
-/// What may wait per HTTP/2 stream towards a user, in bytes: one bulk frame. What waits of a response or a WebSocket
-/// counts in its channel's window; this is what the library keeps of it when its user does not read.
+/// Send buffer of one HTTP/2 stream towards a user, in bytes: one bulk frame. Unsent data of a response or a WebSocket
+/// counts in its channel's window; this is the part that the library keeps while its user does not read.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Largest HTTP/2 frame that is accepted.
 const H2_FRAME_BYTES: u32 = 64 * 1024;
 
-/// Largest header section of HTTP/2 that the library hands on, at least, in bytes. Above it the library answers by itself, without a
-/// word; up to it `limits.header_bytes` is the gateway's own to say. Cookies that an app has tossed to its neighbours fill this much,
-/// and whoever has them has to hear how to get rid of them.
+/// Largest HTTP/2 header section that the library hands on, at least, in bytes. Above it the library refuses by itself,
+/// without an explanation; below it the gateway enforces `limits.header_bytes`. Cookies that an app has tossed to its
+/// neighbours fill this much, and the user must be told how to get rid of them.
 const H2_HEADER_LIST_BYTES: u32 = 1024 * 1024;
 
-/// Streams that a client may have reset before anybody took them, and streams that the library may have reset for a client's
-/// mistakes, over the life of a connection. What comes of streams that were taken is counted by `raw_head::frames`.
+/// Most streams that a client may reset before they are taken, and most that the library may reset for a client's
+/// mistakes, over the life of a connection. Resets of streams that were taken are counted by `raw_head::frames`.
 const H2_UNTAKEN_RESETS: usize = 20;
 const H2_ERROR_RESETS: usize = 256;
 
-/// How long whoever is turned away gets to read why, and how much of what they sent is read meanwhile: a close with bytes
-/// unread resets the connection, and the reset can overtake the answer (RFC 9112, section 9.6).
+/// Time that a client who is turned away gets to read the reason, and bytes of its request that are read meanwhile: a
+/// close with bytes unread resets the connection, and the reset can overtake the answer (RFC 9112, section 9.6).
 const TURN_AWAY: Duration = Duration::from_millis(250);
 const TURN_AWAY_BYTES: usize = 64 * 1024;
 
-/// How long a connection that was accepted before a drain, and on which nothing was asked, has for its first request: it may
-/// be on its way.
+/// Deadline in a drain for the first request of a connection that was accepted before and is unused: the request may be
+/// on its way.
 const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_millis(500);
 
 /// Header fields that hyper takes without allocating.
@@ -110,7 +110,7 @@ impl Server {
             .keep_alive_interval(tunnel.keepalive_interval)
             .keep_alive_timeout(tunnel.keepalive_timeout);
         if config.listen.websocket_http2 {
-            // Without, the library refuses extended CONNECT too (RFC 8441, section 3).
+            // Without this, the library refuses extended CONNECT too (RFC 8441, section 3).
             builder.http2().enable_connect_protocol();
         }
         let (header_timeout, resets_per_second) = (timeouts.request_header, limits.http2_resets_per_second);
@@ -154,7 +154,8 @@ impl Server {
             let mut drained = std::pin::pin!(draining.cancelled());
             let (mut is_drain_awaited, mut is_leave_awaited) = (false, false);
             let mut is_draining = false;
-            // By hand, because this is polled several times for each request: what has nothing to say is not asked.
+            // Polled by hand, because this runs several times for each request: futures that cannot be ready are
+            // skipped.
             let result = std::future::poll_fn(|context| {
                 if let Poll::Ready(result) = connection.as_mut().poll(context) {
                     return Poll::Ready(result);
@@ -195,8 +196,8 @@ impl Server {
     }
 }
 
-/// The first request of a connection that was accepted in a drain, or unused when it began: it is told of the drain, and then the
-/// connection ends.
+/// The first request of a connection that was accepted in a drain, or was unused when the drain began: it is told of
+/// the drain, and then the connection ends.
 struct FirstRequest<'a> {
     refuses: &'a AtomicBool,
     due: Option<Pin<Box<Sleep>>>,
@@ -223,7 +224,7 @@ fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + 
     }
 }
 
-/// Tells a connection that there is no room for it, whatever it came to ask.
+/// Refuses a connection for which there is no room, whatever it asks for.
 async fn turn_away(edge: &Edge, mut stream: Stream, limit: Limit) {
     let bytes = to_bytes(edge.turned_away(limit));
     let told = async {

@@ -1,13 +1,13 @@
 //! The gateway's cookies stay the gateway's: apps neither see them nor set them. No answer of an app tosses cookies to its
 //! neighbours either.
 //!
-//! What a page's own script sets (`document.cookie`) is seen by nobody but the browser: with `Domain=` the zone, or a parent of it
-//! that is no public suffix, it reaches every other workspace. What keeps that from harm is elsewhere: the gateway's cookies are bound
-//! to their host by their prefix, a head that cookies made too large is answered with how to get rid of them (`respond`), and a zone
-//! in the Public Suffix List has no such cookies at all.
+//! Cookies that a page's own script sets (`document.cookie`) are seen by the browser alone: with `Domain=` the zone, or
+//! a parent of it that is no public suffix, they reach every other workspace. Defences elsewhere keep that from harm:
+//! the gateway's cookies are bound to their host by their prefix, a head that cookies made too large is answered with
+//! how to get rid of them (`respond`), and a zone in the Public Suffix List has no such cookies at all.
 //!
 //! Names are compared exactly, in case, and every byte of the app's own cookies stays as it was: an app's cookie may use
-//! any bytes (design, section 5).
+//! any bytes.
 
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
@@ -53,8 +53,8 @@ pub fn remove_own(headers: &mut HeaderMap, names: &CookieNames) {
     }
 }
 
-/// Drops what an app may not set: cookies under reserved names, and cookies for the zone or a parent of it, which every
-/// other workspace would receive. Allocates only if there are any.
+/// Drops cookies that an app may not set: those under reserved names, and those for the zone or a parent of it, which
+/// every other workspace would receive. Allocates only if there are any.
 pub fn guard_set(headers: &mut HeaderMap, names: &CookieNames, zone: &Zone) {
     let is_refused = |value: &HeaderValue| sets_reserved(value, names) || tosses(value, zone);
     if !headers.get_all(SET_COOKIE).iter().any(is_refused) {
@@ -68,9 +68,9 @@ pub fn guard_set(headers: &mut HeaderMap, names: &CookieNames, zone: &Zone) {
     }
 }
 
-/// Takes `Domain` out of cookies that an app set for the host that it was told is its own, `localhost`: the browser knows it under
-/// another name, and would drop them. Without it, they are that host's alone, as the app's cookies are anyway. Allocates only if there
-/// are any.
+/// Removes `Domain` from cookies that an app set for `localhost`, the host that it was told is its own: the browser
+/// knows it under another name, and would drop them. Without it, they belong to that host alone, as the app's cookies
+/// do anyway. Allocates only if there are any.
 pub fn unbind_localhost(headers: &mut HeaderMap) {
     if !headers.get_all(SET_COOKIE).iter().any(|value| pairs(value).skip(1).any(is_local_domain)) {
         return;

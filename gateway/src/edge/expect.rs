@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::edge::respond::Failure;
 
-/// What a client waits for before it sends the body.
+/// Interim answer that a client waits for before it sends the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// Nothing: the body comes at once.
+    /// None: the body comes at once.
     Nothing,
     /// An interim `100 Continue`.
     Continue,
@@ -24,7 +24,7 @@ pub enum Expectation {
 pub struct UnknownExpectation;
 
 impl UnknownExpectation {
-    /// Returns what the user is told.
+    /// Returns the failure shown to the user.
     #[must_use]
     pub fn failure(self) -> Failure {
         Failure::ExpectationFailed

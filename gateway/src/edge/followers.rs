@@ -1,6 +1,6 @@
-//! Event streams of the public host that are open: asked again whether they still may be, for as long as they are.
+//! Open event streams of the public host, re-authorised for as long as they are open.
 //!
-//! What a stream tells is its owner's, whoever that is; so only who asked for it can change, and that is asked again.
+//! The content of a stream belongs to its owner; only the proof of its reader can change, so that is checked again.
 
 use std::sync::{Arc, Weak};
 
@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use crate::auth::request::Offered;
 use crate::model::UserName;
 
-/// One stream that is open.
+/// One open stream.
 #[derive(Debug)]
 pub(crate) struct Followed {
     offered: Offered,
@@ -19,12 +19,12 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Returns what was offered.
+    /// Returns the credential that was offered.
     pub(crate) fn offered(&self) -> &Offered {
         &self.offered
     }
 
-    /// Returns whom that proved.
+    /// Returns the user proven by that credential.
     pub(crate) fn user(&self) -> &UserName {
         &self.user
     }
@@ -34,25 +34,25 @@ impl Followed {
         self.ended.cancel();
     }
 
-    /// Waits until it has to end, and borrows nothing.
+    /// Waits until the stream has to end. The future borrows nothing.
     pub(crate) fn wait_owned(&self) -> WaitForCancellationFutureOwned {
         self.ended.clone().cancelled_owned()
     }
 }
 
-/// All streams.
+/// All open streams.
 #[derive(Debug, Default)]
 pub(crate) struct Followers(Mutex<Vec<Weak<Followed>>>);
 
 impl Followers {
-    /// Enters a stream, which is asked about for as long as somebody holds it.
+    /// Registers a stream, which is re-authorised for as long as it is held.
     pub(crate) fn follow(&self, offered: Offered, user: UserName) -> Arc<Followed> {
         let followed = Arc::new(Followed { offered, user, ended: CancellationToken::new() });
         self.0.lock().push(Arc::downgrade(&followed));
         followed
     }
 
-    /// Returns those that are open, and forgets the others.
+    /// Returns the open streams, and forgets the others.
     pub(crate) fn due(&self) -> Vec<Arc<Followed>> {
         let mut due = Vec::new();
         self.0.lock().retain(|followed| followed.upgrade().map(|followed| due.push(followed)).is_some());

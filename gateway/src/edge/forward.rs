@@ -1,4 +1,5 @@
-//! One request to one app: the head as the app should see it, the wait for an answer, and the answer on its way back.
+//! Forwards one request to one app: the head as the app should see it, the wait for an answer, and the answer on its
+//! way back.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -35,16 +36,16 @@ use crate::model::{Scheme, Zone};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, PortMode};
 
-/// What a body of somebody without a name has to bring in each `timeouts.request_body_idle`, in bytes.
+/// Fewest bytes that the body of an anonymous user has to bring in each `timeouts.request_body_idle`.
 const STRANGER_BODY_BYTES_MIN: u64 = 1024;
 
-/// How long the beginning of a refusal is waited for, to see what it says.
+/// Longest wait for the beginning of a refusal, to see what it says.
 const LOOK_PATIENCE: Duration = Duration::from_millis(250);
-/// How long a GET over HTTP/2 whose head was not its end is held until it shows whether it has a body. An app of HTTP/1.1 has
-/// to be told with the head, and some refuse one that is announced and empty.
+/// Longest time that a GET over HTTP/2 whose head was not its end is held until it shows whether it has a body. An
+/// HTTP/1.1 app has to be told in the head, and some refuse a body that is announced and empty.
 const BODY_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What forwarding needs from the gateway.
+/// Parts of the gateway that forwarding needs.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Arc<Upstreams>,
@@ -53,24 +54,24 @@ pub(crate) struct Forwarder {
     pub(crate) zone: Zone,
 }
 
-/// Where a request came from and where it goes.
+/// Origin and destination of a request.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// The proof that it may.
+    /// Proof that the request is allowed.
     pub(super) grant: Grant,
-    /// The session it goes through.
+    /// Session that the request goes through.
     pub(super) session: Arc<LiveSession>,
-    /// Whose the connection to the app is.
+    /// Owner of the connection to the app.
     pub(super) owner: Owner,
     /// The address that the user asked for.
     pub(super) address: Arc<Address>,
-    /// Ends when whoever asked may no longer.
+    /// Ends once the user's access does.
     pub(super) watch: UnderWay,
     /// Held until the response has ended.
     pub(super) slot: Slot,
 }
 
-/// A response head and body before they are turned back to the user.
+/// A response head and body before they are rewritten for the user.
 pub(super) struct Answer {
     pub(super) head: response::Parts,
     pub(super) source: Source,
@@ -101,7 +102,7 @@ impl Forwarder {
             // HTTP/2 apps rarely answer it; the body follows at once.
             parts.headers.remove(EXPECT);
         }
-        // Whoever has not said who they are holds a place of the workspace's for no less than a crawl.
+        // Anonymous uploads must keep a minimum rate, or they would hold one of the workspace's places for free.
         let least = if route.grant.user().is_some() { 1 } else { STRANGER_BODY_BYTES_MIN };
         let (mut body, mut progress) = RequestBody::new(body, least);
         if is_http2 && http == AppHttp::Http1 && expectation == Expectation::Nothing && may_be_empty(&parts, &body) {
@@ -127,15 +128,15 @@ impl Forwarder {
             }
         };
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            // Nobody asked for it; what follows is no answer to anything.
+            // The gateway asked for no switch; what follows is no answer to anything.
             return Err(Failure::AppAnswerInvalid);
         }
         self.finish(&mut head, None, &route, mode);
         Ok(Response::from_parts(head, ResponseBody::app(source, route.slot, route.watch)))
     }
 
-    /// Asks an app once more that seems to refuse its host, as `localhost`, and goes on so if it takes that. Only for the owner
-    /// of the workspace: no other user decides how an app is spoken to.
+    /// Repeats as `localhost` a request whose app seems to refuse its host, and keeps that mode if the app accepts.
+    /// Only for the owner of the workspace: no other user decides how an app is spoken to.
     async fn try_localhost(&self, parts: &mut Parts, answer: Answer, route: &Route) -> Result<Answer, Failure> {
         let (session, port) = (&route.session, route.grant.port());
         if parts.method != Method::GET || !matches!(route.grant.because(), Because::Owner) {
@@ -234,8 +235,8 @@ impl Forwarder {
             let again = request.again();
             match self.exchange_http1(&mut lease, request, None, progress).await {
                 Ok(head) => return Ok(answer(head, lease.into())),
-                // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1), or have sent
-                // there what nobody asked for.
+                // The app may have closed the idle connection at the same moment (RFC 9112, section 9.3.1), or have
+                // sent unrequested bytes there.
                 Err(failure @ (Failure::AppClosed | Failure::AppAnswerInvalid)) => request = again.ok_or(failure)?,
                 Err(failure) => return Err(failure),
             }
@@ -372,7 +373,7 @@ impl Route {
     }
 }
 
-/// Why no response came, and the request if it was not sent at all.
+/// Failure of an exchange, and the request if it was not sent at all.
 pub(super) struct Sent {
     failure: Failure,
     unsent: Option<Box<Request<RequestBody>>>,
@@ -391,7 +392,7 @@ impl From<TrySendError<Request<RequestBody>>> for Sent {
     }
 }
 
-/// Returns whether a request most often has no body, and does not say whether it has one.
+/// Returns whether a request most often has no body by its method, and does not say whether it has one.
 fn may_be_empty(parts: &Parts, body: &RequestBody) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream() && body.size_hint().exact().is_none()
 }
@@ -403,7 +404,7 @@ fn host_mode(mode: PortMode) -> HostMode {
     }
 }
 
-/// Looks whether an app refuses its host. The answer is as it was, also where its beginning takes long to come.
+/// Checks whether an app refuses its host. The answer is returned unchanged, also if its beginning is late.
 async fn refuses_host(answer: Answer) -> (Answer, bool) {
     let Answer { head, source } = answer;
     if !insists::may_refuse_host(head.status) {
@@ -437,7 +438,7 @@ fn failure_of(error: &hyper::Error) -> Failure {
     }
 }
 
-/// Returns whether it is our side that found what came to be no HTTP/2, or not the answer to anything.
+/// Returns whether our side found the bytes received to be no HTTP/2, or no answer to a request.
 fn breaks_http2(error: &hyper::Error) -> bool {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

@@ -1,7 +1,7 @@
 //! Tells the app who asked and how: `X-Forwarded-*` and `Forwarded` (RFC 7239), made fresh for every request.
 //!
-//! What arrives under these names was written by the client, so none of it is passed on or added to. The `_` spellings
-//! go too: many app servers read `X_Forwarded_For` and `X-Forwarded-For` as one variable.
+//! Fields that arrive under these names were written by the client, so none of them is passed on or added to. The `_`
+//! spellings go too: many app servers read `X_Forwarded_For` and `X-Forwarded-For` as one variable.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub fn is_forwarding_field(name: &str) -> bool {
     spelled(name, "x-forwarded") || exact.iter().any(|known| known.len() == name.len() && spelled(name, known))
 }
 
-/// What the gateway knows of a user: the address, the scheme, and the authority asked for.
+/// Facts that the gateway knows of a user, as fields: the address, the scheme, and the authority asked for.
 #[derive(Clone, Debug)]
 pub struct Fields {
     /// Names and values. Text that is no field value cannot come from an accepted authority, and is left out.

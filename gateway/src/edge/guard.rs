@@ -1,8 +1,8 @@
 //! Refuses request heads of a shape that two parsers could read in two ways.
 //!
-//! The gateway parses a request once and writes it anew for the app, so there is no raw byte to smuggle past it. What is
-//! left are heads whose meaning is open: they are refused with a named reason before anything is decided from them
-//! (RFC 9112, sections 3, 6 and 11.2).
+//! The gateway parses a request once and writes it anew for the app, so there is no raw byte to smuggle past it. Only
+//! heads whose meaning is open are left: they are refused with a named reason before any decision rests on them (RFC
+//! 9112, sections 3, 6 and 11.2).
 //!
 //! # What the HTTP library does before this check
 //!
@@ -46,7 +46,7 @@ use crate::model::Scheme;
 /// Bytes that a field costs beside its name and value: colon, blank and line end.
 const FIELD_BYTES_OVERHEAD: usize = 4;
 
-/// How large a head may be.
+/// Size limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct ShapeLimits {
     /// Longest request target, in bytes.
@@ -66,7 +66,7 @@ pub enum BadRequestShape {
     /// There are too many fields, or too many bytes in them.
     #[error("the header section is too large")]
     HeaderTooLarge,
-    /// The same, and most of it are cookies.
+    /// The header section is too large, and most of it is cookies.
     #[error("the cookies are too large")]
     CookiesTooLarge,
     /// CONNECT without `:protocol`: the gateway is no open proxy.
@@ -126,7 +126,7 @@ impl BadRequestShape {
         }
     }
 
-    /// Returns what the user is told.
+    /// Returns the failure shown to the user.
     #[must_use]
     pub fn failure(self) -> Failure {
         match self {

@@ -23,9 +23,9 @@ use crate::edge::forwarded::is_forwarding_field;
 pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 /// Carries the trace id of a failure.
 pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
-/// Names to a terminal whoever asks.
+/// Names the requesting user to a terminal.
 pub const GATEWAY_USER: HeaderName = HeaderName::from_static(USER_FIELD);
-/// Tells a terminal what they may.
+/// Tells a terminal the access of that user.
 pub const GATEWAY_ACCESS: HeaderName = HeaderName::from_static(ACCESS_FIELD);
 
 /// Fields of one connection (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2), besides those that Connection names.
@@ -70,7 +70,7 @@ pub enum AppHttp {
     Http2,
 }
 
-/// How a request goes to the app.
+/// Protocol, upgrade and trailers of a request to the app.
 #[derive(Clone, Copy, Debug)]
 pub struct AppRequest<'a> {
     /// The protocol spoken with the app.
@@ -114,7 +114,8 @@ pub fn to_app(headers: &mut HeaderMap, request: &AppRequest<'_>) {
     }
 }
 
-/// Tells an agent's terminals who asks and what they may. Runs after [`to_app`], so that nobody else can have said so.
+/// Tells an agent's terminals the user and their access. Runs after [`to_app`], so that only the gateway can have set
+/// these fields.
 pub fn to_terminal(headers: &mut HeaderMap, grant: &Grant) {
     let access = match grant.because() {
         Because::Owner => ACCESS_OWNER,
@@ -178,7 +179,7 @@ pub(crate) fn spelled(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(same)
 }
 
-/// Which kinds of fields are there that have to go. One look at the names costs less than one search for each.
+/// Kinds of fields in a head that have to be removed. One pass over the names costs less than one search for each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kinds {
     connection: bool,
@@ -219,7 +220,7 @@ impl Kinds {
     }
 }
 
-/// Takes out of Trailer what [`trailers`] would take out of the trailers. Allocates only if there is any of that.
+/// Removes from Trailer the names that [`trailers`] would remove from the trailers. Allocates only if there are any.
 fn announce_what_passes(headers: &mut HeaderMap) {
     if tokens(headers, &TRAILER).all(passes_as_trailer) {
         return;
@@ -244,7 +245,7 @@ fn is_hop_by_hop(name: &str) -> bool {
     HOP_BY_HOP.iter().any(|known| known.as_str() == name)
 }
 
-/// Takes out Connection, and what it names.
+/// Removes Connection and the fields that it names.
 fn remove_named_by_connection(headers: &mut HeaderMap) {
     let mut line = 0;
     // The lines are visited by number because removing a field ends every borrow; a clone of a value is a count up.

@@ -1,7 +1,7 @@
-//! One total parser of the host: whose request is this?
+//! Total parser of the host of a request: the public site, or a workspace and port.
 //!
-//! Every route decision starts from [`HostRules::parse`] and from nothing else. It is a grammar, not a search: text that
-//! is not exactly `[PORT-]NAME.ZONE` or the public host belongs to nobody (design, section 2.3).
+//! Every route decision starts from [`HostRules::parse`] and from nothing else. It is a grammar, not a search: text
+//! that is not exactly `[PORT-]NAME.ZONE` or the public host is no host of this gateway.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ const HOST_BYTES_MAX: usize = 253;
 // A port and a name within their own bounds always fit one label, so the parser need not measure it again.
 const _: () = assert!(WORKSPACE_NAME_BYTES_MAX + "65535-".len() <= LABEL_BYTES_MAX);
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostTarget {
     /// The dashboard, the API and sign-in.
@@ -39,7 +39,7 @@ pub enum HostTarget {
 #[error("no such host")]
 pub struct NoSuchHost;
 
-/// Why a request names no single host.
+/// Reason a request names no single host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadHost {
     /// No host at all (RFC 9112, section 3.2: answered with 400, also over HTTP/1.0).
@@ -57,7 +57,7 @@ pub enum BadHost {
 }
 
 impl BadHost {
-    /// Returns what the user is told.
+    /// Returns the failure shown to the user.
     #[must_use]
     pub fn failure(self) -> Failure {
         match self {
@@ -96,11 +96,11 @@ impl HostRules {
     /// Parses an authority, with or without a port suffix and one trailing dot, in any case.
     ///
     /// The public host is recognised first, so it may lie under the zone or be the zone. While it is `localhost`, the
-    /// loopback addresses mean the same; any other address belongs to nobody.
+    /// loopback addresses mean the same; any other address is no host of this gateway.
     ///
     /// # Errors
     ///
-    /// Whatever is outside the grammar, and names that a browser would show as another script (`xn--`).
+    /// Text outside the grammar, and names that a browser would show as another script (`xn--`).
     pub fn parse(&self, authority: &str) -> Result<HostTarget, NoSuchHost> {
         let (host, _) = split_authority(authority).ok_or(NoSuchHost)?;
         let loopback_alias = &*self.public_host == "localhost" && matches!(&*host, "127.0.0.1" | "[::1]");
@@ -193,8 +193,8 @@ pub fn listener_port(scheme: Scheme, authority: &str) -> Option<u16> {
     Some(port.map_or(scheme.default_port(), Port::get))
 }
 
-/// Says whether the name of the TLS handshake is the host of the request; where not, the answer is `misdirected`
-/// (RFC 9110, section 7.4), because the certificate and its policy were chosen for another host.
+/// Says whether the name of the TLS handshake is the host of the request. If not, the answer is `misdirected` (RFC
+/// 9110, section 7.4), because the certificate and its policy were chosen for another host.
 ///
 /// A handshake without a name agrees with every host.
 #[must_use]

@@ -1,14 +1,14 @@
 //! Recognises the answer of a dev server that refuses every host but its own machine's: a defence against DNS rebinding,
 //! which the gateway's own sign-in already is. Tried with JupyterLab, Django, webpack-dev-server and Vite.
 //!
-//! The words only say that it is worth a second try with `localhost`. Whether the app takes that decides.
+//! A match only says that a second try with `localhost` is worthwhile. Whether the app accepts that decides.
 
 use http::StatusCode;
 
-/// How much of a body is looked at, in bytes: Django's page has its title behind a few hundred.
+/// Bytes of a body that are searched: Django's page has its title behind a few hundred.
 pub(crate) const LOOKED_AT_MAX: usize = 1024;
 
-/// Words of which the beginning of such an answer has one.
+/// Phrases, one of which such an answer has near its beginning.
 const WORDS: &[&[u8]] = &[
     // Vite, `server.allowedHosts`.
     b"Blocked request. This host",

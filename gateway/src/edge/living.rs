@@ -1,9 +1,9 @@
-//! What lives longer than the decision that let it through: asked again whether it still may, for as long as it lives.
+//! Re-authorises requests and streams for as long as they stay open.
 //!
 //! A [`Watch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
-//! through is [`UnderWay`]; [`Living::due`] gives out those with something under way, and whoever finds that it may be no
-//! longer ends it. A connection that asks the same again uses one watch for all its requests, so a request makes none. A watch
-//! is also what the audit log calls an access: one record when it is made, one when it ends.
+//! through is [`UnderWay`]; [`Living::due`] returns the watches with something under way, and the re-check ends those
+//! that are no longer authorised. A connection that asks the same again uses one watch for all its requests, so a
+//! request makes none. The audit log calls a watch an access: one record when it is made, one when it ends.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     address: Arc<Address>,
     port: Port,
     user: Option<UserName>,
-    /// What its requests count in.
+    /// Quotas that its requests count in.
     standing: Standing,
     under_way: AtomicUsize,
     ended: CancellationToken,
@@ -46,7 +46,7 @@ struct Recorded {
     peer: IpAddr,
 }
 
-/// Something that a watch let through and that is not over.
+/// A request, body or stream that a watch let through and that is not over.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Arc<Watch>);
 
@@ -78,12 +78,12 @@ impl Deref for UnderWay {
 }
 
 impl Watch {
-    /// Returns what was offered.
+    /// Returns the credential that was offered.
     pub(crate) fn offered(&self) -> &Offered {
         &self.offered
     }
 
-    /// Returns where it was offered.
+    /// Returns the address at which it was offered.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
@@ -93,17 +93,17 @@ impl Watch {
         self.port
     }
 
-    /// Returns what its requests count in.
+    /// Returns the quotas that its requests count in.
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// Returns whether a new decision goes on with this one: it allows, and the same person.
+    /// Returns whether a new decision upholds this watch: it grants access, and to the same user.
     pub(crate) fn is_upheld_by(&self, grant: &Grant) -> bool {
         grant.user() == self.user.as_ref()
     }
 
-    /// Ends everything that holds it.
+    /// Ends everything that is under way on it.
     pub(crate) fn end(&self, why: Failure) {
         if self.why.set(why).is_ok() {
             self.ended.cancel();
@@ -128,7 +128,7 @@ impl Watch {
         self.ended.is_cancelled()
     }
 
-    /// Returns why it ended: what a new request would be told.
+    /// Returns the failure that ended it, as a new request would be told.
     pub(crate) fn why(&self) -> Failure {
         self.why.get().copied().unwrap_or(Failure::SignInRequired)
     }
@@ -138,7 +138,7 @@ impl Watch {
         self.ended.cancelled()
     }
 
-    /// Waits until it has ended, and borrows nothing.
+    /// Waits until it has ended. The future borrows nothing.
     pub(crate) fn wait_owned(&self) -> WaitForCancellationFutureOwned {
         self.ended.clone().cancelled_owned()
     }
@@ -152,11 +152,11 @@ impl Drop for Watch {
     }
 }
 
-/// Who asked, for the audit log: only asked for when an access begins.
+/// Client of a request, for the audit log: only read when an access begins.
 pub(crate) trait Asker {
-    /// From where.
+    /// Returns the client's address.
     fn peer(&self) -> IpAddr;
-    /// With what.
+    /// Returns the credential.
     fn credential(&self) -> Credential;
 }
 
@@ -171,13 +171,13 @@ pub(crate) struct Living {
 }
 
 impl Living {
-    /// Makes an empty set whose accesses are written down.
+    /// Creates an empty set that records its accesses in `audit`.
     pub(crate) fn new(audit: Audit) -> Self {
         Self { watches: Mutex::default(), audit }
     }
 
-    /// Returns the watch for what was just granted: the connection's last one if that is for the same, else a new one with
-    /// a `standing` of its own.
+    /// Returns the watch for a new grant: the connection's last one if that is for the same, else a new one with a
+    /// `standing` of its own.
     pub(crate) fn watch(
         &self,
         last: &LastWatch,
@@ -231,7 +231,7 @@ impl Living {
         Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 
-    /// Returns those with something under way, and forgets those whose connection and streams are gone.
+    /// Returns the watches with something under way, and forgets those whose connection and streams are gone.
     pub(crate) fn due(&self) -> Vec<Arc<Watch>> {
         let mut due = Vec::new();
         self.watches.lock().retain(|watch| {

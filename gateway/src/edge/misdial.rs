@@ -1,4 +1,5 @@
-//! Agents that dialed the listener for users: told where agents dial, in words that they put into their own log. Pure.
+//! Answers agents that dialed the listener for users with the right port, in words that they put into their own log.
+//! Pure.
 
 use http::request::Parts;
 use http::{HeaderMap, Response};

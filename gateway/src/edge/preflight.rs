@@ -1,4 +1,4 @@
-//! Answers the question that a browser asks before one port of a workspace calls another (Fetch, section 4.8).
+//! Answers the CORS preflight that a browser sends before one port of a workspace calls another (Fetch, section 4.8).
 //!
 //! A preflight carries no cookie, so it can never be authorised, and without an answer the page on port 3000 could not
 //! call the API on port 8080. The answer lets the browser *ask*: the request that follows carries the cookie, is
@@ -21,17 +21,17 @@ use crate::edge::headers::tokens;
 /// Longest list of field names that is answered, in bytes. Browsers send a few dozen.
 const NAMES_BYTES_MAX: usize = 4096;
 
-/// How long a browser may remember the answer, in seconds: short, because sharing can end.
+/// Time that a browser may remember the answer, in seconds: short, because sharing can end.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("60");
 
 const VARIES: HeaderValue =
     HeaderValue::from_static("origin, access-control-request-method, access-control-request-headers");
 
 /// Answers a preflight from another port of the same workspace; `None` for any other request, which goes on to be
-/// authorised and, without a token, is refused like every other request of nobody.
+/// authorised and, without a token, is refused like every other anonymous request.
 ///
-/// `source` is where the request comes from by the browser's own account; only [`Source::SameWorkspace`] is answered, so
-/// what is repeated as the allowed origin was recognised as one of the workspace's own.
+/// `source` is where the request comes from by the browser's own account; only [`Source::SameWorkspace`] is answered,
+/// so the origin that is repeated as allowed was recognised as one of the workspace's own.
 #[must_use]
 pub fn answer(method: &Method, headers: &HeaderMap, source: Source) -> Option<Response<Bytes>> {
     if method != Method::OPTIONS || source != Source::SameWorkspace {

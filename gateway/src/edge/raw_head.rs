@@ -9,14 +9,14 @@
 //!
 //! Refused by name: a bare LF as a line end in a head (RFC 9112, section 2.2), a folded line (5.2), a blank before the
 //! colon (5.1), several Host fields (3.2), Content-Length that is not one number or comes more than once (6.3),
-//! Transfer-Encoding that is not `chunked` alone or comes over HTTP/1.0 (6.1), both together (6.3), and a head above the
-//! limit. A bare LF in the trailers of a chunked body (9112, 7.1.2) ends the body as broken: the library waits for CRLF CRLF and
-//! reads the fields up to an empty line of either kind, so what stands between would be lost. Every other fault is the library's to
-//! find; [`own_error`] recognises its answer so that it can be replaced.
+//! Transfer-Encoding that is not `chunked` alone or comes over HTTP/1.0 (6.1), both together (6.3), and a head above
+//! the limit. A bare LF in the trailers of a chunked body (9112, 7.1.2) ends the body as broken: the library waits for
+//! CRLF CRLF and reads the fields up to an empty line of either kind, so bytes in between would be lost. Every other
+//! fault is left to the library; [`own_error`] recognises its answer so that it can be replaced.
 //!
-//! Pipelined requests are followed like any others: what comes before an ambiguous head is served, then the refusal is
-//! said. Two things are not watched, and there the library's own safe behaviour is what is left: HTTP/2, of which only
-//! the frames are counted, and what follows a request for an upgrade before that is answered.
+//! Pipelined requests are followed like any others: requests before an ambiguous head are served, then the refusal is
+//! sent. Two things are not watched, and only the library's own safe behaviour is left there: HTTP/2, of which only the
+//! frames are counted, and bytes that follow a request for an upgrade before that is answered.
 
 use super::respond::{Failure, Wants};
 
@@ -31,7 +31,7 @@ mod head;
 use self::chunked::{Broken, Chunked};
 use self::head::{Head, HeadEnd};
 
-/// What is wrong with a head.
+/// Fault of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// A line ends with LF alone.
@@ -46,20 +46,20 @@ pub(super) enum Fault {
     Length,
     /// Transfer-Encoding is not `chunked` alone, or came over HTTP/1.0.
     Encoding,
-    /// Both of them.
+    /// Content-Length and Transfer-Encoding together.
     LengthAndEncoding,
     /// The first line is above the limit.
     TargetTooLong,
     /// The head is above the limit.
     HeadTooLarge,
-    /// The same, and most of it are cookies.
+    /// The head is above the limit, and most of it is cookies.
     CookiesTooLarge,
-    /// Whatever the library refused.
+    /// Any fault that the library refused.
     Malformed,
 }
 
 impl Fault {
-    /// Returns what the user is told. The names are those of `guard`, where both know a fault.
+    /// Returns the failure shown to the user. The names are those of `guard`, where both know a fault.
     pub(super) fn failure(self) -> Failure {
         let reason = match self {
             Self::TargetTooLong => return Failure::UriTooLong,
@@ -78,7 +78,7 @@ impl Fault {
     }
 }
 
-/// A request that is not served, and what is known of how its answer should look.
+/// A request that is not served, and the known form of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) fault: Fault,
@@ -87,12 +87,12 @@ pub(super) struct Refusal {
     pub(super) is_head: bool,
 }
 
-/// What could be read in two ways, found in the bytes that came last.
+/// An ambiguity found in the latest bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A head. So many of these bytes belong to the messages before it.
+    /// A head. The first `keep` of these bytes belong to the messages before it.
     Head { refusal: Refusal, keep: usize },
-    /// The end of a body whose head was taken. So many of these bytes stand before that.
+    /// The end of a body whose head was taken. The first `keep` of these bytes stand before that.
     Body { keep: usize },
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Watcher {
     begun: u64,
     /// Heads that came to their blank line.
     ended: u64,
-    /// What the last head said of its sender.
+    /// Sender of the last head.
     last: Sender,
 }
 
@@ -130,7 +130,7 @@ enum State {
     Off,
 }
 
-/// Who asks, as far as an answer's form depends on it.
+/// Facts of a request's sender on which the form of an answer depends.
 #[derive(Clone, Copy, Debug)]
 struct Sender {
     wants: Wants,
@@ -138,7 +138,7 @@ struct Sender {
 }
 
 impl Watcher {
-    /// Watches a new connection; heads may have so many bytes.
+    /// Watches a new connection whose heads may have `head_bytes_max` bytes.
     pub(super) fn new(head_bytes_max: usize) -> Self {
         Self {
             state: State::Head(Head::default()),
@@ -160,12 +160,12 @@ impl Watcher {
         Self { state: State::Off, ..Self::new(0) }
     }
 
-    /// Returns how many heads came whole.
+    /// Returns the number of heads that came whole.
     pub(super) fn heads(&self) -> u64 {
         self.ended
     }
 
-    /// Returns whether a head came, in part or whole, that nobody took, when so many were taken.
+    /// Returns whether more than `taken` heads came, in part or whole, so that the service has not taken the last one.
     pub(super) fn has_untaken(&self, taken: u64) -> bool {
         self.begun > taken && !matches!(self.state, State::Off)
     }
@@ -184,13 +184,13 @@ impl Watcher {
         matches!(self.state, State::Switching)
     }
 
-    /// Says how the request for another protocol was answered, before the next bytes are looked at: with this
-    /// protocol, or (`None`) not yet, or with another.
+    /// Takes the answer to the request for another protocol, before the next bytes are looked at: `true` if it came
+    /// without a switch, `false` if it has not come yet, or switched.
     pub(super) fn settle(&mut self, is_answered_without_switch: bool) {
         self.state = if is_answered_without_switch { State::Head(Head::default()) } else { State::Off };
     }
 
-    /// Returns what is known of the sender of the last head.
+    /// Makes the refusal of a fault, in the form that suits the sender of the last head.
     pub(super) fn refusal(&self, fault: Fault) -> Refusal {
         let fault = match &self.state {
             State::Head(head) if fault == Fault::HeadTooLarge && head.is_in_first_line() => Fault::TargetTooLong,
@@ -199,18 +199,18 @@ impl Watcher {
         Refusal { fault, wants: self.last.wants, is_head: self.last.is_head }
     }
 
-    /// Looks at bytes that came.
+    /// Looks at received bytes.
     ///
     /// # Errors
-    /// The first that is ambiguous. Nothing is watched after that.
+    /// The first ambiguity. Nothing is watched after that.
     pub(super) fn look(&mut self, bytes: &[u8]) -> Result<(), Found> {
         let mut rest = bytes;
-        // Where the head that is being read began, in `bytes`.
+        // Start of the head being read, in `bytes`.
         let mut head_at = 0;
         while !rest.is_empty() {
             match &mut self.state {
                 State::Off => return Ok(()),
-                // More came than was asked for: it belongs to whatever the connection becomes.
+                // Bytes came before the answer: they belong to whatever the connection becomes.
                 State::Switching => self.state = State::Off,
                 State::Sized { left, switching } => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
@@ -244,7 +244,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads on in a head, up to its end or that of the bytes.
+    /// Reads on in a head, up to its end or the end of the bytes.
     fn look_at_head(&mut self, rest: &mut &[u8]) -> Result<(), Fault> {
         let State::Head(head) = &mut self.state else { return Ok(()) };
         let had_begun = head.has_begun();

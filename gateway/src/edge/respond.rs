@@ -1,4 +1,4 @@
-//! One table of failures, and the answers made from it (design, section 2.5).
+//! Answers made from one table of failures.
 //!
 //! Everything a user may read is fixed text per failure. Nothing of the request is repeated: not the host, the path, nor
 //! a header (RFC 9457, section 5). The trace id is the gateway's own and leads to the details in the log.
@@ -28,7 +28,7 @@ const STYLE: &str = include_str!("assets/failure.css");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
-/// The page may do nothing but show its own style, and nobody may frame it.
+/// The page may do nothing but show its own style, and no site may frame it.
 static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = BASE64.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     format!(
@@ -92,8 +92,8 @@ pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: 
     response
 }
 
-/// Adds to the page of a stopped workspace where its owner can start it. Nothing of the request is in `address`; where to go
-/// back to is what the browser says itself when it follows this link, the only one that may tell.
+/// Adds to the page of a stopped workspace the link at which its owner can start it. Nothing of the request is in
+/// `address`; the browser itself names the page to return to when it follows this link, the only one that may tell.
 pub(crate) fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head: bool) {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'<' | b'>');
     if method_is_head || !address.bytes().all(is_plain) {
@@ -108,8 +108,8 @@ pub(crate) fn offer_start(response: &mut Response<Bytes>, address: &str, method_
     *response.body_mut() = Bytes::from(page);
 }
 
-/// Makes the page of a failure that passes by itself load again, so that it follows what happens. Only for the answer to a GET:
-/// a browser loads with GET, which would drop the form of anything else.
+/// Reloads the page of a failure that passes by itself, so that it follows the state. Only for the answer to a GET: a
+/// browser reloads with GET, which would drop the form of any other request.
 pub(crate) fn follow(response: &mut Response<Bytes>, failure: Failure) {
     let Some(seconds) = failure.reload_after_seconds() else { return };
     let Ok(page) = std::str::from_utf8(response.body()) else { return };
@@ -183,7 +183,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
     html > 0 && html >= json
 }
 
-/// Reads a quality value in thousandths (RFC 9110, section 12.4.2); what is none counts as 0.
+/// Reads a quality value in thousandths (RFC 9110, section 12.4.2); an invalid one counts as 0.
 fn weight(text: &[u8]) -> u16 {
     match text.split_first() {
         Some((b'1', _)) => 1000,

@@ -1,8 +1,8 @@
 //! Host rewriting for dev servers that insist on `localhost`, and the way back for their redirects.
 //!
-//! Apps get the original Host by default. Where a port is set to `localhost`, what names the workspace's own host is
-//! rewritten, and nothing else: an Origin of another site must stay foreign to the app's own check (stack notes,
-//! section 5, traps 34 and 35).
+//! Apps get the original Host by default. For a port set to `localhost`, fields that name the workspace's own host are
+//! rewritten, and nothing else: an Origin of another site must stay foreign to the app's own check (docs/defences.md,
+//! traps 34 and 35).
 
 use http::header::{HOST, LOCATION, ORIGIN, REFERER};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::edge::host;
 use crate::model::{Port, Scheme};
 
-/// Which Host an app sees.
+/// Host that an app sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMode {
     /// The one the user asked for.
@@ -31,7 +31,7 @@ pub struct OwnOrigin<'a> {
 /// Sets the Host that the app gets, and in [`HostMode::Localhost`] rewrites Origin and Referer of the same host.
 pub fn request(headers: &mut HeaderMap, mode: HostMode, own: OwnOrigin<'_>, port: Port) {
     match mode {
-        // What the client wrote, where that is the only thing it wrote, is right already.
+        // A client's own Host field that equals the authority is right already.
         HostMode::Original if headers.get(HOST).is_some_and(|host| host == own.authority) => {}
         HostMode::Original => put(headers, HOST, own.authority.as_bytes().to_vec()),
         HostMode::Localhost => {

@@ -59,8 +59,8 @@ use crate::sessions::registry::{LiveSession, Registry};
 use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
 use crate::telemetry::{AnsweredBy, Metrics};
 
-/// How long a request waits for a session that has just lost its link. An agent redials at once; one that is gone for
-/// longer is better told of than waited for.
+/// Longest wait of a request for a session that has just lost its link. An agent redials at once; after a longer
+/// absence the user is told rather than kept waiting.
 const LINK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The edge: everything that answers a request of a user.
@@ -70,14 +70,14 @@ pub struct Edge {
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
     pub(crate) identities: Arc<Identities>,
-    /// What is known of users: who is disabled, and their groups.
+    /// State of users: whether disabled, and their groups.
     pub(crate) users: Cache<UserName, Standing>,
-    /// How long groups count after the sign-in that brought them.
+    /// Longest time that groups count after the sign-in that brought them.
     pub(crate) groups_age_max: Duration,
-    /// Who signs users in; `None` in dev mode.
+    /// Provider that signs users in; `None` in dev mode.
     pub(crate) provider: Option<Provider>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
-    /// What workspaces without a session are and are to be; only asked for where a request has failed already.
+    /// Desired and actual state of workspaces without a session; only loaded once a request has failed.
     pub(crate) lives: Cache<WorkspaceName, Lifecycle>,
     pub(crate) public_ports: Arc<PublicPorts>,
     pub(crate) living: Living,
@@ -93,7 +93,7 @@ pub struct Edge {
     pub(crate) metrics: Metrics,
     pub(crate) drain: Drain,
     pub(crate) traces: Traces,
-    /// Where agents dial.
+    /// Port that agents dial.
     pub(crate) agents_port: u16,
 }
 
@@ -102,25 +102,25 @@ pub struct Edge {
 pub struct Origin {
     /// The user's address.
     pub peer: IpAddr,
-    /// What its handshake settled.
+    /// Outcome of its handshake.
     pub negotiated: Negotiated,
-    /// What the authority of its latest request means.
+    /// Meaning of the authority of its latest request.
     pub(crate) address: Mutex<Option<Arc<Address>>>,
-    /// What its latest request was let through by.
+    /// Watch that let its latest request through.
     pub(crate) watch: LastWatch,
-    /// What it may.
+    /// Handles to its limits.
     pub(crate) guest: Arc<Guest>,
-    /// What it is to the apps that it reaches without a sign-in.
+    /// Its identity towards the apps that it reaches without a sign-in.
     client: OnceLock<Arc<Client>>,
 }
 
 impl Origin {
-    /// Makes one for a new connection.
+    /// Creates the origin of a new connection.
     pub(crate) fn new(peer: IpAddr, negotiated: Negotiated, guest: Arc<Guest>) -> Self {
         Self { peer, negotiated, address: Mutex::default(), watch: Mutex::default(), guest, client: OnceLock::new() }
     }
 
-    /// Returns whose the connections are that serve a granted request.
+    /// Returns the owner of the connections that serve a granted request.
     fn owner(&self, grant: &Grant, upstreams: &Arc<Upstreams>) -> Owner {
         match grant.user() {
             Some(user) => Owner::User(user.clone()),
@@ -152,7 +152,7 @@ impl Traces {
 enum Refusal {
     /// A row of the table of failures.
     Failure(Failure),
-    /// The workspace is not running; where its owner can start it.
+    /// The workspace is not running; the address where its owner can start it.
     Stopped(Option<String>),
     /// A whole response, such as a redirect to sign in.
     Response(Box<Response<Bytes>>),
@@ -207,7 +207,7 @@ impl Edge {
             }
         };
         if is_reserved {
-            // Also where there is nothing.
+            // Also for reserved paths with nothing behind them.
             answer.headers_mut().insert(OPENER_POLICY, OPENER_POLICY_OWN);
         }
         answer
@@ -244,7 +244,7 @@ impl Edge {
         respond::response(failure, wants, &trace, head)
     }
 
-    /// Counts and logs the failure of a request that nobody looks into, and makes its answer.
+    /// Counts and logs the failure of a request that is not looked into, and makes its answer.
     pub(crate) fn no_request(&self, failure: Failure, asked: (Wants, bool), origin: &Origin) -> Response<Bytes> {
         self.failed(failure, asked, &Known::new(Instant::now()), origin)
     }
@@ -290,7 +290,7 @@ impl Edge {
             return Box::pin(self.without_port(&parts, &offered, origin, (&address, session), known)).await;
         };
         let grant = self.authorise(&parts, &offered, origin, (&address, port), known).await?;
-        // Sessions are closed first in a drain: without one, that is the reason.
+        // A drain closes sessions first: then it is the reason that there is none.
         let is_draining = self.drain.is_draining();
         let session = attached(session).await;
         let Some(session) = session else {
@@ -314,7 +314,7 @@ impl Edge {
         }
     }
 
-    /// Answers a path of a workspace host that is the gateway's own.
+    /// Answers a reserved path of a workspace host, which is the gateway's own.
     async fn reserved(
         &self,
         parts: &Parts,
@@ -347,7 +347,7 @@ impl Edge {
         Ok(misdial::answer::<Bytes>(parts, self.agents_port).map(ResponseBody::from))
     }
 
-    /// Finds what the authority of a request means; `None` for the public host.
+    /// Resolves the authority of a request; `None` for the public host.
     fn address(&self, parts: &Parts, origin: &Origin) -> Result<Option<Arc<Address>>, Failure> {
         let authority = authority_of(parts).map_err(BadHost::failure)?;
         let mut known = origin.address.lock();
@@ -367,7 +367,7 @@ impl Edge {
         Ok(Some(address))
     }
 
-    /// Who is it, and may they: the one step before anything is sent to an agent.
+    /// Authenticates and authorises the caller: the one step before anything is sent to an agent.
     async fn authorise(
         &self,
         parts: &Parts,
@@ -390,7 +390,7 @@ impl Edge {
         }
     }
 
-    /// Makes the answer to a request that is not let through. A grant is none, and looks like no workspace.
+    /// Makes the answer to a request that is not let through. A grant is no refusal, and looks like no workspace.
     fn refusal(&self, decision: Decision, (parts, host): (&Parts, &str), origin: &Origin, now: Instant) -> Refusal {
         match decision {
             Decision::SignIn => {
@@ -408,7 +408,7 @@ impl Edge {
         }
     }
 
-    /// Finds who it is and what there is, and asks the policy.
+    /// Finds the principal and the workspace, and asks the policy.
     async fn decide(
         &self,
         offered: &Offered,
@@ -419,7 +419,8 @@ impl Edge {
         let now = known.began;
         let name = &address.name;
         let principal = self.principal(offered, At::Workspace(&address.host), now).await?;
-        // Without a principal the store is not asked: the answer must not tell, nor take longer, if there is one.
+        // Without a principal the store is not asked: neither the answer nor its time must tell whether there is a
+        // workspace.
         let record = match &principal {
             Some(_) => self.workspace(name, now).await?,
             None if self.public_ports.contains(name, port) => self.workspace(name, now).await?,
@@ -489,7 +490,7 @@ impl Edge {
         if self.drain.is_draining() {
             return Err(Failure::Draining);
         }
-        // Raw bytes could say of themselves who sent them, which the agent believes there.
+        // Raw bytes could claim any sender, and the agent believes what comes in at the terminal port.
         if !session.exposes(port) || (is_tcp && port.is_terminal()) {
             return Err(Failure::PortNotAllowed);
         }
@@ -516,7 +517,7 @@ impl Edge {
     }
 }
 
-/// Waits a moment for a session that has just lost its link; `None` where there is none, or none with a link by then.
+/// Waits a moment for a session that has just lost its link; `None` if there is none, or none with a link by then.
 async fn attached(session: Option<Arc<LiveSession>>) -> Option<Arc<LiveSession>> {
     match session {
         Some(session) if session.tunnel.is_detached() => {

@@ -1,8 +1,8 @@
 //! Raw TCP to a port of a workspace, inside a WebSocket at a reserved path: what `gateway forward` and `gateway ssh` use.
 //!
-//! The bytes are nobody's business here: nothing parses SSH or anything else (design, section 5). Only a request with an
-//! API token gets this far. A browser attaches cookies on its own, and a page that could open raw TCP could speak any
-//! protocol to any port.
+//! The gateway does not look into the bytes: it parses neither SSH nor anything else. Only a request with an API token
+//! gets this far. A browser attaches cookies on its own, and a page that could open raw TCP could speak any protocol to
+//! any port.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ use super::websocket::{self, BadUpgrade, Upgrade, upgrade_asked};
 use crate::auth::request::Offered;
 use crate::telemetry::{Metrics, TcpEnd};
 
-/// How long before the end of a drain a stream is closed, at least and at most: both of its ends hear why before everything
-/// is cut.
+/// Bounds of the time before the end of a drain at which a stream is closed: both of its ends hear why before
+/// everything is cut.
 const DRAIN_MARGIN_MIN: Duration = Duration::from_millis(300);
 const DRAIN_MARGIN_MAX: Duration = Duration::from_secs(3);
 
 const SUBPROTOCOL: HeaderName = SEC_WEBSOCKET_PROTOCOL;
 
-/// Waits for a drain, and then until its streams are to be closed. Returns how long they have for that.
+/// Waits for a drain, and then until its streams are to be closed. Returns the time left for closing them.
 pub(super) async fn nearly_drained(draining: CancellationToken, drain: Duration) -> Duration {
     draining.cancelled().await;
     let margin = drain_margin(drain);
@@ -45,8 +45,8 @@ pub(super) async fn nearly_drained(draining: CancellationToken, drain: Duration)
     margin
 }
 
-/// A part of the drain: all streams have to speak in it, and a busy machine may be late. One that is shorter than the least
-/// closes them at once.
+/// Returns the part of a drain in which all streams send their last message; a busy machine may be late. A drain
+/// shorter than the least margin closes them at once.
 fn drain_margin(drain: Duration) -> Duration {
     (drain / 5).clamp(DRAIN_MARGIN_MIN, DRAIN_MARGIN_MAX)
 }
@@ -56,7 +56,7 @@ pub(super) fn is_asked(parts: &Parts) -> bool {
     parts.uri.path() == PATH
 }
 
-/// Refuses whoever has no API token, before anything is looked up: the answer tells nothing of what there is.
+/// Refuses requests without an API token, before anything is looked up: the answer must not tell what exists.
 ///
 /// # Errors
 /// [`Failure::SignInRequired`].
@@ -84,8 +84,8 @@ fn handshake(parts: &Parts) -> Result<Upgrade, Failure> {
 }
 
 impl Forwarder {
-    /// Opens a channel to the port, and when the port has answered, joins it with the user's WebSocket in a task of
-    /// `streams`. What fails before that is an answer with a code like any other.
+    /// Opens a channel to the port, and once the port has answered, joins it with the user's WebSocket in a task of
+    /// `streams`. An earlier failure is an answer with a code like any other.
     ///
     /// # Errors
     /// [`Failure`] when there is no channel.
@@ -109,7 +109,7 @@ impl Forwarder {
         metrics.tcp_opened();
         let drained = nearly_drained(streams.draining().clone(), self.timeouts.drain);
         streams.spawn(async move {
-            // All of it: grant and slot live as long as the bytes.
+            // Moved whole: grant and slot live as long as the bytes.
             let route = route;
             let (end, copied) = join(user, channel, &route.watch, drained).await;
             metrics.tcp_ended(end);
@@ -148,17 +148,17 @@ fn switched(asked: &Upgrade) -> response::Parts {
     head
 }
 
-/// What the user's end is told, and what the app's.
+/// Last messages to the user's end and to the app's.
 struct Farewell {
     code: u16,
     reason: &'static str,
     timeout: Duration,
-    /// Why the channel is reset; `None` where it is over.
+    /// Reason with which the channel is reset; `None` if it is over.
     reset: Option<Reason>,
     end: TcpEnd,
 }
 
-/// Moves bytes until both directions have finished, one end broke, or access ended; tells each end which.
+/// Moves bytes until both directions have finished, one end broke, or access ended; then tells each end the outcome.
 async fn join(
     user: OnUpgrade,
     channel: ChannelIo,
@@ -199,7 +199,7 @@ async fn join(
     let copied = carrier.copied();
     let (goodbye, channel) = carrier.part();
     match farewell.reset {
-        // The app's end first: whatever the user's does, no byte passes any more.
+        // The app's end first: whatever the user's end does, no byte passes any more.
         Some(reason) => channel.reset(reason),
         None => drop(channel),
     }
@@ -213,7 +213,7 @@ fn farewell(ended: Result<Copied, Broken>) -> Farewell {
         code,
         reason,
         timeout: CUT_TIMEOUT,
-        // For the app, a connection that broke is no connection that ended.
+        // The app must not take a broken connection for one that ended.
         reset: Some(Reason::AppReset),
         end: TcpEnd::User,
     };

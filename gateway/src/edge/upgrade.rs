@@ -1,4 +1,4 @@
-//! Connections that become something else: WebSocket over HTTP/1.1 and over HTTP/2, and other upgrades.
+//! Upgrades of connections: WebSocket over HTTP/1.1 and over HTTP/2, and other protocols.
 
 mod stream;
 
@@ -18,8 +18,8 @@ use super::websocket::{self, Upgrade};
 use crate::telemetry::Metrics;
 
 impl Forwarder {
-    /// Forwards a request that asks its connection to become something else. If the app agrees, the two connections
-    /// are joined in a task of `streams`; if not, its answer goes to the user like any other.
+    /// Forwards a request for an upgrade. If the app agrees, the two connections are joined in a task of `streams`; if
+    /// not, its answer goes to the user like any other.
     ///
     /// # Errors
     /// [`Failure`] when no answer came.
@@ -54,7 +54,7 @@ impl Forwarder {
         let body = if over_http2 { RequestBody::Empty } else { RequestBody::new(body, 1).0 };
         let (mut head, lease) = self.exchange_alone(&parts, body, &route).await?;
         if over_http2 && head.status.is_success() {
-            // There it would mean "switched" (RFC 8441, section 5), and the app did not switch.
+            // Over HTTP/2 a success would mean "switched" (RFC 8441, section 5), and the app did not switch.
             return Err(Failure::AppAnswerInvalid);
         }
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -65,7 +65,7 @@ impl Forwarder {
         if !accepts {
             return Err(Failure::AppAnswerInvalid);
         }
-        // Extensions that say how frames are framed would be another protocol.
+        // An extension that changes the framing would make it another protocol.
         let frames = (key.is_some() && websocket::keeps_framing(&head.headers)).then(Frames::default);
         let switched = head.headers.get(UPGRADE).cloned().unwrap_or(protocol);
         self.finish(&mut head, (!over_http2).then_some(&switched), &route, mode);
@@ -78,11 +78,11 @@ impl Forwarder {
         let can_be_told = frames.is_some();
         let open = key.is_some().then(|| metrics.websocket());
         streams.spawn(async move {
-            // All of it: grant and slot live as long as the bytes.
+            // Moved whole: grant and slot live as long as the bytes.
             let (route, _open) = (route, open);
             let drained = async {
                 if !can_be_told {
-                    // Its user hears nothing either way, so it keeps the rest of the time.
+                    // Its user cannot be told either way, so the stream keeps the rest of the time.
                     return std::future::pending().await;
                 }
                 drained.await

@@ -1,5 +1,5 @@
-//! Connections to apps over channels: HTTP/1.1 ones pooled per session, port and owner, one HTTP/2 connection for each owner
-//! where an app speaks that.
+//! Connections to apps over channels: HTTP/1.1 ones pooled per session, port and owner, and one HTTP/2 connection per
+//! owner for apps that speak it.
 
 pub(super) mod http1;
 mod owner;
@@ -33,17 +33,17 @@ use crate::sessions::registry::LiveSession;
 /// keeping them would hold the app's sockets.
 const IDLE_PER_PORT_MAX: usize = 256;
 
-/// How often idle connections are looked at.
+/// Interval at which idle connections are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How soon after something happened to an idle connection, most often its end, the pool looks at it; not at once,
-/// because apps end connections in batches.
+/// Delay between an event on an idle connection, most often its end, and the pool's check of it; not at once, because
+/// apps end connections in batches.
 const SWEEP_DELAY: Duration = Duration::from_millis(20);
 
 /// Windows of the HTTP/2 connection to an app, in bytes. The channel's credit is what bounds memory.
 const H2_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
-/// Hears when the port answered, or why it did not.
+/// Receives the port's answer, or the reason of its refusal.
 pub(super) type Accepted = oneshot::Receiver<Result<(), Reason>>;
 
 type Key = (SessionId, Port);
@@ -53,24 +53,24 @@ type Key = (SessionId, Port);
 pub struct Upstreams {
     pools: Mutex<HashMap<Key, Pool>>,
     idle_max: Duration,
-    /// Something happened to a connection that nobody uses.
+    /// Notified of an event on an idle connection.
     disturbed: Arc<Notify>,
-    /// Moves what no request's own task does; cut when the gateway stops.
+    /// Tasks that move bytes outside of a request's own task; cut when the gateway stops.
     tasks: Drain,
-    /// Clients that asked for something without a sign-in.
+    /// Number of clients that asked for something without a sign-in.
     clients: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// Used longest ago first; taken from the end, so that a quiet port shrinks to few connections.
+    /// Least recently used first; taken from the end, so that a quiet port shrinks to few connections.
     idle: Vec<Idle>,
     /// In the order in which they were made.
     http2: Vec<Shared>,
 }
 
 impl Pool {
-    /// Keeps a connection. Returns the one that makes room for it: a client's first, then whatever was used longest ago.
+    /// Keeps a connection. Returns the one removed to make room: a client's first, then the least recently used.
     fn keep(&mut self, idle: Idle) -> Option<Idle> {
         let is_full = self.idle.len() >= IDLE_PER_PORT_MAX;
         let gone = is_full.then(|| {
@@ -81,13 +81,14 @@ impl Pool {
         gone
     }
 
-    /// Takes the connection of an owner that was used last.
+    /// Takes the most recently used connection of an owner.
     fn take(&mut self, owner: &Owner) -> Option<Idle> {
         let place = self.idle.iter().rposition(|idle| idle.owner.is(owner))?;
         Some(self.idle.remove(place))
     }
 
-    /// Keeps an HTTP/2 connection. Returns those that nobody is to use again: the owner's former one, and one that makes room.
+    /// Keeps an HTTP/2 connection. Returns those that must not be used again: the owner's former one, and one removed
+    /// to make room.
     fn share(&mut self, shared: Shared, owner: &Owner) -> Vec<Shared> {
         let mut gone: Vec<Shared> = self.http2.extract_if(.., |shared| shared.owner.is(owner)).collect();
         if self.http2.len() >= IDLE_PER_PORT_MAX {
@@ -108,7 +109,7 @@ impl Pool {
 struct Shared {
     sender: http2::SendRequest<RequestBody>,
     owner: KeptFor,
-    /// When its latest call began.
+    /// Start of its latest call.
     since: Instant,
 }
 
@@ -140,8 +141,8 @@ impl Lease {
         let (owner, client) = owner.into_kept(key);
         let idle = Idle { connection, owner, since: Instant::now() };
         let gone = upstreams.pools.lock().entry(key).or_default().keep(idle);
-        // Outside of the lock, as below: what ends wakes others. A client whose connection has ended by now takes along what
-        // was just kept for it.
+        // Outside of the lock, as below: dropping a connection wakes other tasks. A client whose connection has ended
+        // by now takes along what was just kept for it.
         drop((gone, client));
     }
 
@@ -159,7 +160,7 @@ impl Upstreams {
         Arc::new(Self { pools, idle_max, disturbed, tasks, clients: AtomicU64::new(0) })
     }
 
-    /// Makes the owner of what a client asks for without a sign-in.
+    /// Creates the owner of requests that a client sends without a sign-in.
     pub(super) fn client(self: &Arc<Self>) -> Arc<Client> {
         Arc::new(Client::new(self.clients.fetch_add(1, Ordering::Relaxed), self.clone()))
     }
@@ -168,7 +169,7 @@ impl Upstreams {
     pub(super) fn reuse(self: &Arc<Self>, session: &LiveSession, port: Port, owner: &Owner) -> Option<Lease> {
         let key = (session.id, port);
         loop {
-            // Looked at outside of the lock: it may have ended, and that wakes others.
+            // Checked outside of the lock: the connection may have ended, and that wakes other tasks.
             let mut idle = self.pools.lock().get_mut(&key)?.take(owner)?;
             if idle.connection.is_usable() {
                 let owner = idle.owner.into_owner(owner);
@@ -226,7 +227,7 @@ impl Upstreams {
         Some(shared.sender.clone())
     }
 
-    /// Gives up what is kept to a port for a client.
+    /// Drops the connections to a port that are kept for a client.
     fn forget(&self, key: Key, client: u64) {
         let mut gone: (Vec<Idle>, Vec<Shared>) = (Vec::new(), Vec::new());
         {
@@ -241,14 +242,14 @@ impl Upstreams {
         drop(gone);
     }
 
-    /// Returns how many idle connections are kept.
+    /// Returns the number of idle connections that are kept.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.pools.lock().values().map(|pool| pool.idle.len()).sum()
     }
 
-    /// Closes what was idle for too long, what the app closed, and what belongs to sessions that are gone; until the
-    /// gateway drains, and then everything that is idle.
+    /// Closes connections that were idle for too long, that the app closed, or whose session is gone, until the gateway
+    /// drains; then closes all idle ones.
     pub async fn sweep(self: Arc<Self>, drain: Drain) {
         loop {
             tokio::select! {
@@ -263,7 +264,7 @@ impl Upstreams {
 
     fn sweep_once(&self, now: Instant) {
         let is_too_old = |since| now.duration_since(since) >= self.idle_max;
-        // What ends here wakes others, so it ends when the lock is released.
+        // Dropping a connection wakes other tasks, so it waits until the lock is released.
         let (mut disturbed, mut old, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         self.pools.lock().retain(|key, pool| {
             old.extend(pool.idle.extract_if(.., |idle| is_too_old(idle.since)));
@@ -280,7 +281,7 @@ impl Upstreams {
         }
     }
 
-    /// Returns what cuts its tasks when it is dropped.
+    /// Returns a guard that cuts the pool's tasks when it is dropped.
     pub(crate) fn cut_on_drop(&self) -> DropGuard {
         self.tasks.cut_on_drop()
     }

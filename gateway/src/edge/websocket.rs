@@ -1,4 +1,4 @@
-//! WebSocket upgrades over HTTP/1.1 (RFC 6455) and HTTP/2 (RFC 8441), other upgrades, and who may ask.
+//! WebSocket upgrades over HTTP/1.1 (RFC 6455) and HTTP/2 (RFC 8441), and other upgrades.
 //!
 //! Towards the app every WebSocket is an HTTP/1.1 upgrade. Bytes flow raw only after the app answered 101; any other
 //! answer is forwarded as an answer.
@@ -23,7 +23,7 @@ use crate::edge::respond::Failure;
 /// Appended to a key before it is hashed (RFC 6455, section 1.3).
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a request asks its connection to become.
+/// Protocol that a request asks its connection to switch to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrade {
     /// A WebSocket, over HTTP/1.1, with the client's key.
@@ -40,7 +40,7 @@ pub enum Upgrade {
     },
 }
 
-/// Why a WebSocket handshake is refused before the app sees it (RFC 6455, section 4.2.1).
+/// Reason a WebSocket handshake is refused before the app sees it (RFC 6455, section 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadUpgrade {
     /// The method is not GET.
@@ -55,7 +55,7 @@ pub enum BadUpgrade {
 }
 
 impl BadUpgrade {
-    /// Returns what the user is told.
+    /// Returns the failure shown to the user.
     #[must_use]
     pub fn failure(self) -> Failure {
         match self {
@@ -66,8 +66,8 @@ impl BadUpgrade {
     }
 }
 
-/// Reads what a request asks to become. `None`: an ordinary request, among them `Upgrade` that Connection does not name,
-/// over HTTP/1.0, or for `h2c`, which a server may ignore (RFC 9110, section 7.8) and an app must never see.
+/// Reads the upgrade that a request asks for. `None`: an ordinary request, among them `Upgrade` that Connection does
+/// not name, over HTTP/1.0, or for `h2c`, which a server may ignore (RFC 9110, section 7.8) and an app must never see.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn upgrade_asked(parts: &Parts) -> Result<Option<Upgrade>, BadUpgrade> {
     if parts.method == Method::CONNECT {
         let is_websocket = parts.extensions.get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket");
         if is_websocket {
-            // The same as over HTTP/1.1, but for the key (RFC 8441, section 5).
+            // Same rules as over HTTP/1.1, except for the key (RFC 8441, section 5).
             check_version(&parts.headers)?;
         }
         return Ok(is_websocket.then_some(Upgrade::WebSocketStream));
@@ -132,8 +132,8 @@ pub fn key_from(nonce: [u8; 16]) -> HeaderValue {
     HeaderValue::try_from(BASE64.encode(nonce)).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Computes what a server must answer to a key (RFC 6455, section 4.2.2). SHA-1 proves here only that the server speaks
-/// WebSocket.
+/// Computes a server's required answer to a key (RFC 6455, section 4.2.2). SHA-1 proves here only that the server
+/// speaks WebSocket.
 #[must_use]
 pub fn accept_value(key: &[u8]) -> String {
     let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
@@ -153,8 +153,8 @@ pub fn check_accept(headers: &HeaderMap, key: &[u8]) -> bool {
         && single(headers, &SEC_WEBSOCKET_ACCEPT).is_some_and(|found| found.as_bytes() == accept_value(key).as_bytes())
 }
 
-/// Says whether what follows a 101 are the frames of RFC 6455: no extension was agreed on but compression of messages, which
-/// leaves frames as they are (RFC 7692, section 4).
+/// Says whether the bytes after a 101 are frames of RFC 6455: no extension was agreed on but compression of messages,
+/// which leaves frames as they are (RFC 7692, section 4).
 #[must_use]
 pub fn keeps_framing(headers: &HeaderMap) -> bool {
     tokens(headers, &SEC_WEBSOCKET_EXTENSIONS).all(|extension| extension.starts_with(b"permessage-"))

@@ -9,10 +9,10 @@ use http::{HeaderValue, Method, Response};
 use crate::edge::respond::Failure;
 use crate::model::Zone;
 
-/// The public host's page that says it.
+/// Path on the public host that tells the zone.
 pub const PATH: &str = "/.gateway/zone";
 
-/// Answers a request for it; `None` for any other path.
+/// Answers a request for the zone; `None` for any other path.
 #[must_use]
 pub fn answer(parts: &Parts, zone: &Zone) -> Option<Result<Response<Bytes>, Failure>> {
     if parts.uri.path() != PATH {

@@ -1,5 +1,5 @@
-//! Which jobs may have environments on which cluster: a copy in memory of what the agents' configurations say, and of which
-//! jobs were prepared. What is asked of it is answered at once, whatever else does not answer.
+//! Copy in memory of which jobs may have environments on which cluster, by the agents' configurations, and of which
+//! jobs were prepared. Questions to it are answered at once, even while the store or an agent does not answer.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,51 +17,51 @@ use crate::model::{ClusterName, UnixSeconds};
 use crate::store::{ClusterId, Preparation, Store, StoreError, StoredEnvironment};
 use crate::workspaces::cluster_config::{ACCESS_ENTRIES_MAX, AccessAs, AccessEntry, CiAccess, ClusterConfig};
 
-/// Prepared jobs that are remembered. One that is forgotten is asked about in the store when it comes again.
+/// Prepared jobs that are remembered. A forgotten job is looked up in the store if it asks again.
 const PREPARED_MAX: usize = 65_536;
 
-/// How much of what was read of stops is read again: clocks differ, and a stop is stored a while after the time that it bears.
+/// Overlap with which stops are read again: clocks differ, and a stop is stored a while after the time that it bears.
 const STOPS_AGAIN: Duration = Duration::from_secs(60);
 
 // Of projects and of groups; an agent takes all the namespaces that they can name.
 const _: () = assert!(2 * ACCESS_ENTRIES_MAX <= KEPT_NAMESPACES_MAX);
 
-/// What is known of a cluster.
+/// Cached configuration of a cluster.
 #[derive(Clone, Debug)]
 struct Known {
     id: ClusterId,
     access: CiAccess,
-    /// Since when. What was asked for before was judged by something else.
+    /// Time since which this configuration is in force. Earlier requests were judged by another one.
     since: UnixSeconds,
 }
 
-/// What is known of the clusters.
+/// Cached configurations of all clusters.
 #[derive(Debug, Default)]
 struct Clusters {
     by_name: HashMap<ClusterName, Known>,
     names: HashMap<ClusterId, ClusterName>,
 }
 
-/// The copy.
+/// Cached configurations and prepared jobs.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     clusters: ArcSwap<Clusters>,
     prepared: RwLock<Prepared>,
-    /// Until when it is known which environments were stopped.
+    /// Time up to which stops of environments were read.
     stops_read: Mutex<Option<UnixSeconds>>,
 }
 
-/// The jobs that were prepared of late.
+/// Recently prepared jobs.
 ///
-/// Invariants: both hold the same.
+/// Invariants: both fields hold the same jobs.
 #[derive(Debug, Default)]
 struct Prepared {
     known: HashSet<(ClusterId, u64)>,
     order: VecDeque<(ClusterId, u64)>,
 }
 
-/// A job that is remembered as prepared, and not yet stored as such. Dropped, it is forgotten again: whether it was stored
-/// is to be asked there.
+/// A job that is remembered as prepared, and not yet stored as such. Forgotten again when dropped, so that the store is
+/// asked whether it was stored.
 #[derive(Debug)]
 pub(super) struct Noted<'a> {
     access: &'a Access,
@@ -70,7 +70,7 @@ pub(super) struct Noted<'a> {
 }
 
 impl Noted<'_> {
-    /// It is stored. What a stop made of it meanwhile stays so.
+    /// Marks the job as stored. If a stop has forgotten it meanwhile, it stays forgotten.
     pub(super) fn keep(mut self) {
         self.is_stored = true;
     }
@@ -84,28 +84,28 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// How a request stands.
+/// Decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// There is nothing to do.
     Met(Met),
-    /// It may not be done.
+    /// The request is refused.
     Refused(RefusalCode),
-    /// It may be done, on this cluster and as the entry says that let it through; it may have been done before.
+    /// The request is allowed on this cluster by this access entry; it may have been carried out before.
     Allowed(Allowed),
 }
 
-/// What lets a request through, all of one moment.
+/// Grounds on which a request is allowed, all read at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
     pub(super) cluster: ClusterId,
-    /// What the project may.
+    /// Access entry of the project.
     pub(super) entry: AccessEntry,
     /// Namespaces on the cluster that are the default of some project.
     pub(super) default_namespaces: Vec<String>,
 }
 
-/// The same of one moment.
+/// Decision about a request, borrowed from one snapshot.
 enum Judged<'a> {
     Met(Met),
     Refused(RefusalCode),
@@ -163,7 +163,7 @@ impl Access {
         let before = self.clusters.load_full();
         for cluster in store.clusters().await? {
             let stored = store.cluster_config(cluster.id, None).await?;
-            // What a newer version wrote says nothing here: what was known stays.
+            // The configuration was written by a newer version and cannot be read: the known one stays in force.
             let known = before.by_name.get(&cluster.name).filter(|known| known.id == cluster.id);
             let access = match stored.map(|(_, text)| ClusterConfig::from_json(&text)) {
                 Some(Ok(config)) => config.ci_access,
@@ -195,7 +195,7 @@ impl Access {
         Ok(())
     }
 
-    /// Remembers that a job is prepared, until what is returned is dropped without a word.
+    /// Remembers that a job is prepared, until the returned guard is dropped without `keep`.
     pub(super) fn noted(&self, cluster: ClusterId, job: u64) -> Noted<'_> {
         self.note_prepared(cluster, job);
         Noted { access: self, job: (cluster, job), is_stored: false }
@@ -215,10 +215,10 @@ impl Access {
         }
     }
 
-    /// Forgets of jobs that they are prepared: their environments were stopped, here or by another process.
+    /// Forgets prepared jobs whose environments were stopped, here or by another process.
     ///
     /// # Errors
-    /// [`StoreError`]; then it is read the next time.
+    /// [`StoreError`]; the next call reads the same stops again.
     pub(super) async fn read_stops(&self, store: &Store, now: UnixSeconds) -> Result<(), StoreError> {
         let known = (*self.stops_read.lock()).map_or(now, |known| known.min(now));
         let again = i64::try_from(STOPS_AGAIN.as_secs()).unwrap_or(i64::MAX);
@@ -228,7 +228,7 @@ impl Access {
         Ok(())
     }
 
-    /// Forgets of jobs that they are prepared.
+    /// Forgets that jobs are prepared.
     pub(super) fn forget_prepared(&self, jobs: &[(ClusterId, u64)]) {
         let mut prepared = self.prepared.write();
         let mut is_less = false;
@@ -260,7 +260,8 @@ impl Access {
         self.clusters.load().names.get(&id).cloned()
     }
 
-    /// Returns what a project may on a cluster, and the namespaces there that are the default of some project.
+    /// Returns the access entry of a project on a cluster, and the namespaces there that are the default of some
+    /// project.
     pub(super) fn of_project(&self, agent: &ClusterName, project_path: &str) -> (Option<AccessEntry>, Vec<String>) {
         let clusters = self.clusters.load();
         let Some(Known { access, .. }) = clusters.by_name.get(agent) else { return (None, Vec::new()) };
@@ -279,22 +280,22 @@ impl Access {
         }
     }
 
-    /// Tells whether something has to be made before a job runs.
+    /// Returns whether something has to be made before a job runs.
     pub(super) fn unmet(&self, request: &JobRequest) -> Unmet {
         match self.clusters.load().judge(request) {
             Judged::Met(met) => Unmet::Met(met),
-            // A job is not held up by what it may not have.
+            // A job is not held up by objects that it may not have.
             Judged::Refused(_) => Unmet::Met(Met::NotEnabled),
             Judged::Allowed(cluster, ..) if self.is_prepared(cluster, request.job.job_id) => Unmet::Met(Met::Completed),
             Judged::Allowed(..) => Unmet::Unmet,
         }
     }
 
-    /// Decides once more whether what was asked for may be made: the configuration may be another one by now. `objects` are
-    /// what is to be made.
+    /// Decides again whether a preparation may be carried out: the configuration may have changed since the request.
+    /// `objects` are the objects to apply.
     ///
     /// # Errors
-    /// What of the configuration is against it, for people.
+    /// The rule of the configuration that forbids it, for people.
     pub(super) fn still_allows(
         &self,
         environment: &StoredEnvironment,
@@ -309,11 +310,12 @@ impl Access {
             let known = known.ok_or(RefusalCode::ProjectNotAllowed.text())?;
             let allowed = allowed(&known.access, &environment.project_path, &environment.name);
             let allowed = allowed.map_err(RefusalCode::text)?;
-            // Never as the agent what is to be made as the job alone.
+            // A preparation without an identity is never applied as the agent once jobs have to act as themselves.
             if allowed.access_as == AccessAs::CiJob && preparation.identity.is_none() {
                 return Err("jobs act as themselves by now");
             }
-            // Whether the job's was protected is not known any more; before that was asked for, nobody looked.
+            // Whether the job's branch was protected is no longer known; before the configuration required it, that was
+            // not checked.
             if allowed.protected_branches_only && preparation.made_at < known.since {
                 return Err(RefusalCode::RefNotProtected.text());
             }
@@ -332,8 +334,8 @@ impl Access {
         clusters.known(cluster).map(|known| known.access.default_namespaces()).unwrap_or_default()
     }
 
-    /// Returns whether what is recorded of an environment is removed as the agent itself, by the configuration as it is now;
-    /// `None` if that says nothing of the project any more.
+    /// Returns whether recorded objects of an environment are removed as the agent itself, by the current
+    /// configuration; `None` if it has no entry for the project any more.
     pub(super) fn removes_as_agent(&self, environment: &StoredEnvironment) -> Option<bool> {
         let clusters = self.clusters.load();
         let entry = clusters.known(environment.cluster)?.access.entry(&environment.project_path)?;

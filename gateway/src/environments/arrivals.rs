@@ -1,5 +1,5 @@
-//! Which clusters' agents came: what waits for one of them is tried at once, and what waits for others is not. An agent that
-//! comes again and again is believed only so often. Pure.
+//! Detects agents that connected: environments that wait for one of them are tried at once, and those that wait for
+//! others are not. Reconnects of one agent end pauses only once per interval. Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use tunnel_proto::id::SessionId;
 
 use crate::store::ClusterId;
 
-/// How often at most a cluster's agent that came ends pauses.
+/// Shortest interval between two reconnects of one agent that end pauses.
 const BELIEVED_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Arrived {
     session: SessionId,
     believed_at: Instant,
-    /// It came anew since, and that is not believed yet.
+    /// The agent connected anew since, and this has not ended pauses yet.
     is_owed: bool,
 }
 
-/// The sessions that were seen.
+/// Last known session of each cluster's agent.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     seen: HashMap<ClusterId, Arrived>,
 }
 
 impl Arrivals {
-    /// Notes who has a session now. Returns the clusters whose agents came.
+    /// Notes the current sessions. Returns the clusters whose agents connected.
     pub(super) fn note(
         &mut self,
         sessions: impl IntoIterator<Item = (ClusterId, SessionId)>,
@@ -47,7 +47,7 @@ impl Arrivals {
         came
     }
 
-    /// Returns the clusters whose agents came a while ago, and that can be believed now.
+    /// Returns the clusters whose agents reconnected within the interval, once that has passed.
     pub(super) fn owed(&mut self, now: Instant) -> Vec<ClusterId> {
         let mut owed = Vec::new();
         for (cluster, seen) in &mut self.seen {

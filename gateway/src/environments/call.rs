@@ -1,4 +1,4 @@
-//! One call to a cluster's agent: the environment's objects are to be applied, or removed. Each has a channel of its own in
+//! One call to a cluster's agent: applies or removes the environment's objects. Each call has a channel of its own in
 //! the agent's session, and each wait a bound.
 
 use std::future::poll_fn;
@@ -21,49 +21,49 @@ use super::refusal::RefusalCode;
 use crate::model::ClusterName;
 use crate::sessions::registry::{LiveSession, Registry};
 
-/// From the call to the agent's word that it takes it.
+/// Longest time from the call to the agent's acceptance.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest silence of an agent that works: it has one request to the cluster's API server under way, or waits for objects to
-/// go and says so.
+/// Longest silence of an agent that works: it has one request to the cluster's API server under way, or waits for
+/// objects to be deleted and reports that.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// A whole call, whatever the agent says meanwhile, and what each object adds: it is read and written by requests that may each
-/// be answered slowly.
+/// Time limit of a whole call, whatever the agent reports meanwhile, and the time that each object adds: it is read and
+/// written by requests that may each be answered slowly.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 const CALL_TIMEOUT_OF_OBJECT: Duration = Duration::from_secs(5);
 
-/// The longest that a call may take.
+/// Longest time limit of a call.
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(20 * 60);
 
-/// Why a call has no answer. Whether it did something is not known then.
+/// Reason for a call without an answer. It is not known then whether the call had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum CallError {
     /// The agent has no session.
     #[error("the cluster's agent is not connected")]
     Absent,
-    /// It does not know the port.
+    /// The agent does not know the port.
     #[error("the cluster's agent does not know environments")]
     TooOld,
-    /// A newer session of it took over.
+    /// A newer session of the agent took over.
     #[error("the cluster's agent was displaced by a newer one")]
     Displaced,
-    /// Its session ended.
+    /// The agent's session ended.
     #[error("the session of the cluster's agent ended")]
     Lost,
-    /// It did not say in time that it takes the call, or was silent for too long, or did not end.
+    /// The agent did not accept the call in time, was silent for too long, or did not end.
     #[error("the cluster's agent did not {0} in time")]
     Late(&'static str),
-    /// It has too many calls.
+    /// The agent has too many calls.
     #[error("the cluster's agent has too much to do")]
     Overloaded,
-    /// What it said is no answer, or it ended without one.
+    /// The agent's answer is malformed, or missing.
     #[error("the cluster's agent gave no answer")]
     NoAnswer,
 }
 
 impl CallError {
-    /// Returns the code that people get.
+    /// Returns the code that users are shown.
     pub(crate) fn code(self) -> RefusalCode {
         match self {
             Self::Absent | Self::Lost => RefusalCode::AgentAbsent,
@@ -75,9 +75,9 @@ impl CallError {
     }
 }
 
-/// Who has calls carried out. Tests have a cluster of their own.
+/// Carries out calls. Tests have a cluster of their own.
 pub(crate) trait Calls: Send + Sync {
-    /// Has a call carried out, and hands on what is said meanwhile. Dropped, it is called off.
+    /// Has a call carried out, and hands its progress on. Dropping the future cancels the call.
     fn call<'a>(
         &'a self,
         cluster: &'a ClusterName,
@@ -86,7 +86,7 @@ pub(crate) trait Calls: Send + Sync {
     ) -> BoxFuture<'a, Result<Done, CallError>>;
 }
 
-/// Calls to the agents that have a session here.
+/// Calls to agents that have a session with this gateway.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) registry: Arc<Registry>,
@@ -109,7 +109,7 @@ impl Calls for Sessions {
     }
 }
 
-/// Returns how long a call may take, by how many objects it is about.
+/// Returns the time limit of a call, by its number of objects.
 fn timeout_of(call: &Call) -> Duration {
     let objects = match call {
         Call::Apply(apply) => {
@@ -123,7 +123,7 @@ fn timeout_of(call: &Call) -> Duration {
 }
 
 impl Sessions {
-    /// Finds out more of why a session is over.
+    /// Distinguishes a session that was displaced from one that ended.
     fn why(&self, error: CallError, cluster: &ClusterName, session: &LiveSession) -> CallError {
         let is_other = |current: Arc<LiveSession>| current.id != session.id;
         if error == CallError::Lost && self.registry.cluster(cluster).is_some_and(is_other) {
@@ -139,7 +139,7 @@ struct Line<'a> {
     io: ChannelIo,
     accepted: Option<tokio::sync::oneshot::Receiver<Result<(), Reason>>>,
     decoder: Decoder<Answer>,
-    /// A drain lets it come to its end, as it does requests.
+    /// Lets a drain wait for the call, as for requests.
     _in_flight: OwnedSemaphorePermit,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Waits for the agent's word that it takes the call; for ever once it was heard.
+/// Waits for the agent's acceptance of the call; for ever once it has arrived.
 async fn heard(accepted: &mut Option<tokio::sync::oneshot::Receiver<Result<(), Reason>>>) -> Result<(), Reason> {
     match accepted {
         Some(accepted) => accepted.await.unwrap_or(Err(Reason::SessionLost)),
@@ -188,9 +188,9 @@ async fn heard(accepted: &mut Option<tokio::sync::oneshot::Receiver<Result<(), R
     }
 }
 
-/// Writes what is left to write, and waits for the next answer.
+/// Writes the rest of the call, and waits for the next answer.
 ///
-/// Cancel safety: safe; what was written or came so far is kept.
+/// Cancel safety: safe; what was written or received so far is kept.
 async fn turn(io: &mut ChannelIo, decoder: &mut Decoder<Answer>, unwritten: &mut Bytes) -> Result<Answer, CallError> {
     poll_fn(|context| poll_turn(io, decoder, unwritten, context)).await
 }

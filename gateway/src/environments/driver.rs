@@ -1,8 +1,8 @@
-//! Looks after all environments of which something is to be made or removed: which of them are due, and no more at a time
-//! than a bound.
+//! Drives all environments with objects to make or remove: picks those that are due, within a bound on how many are
+//! visited at a time.
 //!
-//! Nothing is remembered here that is needed: what is due follows from what is stored, so a gateway that starts goes on where
-//! the one before was.
+//! Needs no state of its own: what is due follows from the store, so a restarted gateway continues where the previous
+//! process stopped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::model::UnixSeconds;
 use crate::sessions::registry::Registry;
 use crate::store::{ClusterId, EnvironmentId};
 
-/// How often it is looked what is due.
+/// Interval at which due environments are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the store is asked what other processes changed.
+/// Interval at which the store is read for changes by other processes.
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often what ended long ago is forgotten, and what that is.
+/// Interval at which environments that ended long ago are forgotten, and the age at which they are.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const FORGET_AFTER: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Environments that are looked after at a time, besides those whose agents are called: these have a bound for each cluster
-/// (`seats`), and however slow many clusters are, the others are looked after.
+/// Environments that are visited at a time, besides those whose agents are being called: these have a bound for each
+/// cluster (`seats`), so many slow clusters do not keep the others from being visited.
 const VISITS_MAX: usize = 128;
 
-/// Whom to look after at once, because somebody wishes something.
+/// Environments to visit immediately because their desired state changed, or because their turn has come.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     waiting: Mutex<BTreeMap<EnvironmentId, bool>>,
@@ -45,13 +45,13 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// Has an environment looked after, whatever it pauses for.
+    /// Has an environment visited, ending any pause.
     pub(super) fn wake(&self, id: EnvironmentId) {
         self.waiting.lock().insert(id, true);
         self.some.notify_one();
     }
 
-    /// Has environments looked after whose turn it is. A pause that they are in goes on.
+    /// Has environments visited whose turn has come. Their pauses go on.
     pub(super) fn call(&self, ids: Vec<EnvironmentId>) {
         if ids.is_empty() {
             return;
@@ -74,19 +74,19 @@ impl Wakes {
     }
 }
 
-/// When to look, and whether that ends a pause.
+/// Time of the next visit, and whether it ends a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
     at: Instant,
     is_urgent: bool,
 }
 
-/// What is under way, and what is due when.
+/// Visits under way, and due times of the next ones.
 #[derive(Debug, Default)]
 struct Books {
     due: BTreeMap<EnvironmentId, Due>,
     under_way: HashMap<EnvironmentId, Id>,
-    /// Whose they are, of those that were looked at.
+    /// Clusters of the environments, for those that were visited.
     clusters: HashMap<EnvironmentId, ClusterId>,
     arrivals: Arrivals,
     read_at: Option<Instant>,
@@ -99,8 +99,8 @@ impl Books {
         *due = Due { at: due.at.min(at), is_urgent: due.is_urgent || is_urgent };
     }
 
-    /// Has what waits for a cluster's agent tried at once, and what is under way once more: that agent may not be the one
-    /// that it asks. One that was never looked at is taken for the cluster's.
+    /// Makes all environments of a cluster due whose agent connected. Those under way are visited once more, because
+    /// they may be calling another agent. One that was never visited is taken for the cluster's.
     fn came(&mut self, cluster: ClusterId, now: Instant) {
         let all: BTreeSet<EnvironmentId> = self.due.keys().chain(self.under_way.keys()).copied().collect();
         let is_its = |id: &EnvironmentId| self.clusters.get(id).is_none_or(|of| *of == cluster);
@@ -108,7 +108,7 @@ impl Books {
         waiting.into_iter().for_each(|id| self.put(id, now, true));
     }
 
-    /// Takes out those to look at now, those that wait longest first.
+    /// Takes out the environments to visit now, longest overdue first.
     fn begin(&mut self, room: usize, now: Instant) -> Vec<(EnvironmentId, bool)> {
         let is_free = |id: &EnvironmentId| !self.under_way.contains_key(id);
         let due = self.due.iter().filter(|(id, due)| due.at <= now && is_free(id));
@@ -121,7 +121,7 @@ impl Books {
         due.into_iter().map(|(id, due)| (id, due.is_urgent)).collect()
     }
 
-    /// Notes that a visit ended. One that panicked is looked at again, as after a start.
+    /// Notes that a visit ended. After a panic, the environment is visited again, as after a start.
     fn close(&mut self, ended: Result<(Id, Ended), tokio::task::JoinError>, now: (Instant, UnixSeconds)) {
         let (id, visit) = match ended {
             Ok((_, ended)) => ended,
@@ -149,7 +149,7 @@ impl Books {
     }
 }
 
-/// Returns when a time of the wall clock is: never later than after the longest pause, whatever was done to that clock.
+/// Converts a time of the wall clock: never later than after the longest pause, in case that clock was changed.
 fn instant_of(at: UnixSeconds, (now, wall): (Instant, UnixSeconds)) -> Instant {
     let seconds = u64::try_from(at.get().saturating_sub(wall.get())).unwrap_or_default();
     now + Duration::from_secs(seconds.min(REMOVE_PAUSE_MAX))
@@ -157,22 +157,22 @@ fn instant_of(at: UnixSeconds, (now, wall): (Instant, UnixSeconds)) -> Instant {
 
 type Ended = (EnvironmentId, Visit);
 
-/// Tells what happens outside.
+/// Inputs of the driver's loop.
 pub(super) struct Outside {
     /// The agents that have a session.
     pub(super) registry: Arc<Registry>,
-    /// Agents came.
+    /// Signals that agents connected.
     pub(super) arrivals: watch::Receiver<u64>,
-    /// Configurations of clusters changed.
+    /// Signals that configurations of clusters changed.
     pub(super) configs: watch::Receiver<u64>,
-    /// Nothing new is begun any more.
+    /// Set once no new visits are begun.
     pub(super) draining: CancellationToken,
-    /// What is under way ends too.
+    /// Set once visits under way are ended too.
     pub(super) stop: CancellationToken,
 }
 
 impl Inner {
-    /// Runs until nothing is to be begun any more, and then until what is under way has ended.
+    /// Runs until no new visits are to be begun, and then until those under way have ended.
     pub(super) async fn run(self: Arc<Self>, mut outside: Outside) {
         let (mut books, mut visits) = (Books::default(), JoinSet::<Ended>::new());
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
@@ -206,7 +206,7 @@ impl Inner {
         }
     }
 
-    /// Ends the pauses of what waits for agents that came.
+    /// Ends the pauses of environments whose agents connected.
     fn arrived(&self, books: &mut Books, registry: &Registry) {
         let now = Instant::now();
         let sessions = self.access.clusters().into_iter();
@@ -215,7 +215,7 @@ impl Inner {
         came.into_iter().for_each(|cluster| books.came(cluster, now));
     }
 
-    /// Finds out what is due without a word.
+    /// Finds environments that are due without a notification.
     async fn tick(&self, books: &mut Books) {
         let now = Instant::now();
         books.arrivals.owed(now.into_std()).into_iter().for_each(|cluster| books.came(cluster, now));
@@ -251,7 +251,8 @@ impl Inner {
     }
 }
 
-/// Returns how many more environments may be looked after, of how many are already, and of how many of these an agent is called.
+/// Returns how many more environments may be visited, from the number of visits and of those among them that call an
+/// agent.
 fn room(visits: usize, called: usize) -> usize {
     VISITS_MAX.saturating_sub(visits.saturating_sub(called))
 }

@@ -1,4 +1,4 @@
-//! What is known of an environment and of the job that asks for it, under the names that templates use (GitLab documentation,
+//! Facts about an environment and the job that asks for it, under the names that templates use (GitLab documentation,
 //! "GitLab-managed Kubernetes resources", template variables).
 
 use std::fmt;
@@ -24,7 +24,7 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// Longest URL, in bytes.
 pub const URL_BYTES_MAX: usize = 2048;
 
-/// All that a template may use.
+/// All facts that a template may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Info {
@@ -40,7 +40,7 @@ pub struct Info {
     /// The job that asks, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci_job: Option<Numbered>,
-    /// Whoever started the job.
+    /// User who started the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserFacts>,
 }
@@ -53,7 +53,7 @@ pub struct AgentFacts {
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// Where it is shown.
+    /// URL of its page.
     pub url: String,
 }
 
@@ -67,9 +67,9 @@ pub struct EnvironmentFacts {
     pub name: String,
     /// Its name, fit for names of objects.
     pub slug: String,
-    /// Where it is shown.
+    /// URL of its page.
     pub page_url: String,
-    /// Where what is deployed there is reached, if that is known.
+    /// URL under which the deployed app is reached, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Its deployment tier, if it has one.
@@ -87,7 +87,7 @@ pub struct ProjectFacts {
     pub slug: String,
     /// Its path, with the groups that it is in.
     pub path: String,
-    /// Where it is shown.
+    /// URL of its page.
     pub url: String,
 }
 
@@ -109,12 +109,12 @@ pub struct UserFacts {
     pub username: String,
 }
 
-/// A fact that is not what it is called.
+/// A fact with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactProblem {
-    /// Which fact, as templates call it.
+    /// Name of the fact in templates.
     pub path: &'static str,
-    /// What is wrong with it; it repeats nothing of the fact.
+    /// Description of the problem; it repeats nothing of the fact.
     pub message: String,
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for FactProblem {
 }
 
 impl Info {
-    /// Returns what tells the environment from all others: `{slug}-{project}-{agent}`, which can be read in one way only since
-    /// the last two are numbers.
+    /// Returns the unique key of the environment: `{slug}-{project}-{agent}`, which can be read in one way only because
+    /// the last two parts are numbers.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}-{}-{}", self.environment.slug, self.project.id, self.agent.id)
@@ -135,7 +135,7 @@ impl Info {
     /// Checks lengths, characters and addresses.
     ///
     /// # Errors
-    /// All facts that are not what they are called; never empty.
+    /// All facts with invalid values; never empty.
     pub fn validate(&self) -> Result<(), Vec<FactProblem>> {
         let mut check = Check::default();
         check.ids(self);
@@ -212,7 +212,7 @@ impl Check {
     }
 }
 
-/// An object in a cluster, as it is tracked.
+/// An object in a cluster, as it is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectRef {
@@ -226,7 +226,7 @@ pub struct ObjectRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What tells it from others of that name before and after; empty if not known.
+    /// Kubernetes UID, which distinguishes it from earlier and later objects of the same name; empty if not known.
     #[serde(default)]
     pub uid: String,
 }

@@ -1,10 +1,10 @@
-//! Where templates come from: `agents_dir/NAME/environment_templates/TEMPLATE.yaml` for the cluster agent `NAME` (design,
-//! section 2.2), read when a file changes.
+//! Reads templates from `agents_dir/NAME/environment_templates/TEMPLATE.yaml` for the cluster agent `NAME`, again each
+//! time a file changes.
 //!
-//! A file with a mistake changes nothing: the last good one stays in force, also over a restart, and why is told once in the log and
-//! as long as it is so by [`TemplateFiles::refused`]. A file that is gone is a template that is gone, unless its agent's whole
-//! folder is: then nobody can have meant the template alone, and what was in force stays. `default` has a built-in template where
-//! there is no file that could be meant, whatever its ending.
+//! A file with a mistake changes nothing: the last good version stays in force, also over a restart. The reason is
+//! logged once, and [`TemplateFiles::refused`] has it for as long as it applies. A deleted file takes its template out
+//! of force, unless the agent's whole folder is gone: then the template alone cannot have been meant, and what was in
+//! force stays. `default` has a built-in template if no file can be meant as `default`, whatever its ending.
 
 mod folder;
 
@@ -34,11 +34,11 @@ pub struct KeptTemplate {
     pub cluster: ClusterName,
     /// Its name.
     pub name: TemplateName,
-    /// It as it was written.
+    /// Its source text.
     pub text: String,
 }
 
-/// Keeps the templates that are in force, for the next time that the gateway starts.
+/// Stores the templates that are in force, for the next start of the gateway.
 pub trait KeepTemplates: Send + Sync + 'static {
     /// Returns all of them.
     fn templates(&self) -> impl Future<Output = Result<Vec<KeptTemplate>, StoreError>> + Send;
@@ -54,13 +54,13 @@ pub trait KeepTemplates: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// There is no template that could be rendered.
+/// No template can be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoTemplate {
-    /// Nobody wrote one of that name.
+    /// No template of that name exists.
     #[error("there is no template of that name")]
     NotFound,
-    /// Its file, or the folder with it, is not one that can be read, and never was good.
+    /// Its file, or the folder with it, cannot be read or parsed, and never could be before.
     #[error("the template has mistakes: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Problem>),
 }
@@ -81,10 +81,10 @@ struct Refused {
     refusal: Arc<Refusal>,
 }
 
-/// The same for those who wonder.
+/// A refused file, as it is shown to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedFile {
-    /// Its name, from the agent's folder on.
+    /// Name of the file, relative to the agent's folder.
     pub file: String,
     /// The template that it would be, if it would be one.
     pub template: Option<TemplateName>,
@@ -93,7 +93,7 @@ pub struct RefusedFile {
 }
 
 impl Refused {
-    /// Returns whether it may be why a template is not in force.
+    /// Returns whether this refusal may be the reason for a template not to be in force.
     fn is_about(&self, cluster: &ClusterName, name: &TemplateName) -> bool {
         let is_it = match &self.about {
             About::Template(meant) => meant == name,
@@ -114,7 +114,8 @@ impl Refused {
         }
     }
 
-    /// Returns what is wrong, with the file's name before each place: whoever asks for a template does not know of files.
+    /// Returns the problems, with the file's name before each place: callers that ask for a template do not know of
+    /// files.
     fn problems(&self) -> Vec<Problem> {
         let file = self.file();
         let at = |path: &str| if path.is_empty() { file.clone() } else { format!("{file}: {path}") };
@@ -122,23 +123,23 @@ impl Refused {
     }
 }
 
-/// What is remembered between two looks.
+/// State that is kept between two scans.
 #[derive(Debug, Default)]
 struct Seen {
     stamps: HashMap<PathBuf, Stamp>,
-    /// Templates whose files were not there at the last look: editors may take a file away for a moment.
+    /// Templates whose files were missing at the last scan: editors may remove a file for a moment.
     missing: BTreeSet<(ClusterName, TemplateName)>,
 }
 
 impl TemplateFiles {
-    /// Makes them for a folder, if there is one. Nothing is read yet.
+    /// Creates the templates for a folder, if there is one. Nothing is read yet.
     #[must_use]
     pub fn new(dir: Option<PathBuf>) -> Arc<Self> {
         let built_in = Arc::new(Template::built_in());
         Arc::new(Self { dir, built_in, in_force: RwLock::default(), refusals: RwLock::default() })
     }
 
-    /// Returns a template of a cluster agent. Reads nothing.
+    /// Returns a template of a cluster agent. Reads no files.
     ///
     /// # Errors
     /// [`NoTemplate`].
@@ -155,7 +156,7 @@ impl TemplateFiles {
         if name.as_str() == DEFAULT_NAME { Ok(self.built_in.clone()) } else { Err(NoTemplate::NotFound) }
     }
 
-    /// Returns the template of agents that have no other of the name `default`.
+    /// Returns the built-in template, for agents that have no other of the name `default`.
     #[must_use]
     pub fn built_in(&self) -> &Arc<Template> {
         &self.built_in
@@ -169,7 +170,7 @@ impl TemplateFiles {
         names.into_iter().collect()
     }
 
-    /// Returns a cluster agent's files that are not in force as they are, and why.
+    /// Returns a cluster agent's files that are not in force as they are, and the reasons.
     #[must_use]
     pub fn refused(&self, cluster: &ClusterName) -> Vec<RefusedFile> {
         let file = |refused: &Refused| RefusedFile {
@@ -183,20 +184,22 @@ impl TemplateFiles {
         self.refusals.read().values().filter(|refused| refused.is_of(cluster)).map(file).collect()
     }
 
-    /// Returns whether a cluster agent has any.
+    /// Returns whether a cluster agent has refused files.
     #[must_use]
     pub fn has_refused(&self, cluster: &ClusterName) -> bool {
         self.refusals.read().values().any(|refused| refused.is_of(cluster))
     }
 
-    /// Returns what is wrong with the files that may be meant to be a template: then what is in force is not what they say.
+    /// Returns the problems of files that may be meant to be a template: if there are any, the template in force
+    /// differs from its file.
     #[must_use]
     pub fn problems(&self, cluster: &ClusterName, name: &TemplateName) -> Vec<Problem> {
         let refusals = self.refusals.read();
         refusals.values().filter(|refused| refused.is_about(cluster, name)).flat_map(Refused::problems).collect()
     }
 
-    /// Puts into force what was kept, and then what the files say. To be awaited before anybody asks for templates.
+    /// Puts the stored templates into force, and then those of the files. Must be awaited before templates are asked
+    /// for.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -213,7 +216,7 @@ impl TemplateFiles {
         self.look(keep, &mut Seen::default()).await
     }
 
-    /// Looks at the folder now and then and takes over what changed, until `stop`.
+    /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, keep: impl KeepTemplates, stop: CancellationToken) {
         let mut seen = Seen::default();
         let mut is_store_told = false;
@@ -258,7 +261,7 @@ impl TemplateFiles {
         Ok(())
     }
 
-    /// Takes out of force what has no file any more, at two looks.
+    /// Takes templates out of force whose files were missing in two scans.
     async fn forget(
         &self,
         keep: &impl KeepTemplates,
@@ -305,7 +308,7 @@ impl TemplateFiles {
         in_force.entry(cluster.clone()).or_default().insert(template.name().clone(), Arc::new(template));
     }
 
-    /// Keeps why a file is not in force, and tells it once.
+    /// Keeps the reason for a file not to be in force, and logs it once.
     fn refuse(&self, about: About, refusal: Refusal) {
         let mut refusals = self.refusals.write();
         if refusals.get(&refusal.path).is_none_or(|before| *before.refusal != refusal) {

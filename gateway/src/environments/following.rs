@@ -1,5 +1,5 @@
-//! What happens to an environment, told to those who wait for it. What is told on the way may be missed by who reads slowly;
-//! how it ended is read from the store, so nobody misses that, whoever ended it and after however many restarts.
+//! Streams events of an environment to callers that wait for it. A slow reader may miss events on the way; the outcome
+//! is read from the store, so no caller misses that, whichever process ended it and after however many restarts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,71 +21,71 @@ use crate::store::{EnvironmentId, PreparationId};
 /// Events that wait for a reader; older ones are missed.
 const EVENTS_KEPT: usize = 256;
 
-/// How often the store is asked without a word: other processes end things too.
+/// Interval at which the store is read without a notification: other processes end things too.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What happens.
+/// Event of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing yet, because of this.
+    /// Nothing has begun yet, for this reason.
     Waiting {
-        /// `queued`: others are before it; `removal`: what was there has to go first.
+        /// `queued`: others are before it; `removal`: earlier objects have to be removed first.
         why: &'static str,
     },
-    /// Something became of an object.
+    /// Progress of an object.
     Object(ObjectProgress),
-    /// It failed, and is tried again.
+    /// The try failed, and another one follows.
     Retrying {
-        /// Why, as a code.
+        /// Reason, as a code.
         code: String,
-        /// Why, for people.
+        /// Reason, for people.
         message: String,
-        /// When.
+        /// Time of the next try.
         at: UnixSeconds,
     },
-    /// The end: nothing comes after it.
+    /// Outcome; the last event.
     Done(Outcome),
 }
 
-/// What became of an object.
+/// Progress of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectProgress {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
-    /// What.
+    /// Step that it has reached.
     pub step: Step,
-    /// For people; may be empty.
+    /// Message for people; may be empty.
     pub message: String,
 }
 
-/// How it ended.
+/// Final result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Why it failed, if it has.
+    /// Reason of the failure, if it failed.
     pub failure: Option<Failure>,
-    /// Why there was nothing to do, if there was not.
+    /// Reason for there being nothing to do, if so.
     pub met: Option<Met>,
-    /// The environment as it is then, if there is one.
+    /// Environment at the end, if there is one.
     pub environment: Option<Box<Environment>>,
 }
 
 impl Outcome {
-    /// There was nothing to do.
+    /// Creates the outcome of a request with nothing to do.
     pub(super) fn nothing(met: Met) -> Self {
         Self { failure: None, met: Some(met), environment: None }
     }
 }
 
-/// What is told to everybody who follows an environment.
+/// Notification to all followers of an environment.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
-    /// This happened.
+    /// An event.
     Event(Event),
-    /// Something ended: who waits for an end looks whether it is theirs.
+    /// Something ended: waiting followers check whether it is theirs.
     Settled,
 }
 
-/// Who follows which environment. Bounded by those who follow.
+/// Followers of each environment. Bounded by the number of followers.
 #[derive(Debug, Default)]
 pub(super) struct Hub {
     streams: Mutex<HashMap<EnvironmentId, broadcast::Sender<Arc<Told>>>>,
@@ -98,24 +98,24 @@ impl Hub {
         streams.entry(id).or_insert_with(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
     }
 
-    /// Tells everybody who follows an environment.
+    /// Notifies all followers of an environment.
     pub(super) fn tell(&self, id: EnvironmentId, told: Told) {
         let stream = self.streams.lock().get(&id).cloned();
         if let Some(stream) = stream {
-            // That nobody listens any more is no failure.
+            // No listener any more is no failure.
             stream.send(Arc::new(told)).ok();
         }
     }
 }
 
-/// Whose end is waited for.
+/// End that a follower waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// A preparation's, for this job; also if that is asked for anew meanwhile, which is another one.
+    /// End of a preparation for this job; also if a newer request replaces it meanwhile, which has another id.
     Preparation(PreparationId, Option<u64>),
-    /// A removal's.
+    /// End of a removal.
     Removal,
-    /// Of all that is under way.
+    /// End of everything under way.
     Everything,
 }
 
@@ -125,23 +125,23 @@ pub(super) enum Awaited {
 #[derive(Debug)]
 pub struct Following {
     of: Option<(Environments, EnvironmentId, Awaited, broadcast::Receiver<Arc<Told>>)>,
-    /// What is told first.
+    /// Event to deliver first.
     first: Option<Event>,
-    /// The store is asked before anything is waited for.
+    /// Whether to ask the store before waiting.
     is_to_look: bool,
-    /// It ended so; what was told before comes before it.
+    /// Outcome, delivered after the remaining events.
     end: Option<Outcome>,
 }
 
 impl Following {
-    /// Follows nothing: this is the end.
+    /// Creates one that delivers only this outcome.
     pub(super) fn ended(outcome: Outcome) -> Self {
         Self { of: None, first: Some(Event::Done(outcome)), is_to_look: false, end: None }
     }
 
     /// Follows an environment.
     pub(super) fn new(environments: &Environments, id: EnvironmentId, awaited: Awaited) -> Self {
-        // Before the store is asked: what happens after that is heard.
+        // Subscribe before the store is asked, so that later events are not missed.
         let receiver = environments.hub().listen(id);
         Self { of: Some((environments.clone(), id, awaited, receiver)), first: None, is_to_look: true, end: None }
     }
@@ -152,13 +152,13 @@ impl Following {
         self.of.as_ref().map(|(_, id, ..)| id.get())
     }
 
-    /// Tells something first.
+    /// Delivers an event first.
     pub(super) fn beginning(mut self, event: Option<Event>) -> Self {
         self.first = event;
         self
     }
 
-    /// Waits for what happens next. `None` after [`Event::Done`].
+    /// Waits for the next event. `None` after [`Event::Done`].
     ///
     /// Cancel safety: safe; no event is lost by it.
     pub async fn next(&mut self) -> Option<Event> {
@@ -198,13 +198,13 @@ impl Following {
             match self.next().await {
                 Some(Event::Done(outcome)) => return outcome,
                 Some(Event::Waiting { .. } | Event::Object(_) | Event::Retrying { .. }) => {}
-                // It never ends without one.
+                // The stream never ends without an outcome.
                 None => return Outcome { failure: None, met: None, environment: None },
             }
         }
     }
 
-    /// Returns it as a stream.
+    /// Returns the events as a stream.
     pub fn into_stream(self) -> impl Stream<Item = Event> + Send + 'static {
         futures_util::stream::unfold(self, async |mut following| {
             let event = following.next().await?;
@@ -213,7 +213,7 @@ impl Following {
     }
 }
 
-/// Returns the next event that was told and not read, if there is one.
+/// Returns the next unread event, if there is one.
 fn waiting(receiver: &mut broadcast::Receiver<Arc<Told>>) -> Option<Event> {
     loop {
         match receiver.try_recv().as_deref() {

@@ -1,5 +1,5 @@
-//! As whom a cluster's agent acts for a job (Kubernetes documentation, "User impersonation"; GitLab documentation, "Using
-//! GitLab CI/CD with a Kubernetes cluster", impersonation of the job), and how that is stored.
+//! Identity that a cluster's agent impersonates for a job (Kubernetes documentation, "User impersonation"; GitLab
+//! documentation, "Using GitLab CI/CD with a Kubernetes cluster", impersonation of the job), and how it is stored.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use tunnel_proto::environments::Identity;
 
 use super::facts::Info;
 
-/// The group of what an agent does by a gateway's templates, and of nothing else: jobs that reach a cluster in another way are in
-/// the groups that GitLab knows too.
+/// Group of an agent's actions by a gateway's templates, and of no others: jobs that reach a cluster in another way are
+/// in the groups that GitLab knows too.
 const MANAGED_GROUP: &str = "gitlab:managed_resources";
 
 #[derive(Serialize, Deserialize)]
@@ -19,7 +19,7 @@ struct Stored {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Returns the job of these facts as its cluster knows it; `None` where there is no job.
+/// Returns the identity of the job of these facts; `None` without a job.
 pub(super) fn of_job(info: &Info) -> Option<Identity> {
     let job = info.ci_job?.id;
     let (project, environment) = (info.project.id, &info.environment);
@@ -49,15 +49,15 @@ pub(super) fn of_job(info: &Info) -> Option<Identity> {
     Some(Identity { user: format!("gitlab:ci_job:{job}"), groups, extra })
 }
 
-/// Writes one.
+/// Serialises an identity.
 pub(super) fn to_json(identity: &Identity) -> String {
     let Identity { user, groups, extra } = identity;
     let stored = Stored { user: user.clone(), groups: groups.clone(), extra: extra.iter().cloned().collect() };
-    // Texts and lists of texts are always JSON.
+    // Strings and lists of strings always serialise.
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-/// Reads one. `None` if it cannot be read: then nobody may be acted for.
+/// Parses an identity. `None` if it cannot be read: then the agent must not act as the job.
 pub(super) fn from_json(text: &str) -> Option<Identity> {
     let Stored { user, groups, extra } = serde_json::from_str(text).ok()?;
     Some(Identity { user, groups, extra: extra.into_iter().collect() })

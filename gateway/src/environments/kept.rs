@@ -1,4 +1,4 @@
-//! The store as the place where templates are kept.
+//! Keeps templates in the store.
 
 use super::files::{KeepTemplates, KeptTemplate};
 use super::template::TemplateName;

@@ -1,5 +1,5 @@
-//! What says of an object which environment it is of (GitLab documentation, "GitLab-managed Kubernetes resources", labels and
-//! annotations), and which keys are not a template's to set.
+//! Labels and the annotation that tie an object to its environment (GitLab documentation, "GitLab-managed Kubernetes
+//! resources", labels and annotations), and keys that a template may not set.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use super::facts::Info;
 use super::template::TemplateName;
 use crate::workspaces::cluster_config::{RESERVED_PREFIXES, reserved_prefix};
 
-/// The prefix of keys that tell an environment.
+/// Prefix of the keys that tie an object to an environment.
 pub const PREFIX: &str = "agent.gitlab.com";
 
-/// Returns the reserved domain that a key's prefix is, or is in.
+/// Returns the reserved domain that a key's prefix equals or lies in.
 #[must_use]
 pub fn reserved(key: &str) -> Option<&'static str> {
     reserved_prefix(key, &[PREFIX]).or_else(|| reserved_prefix(key, &RESERVED_PREFIXES))
@@ -55,7 +55,7 @@ impl Labels {
         Self { labels, annotation: (format!("{PREFIX}/env-{key}"), told.to_string()) }
     }
 
-    /// Returns an object with them, in its namespace if it is in one.
+    /// Returns an object with the labels and the annotation, in its namespace if it has one.
     pub(super) fn put_on(&self, object: &Value, namespace: &str) -> Value {
         let mut object = object.clone();
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {

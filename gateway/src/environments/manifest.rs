@@ -1,8 +1,10 @@
-//! What of a rendered template may be applied: allowed kinds in the environment's own namespaces, without our keys; labelled, in
-//! the order in which it is applied (GitLab documentation, "GitLab-managed Kubernetes resources").
+//! Checks a rendered template: allowed kinds in the environment's own namespaces, without reserved keys; labels the
+//! objects and sorts them into the order in which they are applied (GitLab documentation, "GitLab-managed Kubernetes
+//! resources").
 //!
-//! The templates are an operator's, but the values in them are of jobs, and operators make mistakes. So each object is looked at
-//! as if a stranger had written it, after the values are in. All refusals are told at once, and nothing is applied if there is one.
+//! Templates are written by an operator, but the values in them come from jobs, and operators make mistakes. So each
+//! object is checked, after the values are filled in, as if a stranger had written it. All refusals are reported at
+//! once, and nothing is applied if there is one.
 
 mod kinds;
 mod references;
@@ -24,27 +26,28 @@ use super::template::{OBJECTS_MAX, RENDERED_BYTES_MAX, Rendered};
 pub struct Manifest {
     /// The objects with their labels, in the order in which they are applied.
     pub objects: Vec<Value>,
-    /// What they are, in the same order.
+    /// References to the objects, in the same order.
     pub tracked: Vec<ObjectRef>,
 }
 
-/// In which namespaces an environment's objects may be, besides those that its template makes.
+/// Namespaces in which an environment's objects may be, besides those that its template makes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Border<'a> {
-    /// The `default_namespace` of the project's access entry, which is also where objects are that name none.
+    /// The `default_namespace` of the project's access entry, which is also the namespace of objects that name none.
     pub default_namespace: Option<&'a str>,
     /// Those of all entries of the cluster's agent: no template makes them, for they would end with its environment.
     pub default_namespaces: &'a [String],
 }
 
-/// Why an object is not applied.
+/// Reason for an object not to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What kind of reason.
+    /// Kind of reason.
     pub code: RefusedCode,
-    /// The object, such as `RoleBinding namespace/name`, or `objects[2]` if it does not say what it is; empty for all of them.
+    /// The object, such as `RoleBinding namespace/name`, or `objects[2]` if it does not say what it is; empty for all
+    /// of them.
     pub object: String,
-    /// What is wrong with it. What it repeats of the object is shortened and escaped.
+    /// Description of the problem. Quoted parts of the object are shortened and escaped.
     pub message: String,
 }
 
@@ -55,7 +58,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What kind of reason there is not to apply an object.
+/// Kind of reason for an object not to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusedCode {
     /// Templates may not make objects of this kind.
@@ -76,12 +79,12 @@ pub enum RefusedCode {
     TooLarge,
     /// There are too many objects.
     TooManyObjects,
-    /// Something in it is not what Kubernetes takes, or not a template's to say.
+    /// A field has a value that Kubernetes does not take, or that a template may not set.
     ObjectInvalid,
 }
 
 impl RefusedCode {
-    /// Returns its name, which stays.
+    /// Returns the stable name of the code.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +102,7 @@ impl RefusedCode {
     }
 }
 
-/// The objects' own and their refusals, while they are looked at.
+/// State of a check: allowed namespaces and refusals so far.
 struct Look<'a> {
     /// Namespaces that the environment's objects may be in and refer to.
     namespaces: BTreeSet<&'a str>,
@@ -118,7 +121,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Checks and labels what a template made.
+/// Checks and labels the objects of a rendered template.
 ///
 /// # Errors
 /// All that is refused, object by object in the order of the template; never empty.
@@ -158,7 +161,7 @@ pub fn manifest(rendered: &Rendered, info: &Info, border: Border<'_>) -> Result<
     Ok(Manifest { objects, tracked: checked.into_iter().map(|(_, reference, _)| reference).collect() })
 }
 
-/// Returns whether objects that were let through once are within a border, which may be another one by now.
+/// Returns whether objects that were allowed once are within a border, which may have changed since.
 pub(super) fn is_within(objects: &[Value], border: Border<'_>) -> bool {
     let mut look = Look::new(objects, border);
     for (index, object) in objects.iter().enumerate() {
@@ -170,13 +173,13 @@ pub(super) fn is_within(objects: &[Value], border: Border<'_>) -> bool {
     look.refused.is_empty()
 }
 
-/// Returns the namespace that an object is, if it is one that a template may make.
+/// Returns the namespace that an object creates, if a template may create it.
 fn namespace_made(object: &Value) -> Option<&str> {
     let is_one = shape::text(object, "kind") == Some("Namespace") && shape::text(object, "apiVersion") == Some("v1");
     object.get("metadata").filter(|_| is_one)?.get("name")?.as_str().filter(|name| !shape::is_kubernetes_own(name))
 }
 
-/// Looks at one object; `None` if it does not say what it is.
+/// Checks one object; `None` if it does not say what it is.
 fn check<'v>(look: &mut Look<'v>, index: usize, object: &'v Value) -> Option<(Kind, ObjectRef)> {
     let shown = shape::shown(index, object);
     let kind = kinds::of(look, &shown, object);

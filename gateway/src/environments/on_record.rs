@@ -1,10 +1,10 @@
-//! A change and its place in the audit log, which comes first.
+//! A change together with its slot in the audit log, which is reserved first.
 
 use super::request::By;
 use crate::audit::{Record, Slot};
 
-/// By whose word something changes, and the place in the audit log that was taken for it before. What turns out to change
-/// nothing gives the place back.
+/// Author of a change, and the slot in the audit log that was reserved for it. A change without an effect gives the
+/// slot back.
 #[derive(Debug)]
 pub struct OnRecord {
     by: By,
@@ -12,29 +12,29 @@ pub struct OnRecord {
 }
 
 impl OnRecord {
-    /// Joins the two.
+    /// Joins author and slot.
     #[must_use]
     pub fn new(by: By, slot: Slot) -> Self {
         Self { by, slot }
     }
 
-    /// Returns by whose word.
+    /// Returns the author of the change.
     pub(super) fn by(&self) -> &By {
         &self.by
     }
 
-    /// Writes down what has changed.
+    /// Records the change.
     pub(super) fn record(self, record: Record) {
         self.slot.record(record);
     }
 
-    /// Writes down what has changed where that is too much for one record.
+    /// Records a change that is too large for one record.
     pub(super) fn record_all(self, records: Vec<Record>) {
         self.slot.record_all(records);
     }
 }
 
-/// Tests of what is done, and not of what is written down.
+/// For tests that do not look at the audit log.
 #[cfg(test)]
 impl From<By> for OnRecord {
     fn from(by: By) -> Self {

@@ -1,8 +1,9 @@
-//! What is to be done next about one environment, and what an answer means for what is recorded of it: as functions of
-//! what is stored, of the answer and of the time.
+//! Decides the next step of one environment, and what an answer means for its recorded objects: as functions of the
+//! stored state, of the answer and of the time.
 //!
-//! What is recorded grows before anything is asked of the cluster, and shrinks only by what a cluster's agent said is not
-//! there. So nothing is ever removed that was not recorded, and nothing that was made is forgotten.
+//! Objects are recorded before anything is asked of the cluster, and removed from the record only once a cluster's
+//! agent said that they are not there. So nothing is ever removed that was not recorded, and nothing that was made is
+//! forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,46 +22,46 @@ const PREPARE_PAUSE_MAX: u64 = 30;
 /// Longest pause between two tries to remove, in seconds.
 pub(super) const REMOVE_PAUSE_MAX: u64 = 10 * 60;
 
-/// Pause while a cluster's agent has too much to do, in seconds. It has not failed, so this is no failure that is counted.
+/// Pause of an overloaded cluster's agent, in seconds. It has not failed, so this is not counted as a failure.
 const OVERLOADED_PAUSE: u64 = 2;
 
-/// What the plan looks at.
+/// State of an environment that the plan decides by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing<'a> {
-    /// What is recorded has to go.
+    /// The recorded objects have to be removed.
     pub(super) is_removal_due: bool,
-    /// Something is recorded.
+    /// Some objects are recorded.
     pub(super) is_tracking: bool,
-    /// Until when the preparation is tried whose turn it is, if there is one.
+    /// Deadline of the next preparation in the queue, if there is one.
     pub(super) give_up_at: Option<UnixSeconds>,
-    /// What was tried of late.
+    /// Recent tries.
     pub(super) tries: &'a Tries,
-    /// An agent came that has not been asked yet.
+    /// An agent connected that has not been asked yet.
     pub(super) is_agent_new: bool,
 }
 
-/// What is next.
+/// Next step of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing, until somebody wishes something.
+    /// Nothing, until the desired state changes.
     Rest,
     /// Nothing until then.
     Wait(UnixSeconds),
     /// The preparation's time is over.
     GiveUp(RefusalCode),
-    /// Have the cluster be what the preparation wants.
+    /// Have the cluster's agent apply the preparation's objects.
     Apply,
-    /// Have the cluster's agent remove what is recorded.
+    /// Have the cluster's agent remove the recorded objects.
     Remove,
     /// Nothing is recorded, so nothing is left to remove.
     Forget,
 }
 
-/// Decides what is next. A removal goes first: what is prepared after it is made anew.
+/// Decides the next step. A removal goes first: objects prepared after it are made anew.
 pub(super) fn next(standing: &Standing<'_>, now: UnixSeconds) -> Step {
     let is_late = standing.give_up_at.is_some_and(|at| at <= now);
     let pause_max = if standing.is_removal_due { REMOVE_PAUSE_MAX } else { PREPARE_PAUSE_MAX };
-    // One that is longer than any was meant by a clock that stepped back since.
+    // A pause longer than the longest one comes from a clock that stepped back since.
     let is_meant = |at: &UnixSeconds| *at > now && *at <= now.later(Duration::from_secs(pause_max));
     let pause = standing.tries.retry_at.filter(|at| is_meant(at) && !standing.is_agent_new);
     match (standing.is_removal_due, standing.give_up_at) {
@@ -76,36 +77,36 @@ pub(super) fn next(standing: &Standing<'_>, now: UnixSeconds) -> Step {
     }
 }
 
-/// Returns why the last try failed; a preparation that had none waited for others.
+/// Returns the code of the last failed try; a preparation without one waited for others.
 fn last_failure(tries: &Tries) -> RefusalCode {
     let code = tries.failure.as_ref().map(|(code, _)| code.as_str());
     let found = RefusalCode::ALL.into_iter().find(|known| Some(known.as_str()) == code);
     found.unwrap_or(RefusalCode::EnvironmentBusy)
 }
 
-/// What becomes of a preparation after a call.
+/// Outcome of a preparation's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// Everything is there: this.
+    /// All objects are there: these.
     Completed(Vec<ObjectRef>),
-    /// It failed for good; this may be there.
+    /// The preparation failed for good; these objects may be there.
     Failed(Vec<ObjectRef>),
-    /// It is tried again.
+    /// The preparation is tried again.
     Again(Tries),
 }
 
-/// Returns what may be in the cluster once `wanted` is applied to what has `recorded`.
+/// Returns the objects that may be in the cluster once `wanted` is applied to an environment with `recorded`.
 pub(super) fn union(recorded: &[ObjectRef], wanted: &[ObjectRef]) -> Vec<ObjectRef> {
     let mut all: BTreeMap<Name<'_>, &ObjectRef> = BTreeMap::new();
     for object in wanted.iter().chain(recorded) {
-        // What is recorded knows more: the uid.
+        // The recorded reference knows more: the uid.
         all.insert(name_of(object), object);
     }
     all.into_values().cloned().collect()
 }
 
-/// Decides what an answer to an apply means. `may_be` is what was recorded before the call, and `wanted` what of it has to be
-/// there at the end.
+/// Decides what an answer to an apply means. `may_be` are the objects recorded before the call, and `wanted` those of
+/// them that have to be there at the end.
 pub(super) fn applied(
     wanted: &[ObjectRef],
     may_be: &[ObjectRef],
@@ -118,7 +119,7 @@ pub(super) fn applied(
         Err(error) => return Applied::Again(after(*error, tries, PREPARE_PAUSE_MAX, now)),
     };
     let all_wanted: BTreeSet<Name<'_>> = wanted.iter().map(name_of).collect();
-    // What earlier templates had and somebody else has now is nothing that this one wants.
+    // Objects of earlier templates that now have another owner are not wanted by this template.
     let is_let_go = |error: &ObjectError| {
         error.code == ObjectErrorCode::NotOwned
             && error.object.as_ref().is_some_and(|object| !all_wanted.contains(&name_said(object)))
@@ -126,12 +127,12 @@ pub(super) fn applied(
     if done.errors.iter().all(is_let_go) {
         let said = said_of(done);
         if let Some(missing) = all_wanted.iter().find(|name| !said.contains_key(*name)) {
-            // No error, and not there either: that is no answer to believe.
+            // A wanted object is missing without an error: such an answer is not believed.
             let message = format!("{}: {} {} is not there", CallError::NoAnswer, missing.1, missing.3);
             let failure = (CallError::NoAnswer.code(), message);
             return Applied::Again(again(tries, failure, PREPARE_PAUSE_MAX, now));
         }
-        // What is still on its way out is there, and so still recorded.
+        // Objects that are still being deleted are there, and so still recorded.
         return Applied::Completed(there(&without_strangers(may_be, done), done));
     }
     let is_of_the_moment =
@@ -145,20 +146,20 @@ pub(super) fn applied(
     Applied::Failed(if has_looked(done) { there(&may_be, done) } else { known_better(&may_be, done) })
 }
 
-/// Returns whether an agent that had errors looked at everything all the same, and so says what is there and what may be: what
-/// is wrong with one object keeps it from none of the others, and what is wrong with all ends the call.
+/// Returns whether an agent with errors still looked at every object, and so reports what is there and what may be: an
+/// error of one object keeps it from none of the others, and an error of all ends the call.
 fn has_looked(done: &Done) -> bool {
     let ends =
         |code| matches!(code, ObjectErrorCode::Unavailable | ObjectErrorCode::Identity | ObjectErrorCode::Superseded);
     done.errors.iter().all(|error| error.object.is_some() && !ends(error.code))
 }
 
-/// What becomes of a removal after a call.
+/// Outcome of a removal's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Removed {
-    /// Nothing of the environment's is left. This is in the cluster, and is not its own, or is to be kept.
+    /// Nothing of the environment's is left. These objects are in the cluster, and are not its own, or are to be kept.
     Gone(Vec<ObjectError>),
-    /// This is, and it is tried again.
+    /// These objects are left, and the removal is tried again.
     Left(Vec<ObjectRef>, Tries),
 }
 
@@ -180,7 +181,7 @@ pub(super) fn removed(
         let is_kept = |error: &&ObjectError| error.code == ObjectErrorCode::NotOwned;
         return Removed::Gone(done.errors.iter().filter(is_kept).cloned().collect());
     }
-    // What is not known to be gone is still recorded. What was let go is too, so that the last answer tells all of that.
+    // Objects not known to be gone stay recorded. So do released ones, so that the last answer reports all of them.
     let said = said_of(done);
     let strangers = strangers_of(done);
     let is_left = |object: &&ObjectRef| {
@@ -196,7 +197,7 @@ pub(super) fn removed(
     Removed::Left(left, again(tries, failure, REMOVE_PAUSE_MAX, now))
 }
 
-/// Says how it goes on after a call without an answer.
+/// Returns the tries after a call without an answer.
 fn after(error: CallError, tries: &Tries, pause_max: u64, now: UnixSeconds) -> Tries {
     let failure = (error.code(), error.to_string());
     match error {
@@ -214,7 +215,7 @@ fn after(error: CallError, tries: &Tries, pause_max: u64, now: UnixSeconds) -> T
     }
 }
 
-/// Counts one more failure, and says when the next try is: each pause is twice the one before.
+/// Counts one more failure and sets the time of the next try: each pause is twice the one before.
 fn again(tries: &Tries, (code, message): (RefusalCode, String), pause_max: u64, now: UnixSeconds) -> Tries {
     let pause = 1_u64.checked_shl(tries.failures.min(32)).unwrap_or(u64::MAX).min(pause_max);
     Tries {
@@ -224,7 +225,7 @@ fn again(tries: &Tries, (code, message): (RefusalCode, String), pause_max: u64, 
     }
 }
 
-/// What names an object in a cluster, whatever its version and however often it was made anew.
+/// Identity of an object in a cluster, whatever its version and however often it was made anew.
 type Name<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 fn name_of(object: &ObjectRef) -> Name<'_> {
@@ -239,13 +240,13 @@ fn name_said(object: &tunnel_proto::environments::ObjectRef) -> Name<'_> {
     (&object.group, &object.kind, &object.namespace, &object.name)
 }
 
-/// Returns those that the agent said are there. One that was not recorded is nothing that it was asked about.
+/// Returns the recorded objects that the agent reported as there. Unrecorded ones were not asked about.
 fn there(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
     let said = said_of(done);
     recorded.iter().filter_map(|object| said.get(&name_of(object)).map(|known| better(object, known))).collect()
 }
 
-/// Returns all, with what the agent said of those that are there.
+/// Returns all recorded objects, with the uids that the agent reported.
 fn known_better(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
     let said = said_of(done);
     let known =
@@ -257,7 +258,7 @@ fn better(object: &ObjectRef, said: &tunnel_proto::environments::ObjectRef) -> O
     ObjectRef { uid: said.uid.clone(), ..object.clone() }
 }
 
-/// Returns those that are not somebody else's, nor in a namespace that is not there.
+/// Returns the objects that do not belong to another owner, nor lie in a namespace that does not exist.
 fn without_strangers(recorded: &[ObjectRef], done: &Done) -> Vec<ObjectRef> {
     let strangers = strangers_of(done);
     recorded.iter().filter(|object| !strangers.contains(&name_of(object))).cloned().collect()

@@ -1,4 +1,4 @@
-//! An environment and what came of its jobs, as people and programs see them, made of what is stored.
+//! Environments and outcomes of jobs in the form shown to users and programs, built from the store.
 
 use serde::{Deserialize, Serialize};
 use tunnel_proto::environments::{ObjectError, ObjectErrorCode};
@@ -19,67 +19,67 @@ pub struct Environment {
     pub agent: ClusterName,
     /// The number of its project.
     pub project_id: u64,
-    /// Where that was last.
+    /// Path of the project, as last known.
     pub project_path: String,
     /// Its name.
     pub name: String,
-    /// Its name as parts of other names have it.
+    /// Form of its name that fits into names of objects.
     pub slug: String,
-    /// What names it among all environments of a cluster.
+    /// Unique key among all environments of a cluster.
     pub key: String,
     /// Its deployment tier.
     pub tier: Option<String>,
-    /// Where what is deployed there is seen.
+    /// URL of the deployed app.
     pub url: Option<String>,
-    /// Where it is itself seen.
+    /// URL of the environment's own page.
     pub page_url: String,
-    /// What it is.
+    /// Its state.
     pub state: EnvironmentState,
-    /// Since when.
+    /// Time since which it is in that state.
     pub since: UnixSeconds,
-    /// Why, where it was nobody's wish: `project_deleted`.
+    /// Reason of a state that no user asked for: `project_deleted`.
     pub reason: Option<String>,
     /// The template of the last job that was prepared.
     pub template: Option<String>,
-    /// What becomes of its objects when it is stopped.
+    /// Whether its objects are deleted when it is stopped.
     pub deletion: Deletion,
-    /// What is recorded: what is in the cluster, and what may be.
+    /// Recorded objects: those in the cluster, and those that may be.
     pub objects: Vec<ObjectRef>,
-    /// That has to go, and is not all gone.
+    /// The objects have to be removed, and some are left.
     pub is_removal_due: bool,
-    /// Why the last try failed: a code and a text.
+    /// Reason of the last failed try: a code and a text.
     pub failure: Option<(String, String)>,
-    /// When the next one is.
+    /// Time of the next try.
     pub retry_at: Option<UnixSeconds>,
-    /// What keeps its objects from going. Once no removal is due any more: objects that the last one left in the cluster,
+    /// Objects that block the removal. Once no removal is due any more: objects that the last one left in the cluster,
     /// because they are not, or no longer, the environment's own.
     pub left: Vec<Blocker>,
 }
 
-/// What went wrong with one object.
+/// Failure of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectFailure {
-    /// Which; `None` for all of them.
+    /// The object; `None` for all of them.
     pub object: Option<ObjectRef>,
-    /// What, as a code.
+    /// Reason, as a code.
     pub code: String,
-    /// What, for people.
+    /// Reason, for people.
     pub message: String,
 }
 
-/// Why something failed for good.
+/// Reason of a final failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The code.
     pub code: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The same of each object.
+    /// Failures of the single objects.
     pub errors: Vec<ObjectFailure>,
 }
 
 impl Environment {
-    /// Makes one of what is stored. What cannot be read of the parts that are only shown is left out.
+    /// Creates one from the stored record. Unreadable parts that are only shown are left out.
     pub(super) fn of(stored: StoredEnvironment, agent: ClusterName, public_url: &str) -> Self {
         let key = format!("{}-{}-{}", stored.slug, stored.project_id, stored.cluster.get());
         Self {
@@ -107,7 +107,7 @@ impl Environment {
     }
 }
 
-/// Returns what becomes of objects as templates say it.
+/// Converts the fate of objects on a stop to the form that templates use.
 fn deletion_of(kept: KeptOnStop) -> Deletion {
     match kept {
         KeptOnStop::No => Deletion::OnStop,
@@ -115,7 +115,7 @@ fn deletion_of(kept: KeptOnStop) -> Deletion {
     }
 }
 
-/// Returns it as the store has it.
+/// Converts it to the form of the store.
 pub(super) fn kept_of(deletion: Deletion) -> KeptOnStop {
     match deletion {
         Deletion::OnStop => KeptOnStop::No,
@@ -123,23 +123,23 @@ pub(super) fn kept_of(deletion: Deletion) -> KeptOnStop {
     }
 }
 
-/// Returns where an environment is seen.
+/// Returns the URL of an environment's page.
 pub(super) fn page_url(public_url: &str, id: u64) -> String {
     format!("{}/api/v1/environments/{id}", public_url.trim_end_matches('/'))
 }
 
-/// Writes references to objects.
+/// Serialises references to objects.
 pub(super) fn objects_to(objects: &[ObjectRef]) -> String {
-    // Structs of texts are always JSON.
+    // Structs of strings always serialise.
     serde_json::to_string(objects).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// Reads them.
+/// Parses references to objects.
 pub(super) fn objects_from(text: &str) -> Option<Vec<ObjectRef>> {
     serde_json::from_str(text).ok()
 }
 
-/// Writes what went wrong.
+/// Serialises failures of objects.
 pub(super) fn errors_to(errors: &[ObjectError]) -> String {
     let stored: Vec<ObjectFailure> = errors
         .iter()
@@ -152,26 +152,26 @@ pub(super) fn errors_to(errors: &[ObjectError]) -> String {
     serde_json::to_string(&stored).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// Returns why a preparation failed, if it has.
+/// Returns the failure of a preparation, if it failed.
 pub(super) fn failure_of(preparation: &Preparation) -> Option<Failure> {
     let (code, message) = preparation.failure.clone()?;
     let errors = preparation.errors.as_deref().and_then(|text| serde_json::from_str(text).ok());
     Some(Failure { code, message, errors: errors.unwrap_or_default() })
 }
 
-/// Returns a reference as the tunnel has it.
+/// Converts a reference to its wire type.
 pub(super) fn to_wire(object: &ObjectRef) -> tunnel_proto::environments::ObjectRef {
     let ObjectRef { group, version, kind, namespace, name, uid } = object.clone();
     tunnel_proto::environments::ObjectRef { group, version, kind, namespace, name, uid }
 }
 
-/// Returns a reference as it is kept.
+/// Converts a reference from its wire type.
 pub(super) fn from_wire(object: tunnel_proto::environments::ObjectRef) -> ObjectRef {
     let tunnel_proto::environments::ObjectRef { group, version, kind, namespace, name, uid } = object;
     ObjectRef { group, version, kind, namespace, name, uid }
 }
 
-/// Returns what went wrong with an object as one lower-case word.
+/// Returns the failure of an object as one lower-case word.
 fn code_of(code: ObjectErrorCode) -> &'static str {
     match code {
         ObjectErrorCode::NotOwned => "not_owned",

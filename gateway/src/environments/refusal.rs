@@ -1,11 +1,11 @@
-//! Why nothing is done: one table of codes, with texts for people.
+//! Table of the codes for refusals and failures, with texts for people.
 
 use std::fmt;
 
 use crate::store::StoreError;
 use crate::workspaces::document::Problem;
 
-/// Why something is refused, or failed for good.
+/// Reason for a refusal, or for a final failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalCode {
     /// Jobs may not ask here.
@@ -18,13 +18,13 @@ pub enum RefusalCode {
     ProjectNotAllowed,
     /// It does not let the project have this environment.
     EnvironmentNotAllowed,
-    /// It asks for a protected branch or tag.
+    /// The configuration asks for a protected branch or tag.
     RefNotProtected,
     /// The job neither starts nor stops its environment.
     ActionNotAllowed,
     /// The job's project was deleted.
     ProjectDeleted,
-    /// The cluster's configuration changed after it was asked for.
+    /// The cluster's configuration changed after the request.
     ConfigChanged,
     /// The job has no environment.
     NoEnvironment,
@@ -32,7 +32,7 @@ pub enum RefusalCode {
     NoSuchTemplate,
     /// The template cannot be used, or not with these facts.
     TemplateInvalid,
-    /// Facts that cannot be.
+    /// The facts are invalid.
     FactsInvalid,
     /// The template wants objects that may not be made.
     ObjectsRefused,
@@ -90,7 +90,7 @@ impl RefusalCode {
         Self::StoreUnavailable,
     ];
 
-    /// Codes of what may be otherwise a moment later: a job that failed with one of them may be asked for again.
+    /// Codes of transient failures: a job that failed with one of them may be asked for again.
     pub(super) const OF_THE_MOMENT: [Self; 7] = [
         Self::AgentAbsent,
         Self::AgentTooOld,
@@ -133,7 +133,7 @@ impl RefusalCode {
         }
     }
 
-    /// Returns what people are told.
+    /// Returns the text that users are shown.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -177,35 +177,35 @@ impl fmt::Display for RefusalCode {
     }
 }
 
-/// Nothing was done.
+/// A request that was refused and had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Refusal {
-    /// Why.
+    /// Reason, as a code.
     pub code: RefusalCode,
-    /// Why, for people.
+    /// Reason, for people.
     pub message: String,
-    /// All that is wrong, where there may be several things.
+    /// All problems, if there may be several.
     pub problems: Vec<RefusalProblem>,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalProblem {
-    /// Its code, where it has one; else empty.
+    /// Its code; empty if it has none.
     pub code: &'static str,
-    /// Where: an object, a fact, or a value in a file.
+    /// Place of the problem: an object, a fact, or a value in a file.
     pub place: String,
     /// The line, in a file.
     pub line: Option<u32>,
     /// The column there.
     pub column: Option<u32>,
-    /// What, for people.
+    /// Message for people.
     pub message: String,
 }
 
 impl RefusalProblem {
-    /// Makes one of what is in no file.
+    /// Creates a problem outside any file.
     pub(super) fn of(code: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code, place: place.into(), line: None, column: None, message: message.into() }
     }
@@ -232,12 +232,12 @@ impl From<StoreError> for Refusal {
 }
 
 impl Refusal {
-    /// Makes one with all that is wrong.
+    /// Creates a refusal with all problems.
     pub(super) fn with(code: RefusalCode, problems: Vec<RefusalProblem>) -> Self {
         Self { problems, ..code.into() }
     }
 
-    /// Says what is wrong with a template, or with what came of it.
+    /// Creates the refusal of a template, or of its rendered form.
     pub(super) fn template(problems: &[Problem]) -> Self {
         Self::with(RefusalCode::TemplateInvalid, problems.iter().map(RefusalProblem::from).collect())
     }

@@ -1,5 +1,5 @@
-//! What jobs and operators ask for, and what is decided about it without asking anybody (GitLab documentation,
-//! "GitLab-managed Kubernetes resources").
+//! Requests of jobs and operators, and the decisions about them that need neither store nor agent (GitLab
+//! documentation, "GitLab-managed Kubernetes resources").
 
 use super::template::TemplateName;
 use crate::audit::{Actor, Text};
@@ -14,24 +14,24 @@ pub struct JobRequest {
     pub template: Option<TemplateName>,
     /// The job does not want anything to be made.
     pub is_disabled: bool,
-    /// Where what it deploys is seen.
+    /// URL of the app that it deploys.
     pub url: Option<String>,
-    /// What its CI system says of it.
+    /// Facts that its CI system reports.
     pub job: JobFacts,
 }
 
-/// What the CI system says of a job.
+/// Facts that the CI system reports of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
     /// The number of its project.
     pub project_id: u64,
-    /// Where that is.
+    /// Path of its project.
     pub project_path: String,
     /// The name of its environment, if it has one.
     pub environment: Option<String>,
     /// The deployment tier of that.
     pub tier: Option<String>,
-    /// What it does with it; `None` for `start`.
+    /// The job's `environment:action`; `None` for `start`.
     pub action: Option<String>,
     /// It runs on a protected branch or tag.
     pub is_ref_protected: bool,
@@ -48,22 +48,22 @@ pub struct JobFacts {
 /// Whether something has to be made before a job may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmet {
-    /// It has.
+    /// Something has to be made.
     Unmet,
-    /// It has not.
+    /// Nothing has to be made.
     Met(Met),
 }
 
-/// Why nothing has to be made.
+/// Reason for there being nothing to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
     /// The job has no environment.
     NoEnvironment,
-    /// The job does not want it.
+    /// The job opted out.
     Disabled,
     /// Nothing is made on this cluster for this project, environment or branch.
     NotEnabled,
-    /// It was made.
+    /// The objects were made already.
     Completed,
     /// The job does not start its environment: it stops, prepares, verifies or just uses it.
     NotAStart,
@@ -74,7 +74,7 @@ impl Met {
     pub const ALL: [Self; 5] =
         [Self::NoEnvironment, Self::Disabled, Self::NotEnabled, Self::Completed, Self::NotAStart];
 
-    /// Returns it as one lower-case word.
+    /// Returns the reason as one lower-case word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Met {
     }
 }
 
-/// By whose word something changes.
+/// Author of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// An operator.
@@ -99,7 +99,7 @@ pub enum By {
 }
 
 impl By {
-    /// Returns who that is in the audit log.
+    /// Returns the actor of the audit log.
     pub(super) fn actor(&self) -> Actor {
         match self {
             Self::User(user) => Actor::User(Text::of(user)),
@@ -110,7 +110,7 @@ impl By {
 }
 
 impl JobFacts {
-    /// Returns the job as the audit log names it.
+    /// Returns the job as author of a change.
     #[must_use]
     pub fn by(&self) -> By {
         By::Job(self.project_path.clone(), self.job_id)
@@ -121,7 +121,7 @@ impl JobFacts {
         self.action.as_deref().is_none_or(|action| action == "start")
     }
 
-    /// Returns whether it stops it.
+    /// Returns whether the job stops its environment.
     pub(super) fn is_stop(&self) -> bool {
         self.action.as_deref() == Some("stop")
     }

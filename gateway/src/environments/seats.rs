@@ -1,23 +1,23 @@
-//! Whose turn it is to have a cluster's agent called: an agent takes a bounded number of calls at a time, and a cluster with
-//! much to do keeps no other waiting. Pure: who waits is told by return values.
+//! Queues calls to each cluster's agent: an agent takes a bounded number of calls at a time, and a busy cluster delays
+//! no other. Pure: return values name the environments whose turn has come.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::store::{ClusterId, EnvironmentId};
 
-/// Calls to one cluster's agent at a time. An agent takes eight, counts one for a moment longer than its answer is on the way,
-/// and another replica of the gateway may have some under way too.
+/// Calls to one cluster's agent at a time. An agent takes eight, counts one for a moment longer than its answer is on
+/// the way, and another replica of the gateway may have some under way too.
 pub(super) const SEATS_MAX: usize = 6;
 
-/// Preparations that go before a removal at most: a cluster in which jobs start all the time gets rid of things too.
+/// Most preparations that overtake a waiting removal: a cluster in which jobs start all the time removes objects too.
 const PREPARATIONS_MAX: usize = 8;
 
-/// What somebody wants of the agent, in the order in which they get their turn: jobs wait for what is prepared.
+/// Kind of call, in the order of priority: jobs wait for preparations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// To apply, or to remove what is in the way of that.
     Preparation,
-    /// To remove what nobody waits for.
+    /// To remove objects while no job waits.
     Removal,
 }
 
@@ -27,12 +27,12 @@ type Place = (Turn, u64, EnvironmentId);
 struct Queue {
     taken: usize,
     waiting: BTreeSet<Place>,
-    /// Preparations that went before a removal that waits.
+    /// Preparations that overtook a waiting removal.
     preferred: usize,
 }
 
 impl Queue {
-    /// Returns those who may go now.
+    /// Returns the environments whose turn has come.
     fn called(&self) -> impl Iterator<Item = &Place> {
         let overdue = self.first_removal().filter(|_| self.preferred >= PREPARATIONS_MAX);
         let others = self.waiting.iter().filter(move |place| Some(*place) != overdue);
@@ -51,9 +51,9 @@ impl Queue {
     }
 }
 
-/// The seats of all clusters, and who waits for one.
+/// Seats of all clusters, and the environments that wait for one.
 ///
-/// Invariants: `places` has those of all queues, and a queue that is kept has somebody in it.
+/// Invariants: `places` has those of all queues, and a queue that is kept has a seat taken or an environment waiting.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
     queues: HashMap<ClusterId, Queue>,
@@ -65,8 +65,8 @@ impl Seats {
     /// Takes a seat.
     ///
     /// # Errors
-    /// Others are before, and the environment's place in the queue is kept. Returns those who may go now: one that was called
-    /// and wants something else by now leaves its turn to the next.
+    /// Others are before, and the environment's place in the queue is kept. Returns the environments whose turn has
+    /// come: one that was called and now asks for another kind of turn leaves its old one to the next.
     pub(super) fn take(&mut self, cluster: ClusterId, id: EnvironmentId, turn: Turn) -> Result<(), Vec<EnvironmentId>> {
         let known =
             self.places.get(&id).filter(|(of, place)| *of == cluster && place.0 == turn).map(|(_, place)| *place);
@@ -86,12 +86,12 @@ impl Seats {
         Ok(())
     }
 
-    /// Returns how many seats are taken, of all clusters' agents.
+    /// Returns the number of seats taken, of all clusters' agents.
     pub(super) fn taken(&self) -> usize {
         self.queues.values().map(|queue| queue.taken).sum()
     }
 
-    /// Gives a seat back. Returns those who may go now.
+    /// Gives a seat back. Returns the environments whose turn has come.
     pub(super) fn give_back(&mut self, cluster: ClusterId) -> Vec<EnvironmentId> {
         if let Some(queue) = self.queues.get_mut(&cluster) {
             queue.taken = queue.taken.saturating_sub(1);
@@ -99,7 +99,7 @@ impl Seats {
         self.called(cluster)
     }
 
-    /// Leaves the queue, if the environment is in one. Returns those who may go now because of that.
+    /// Leaves the queue, if the environment is in one. Returns the environments whose turn has come because of that.
     pub(super) fn leave(&mut self, id: EnvironmentId) -> Vec<EnvironmentId> {
         self.forget(id).map(|cluster| self.called(cluster)).unwrap_or_default()
     }

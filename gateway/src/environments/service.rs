@@ -1,4 +1,4 @@
-//! Environments of CI jobs: what jobs and operators ask for, and what is known of it (design, section 6.5).
+//! Environments of CI jobs: takes the requests of jobs and operators, and answers questions about environments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,26 +40,26 @@ pub use prepare::Source;
 /// The wall clock, as an argument: tests turn it.
 pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
-/// What an environment can be asked to be.
+/// Desired state of an environment.
 pub type Wanted = EnvironmentState;
 
-/// What environments need.
+/// Dependencies of the environments.
 pub struct Parts {
-    /// Where they are kept.
+    /// Storage of the environments.
     pub store: Store,
     /// The agents that have a session.
     pub registry: Arc<Registry>,
     /// The clusters' templates.
     pub templates: Arc<TemplateFiles>,
-    /// Who asks for what.
+    /// Audit log of the requests.
     pub audit: Audit,
     /// Counters.
     pub metrics: Metrics,
-    /// What the operator decided.
+    /// Settings of the operator.
     pub settings: config::Environments,
-    /// Where the gateway is for people.
+    /// URL under which users reach the gateway.
     pub public_url: String,
-    /// What time it is.
+    /// Clock.
     pub clock: Clock,
 }
 
@@ -69,7 +69,7 @@ pub struct Environments {
     inner: Arc<Inner>,
 }
 
-/// What they share.
+/// Shared state of all clones.
 pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) access: Access,
@@ -91,14 +91,14 @@ impl fmt::Debug for Environments {
     }
 }
 
-/// Which environments are listed. What is `None` does not matter.
+/// Filter of a list of environments. Fields that are `None` match everything.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Those of a cluster.
+    /// Only those of a cluster.
     pub agent: Option<ClusterName>,
-    /// Those of a project.
+    /// Only those of a project.
     pub project_id: Option<u64>,
-    /// Those that are so.
+    /// Only those in this state.
     pub state: Option<EnvironmentState>,
 }
 
@@ -109,7 +109,7 @@ impl Inner {
 }
 
 impl Environments {
-    /// Reads what is known of clusters and of jobs that were prepared. Nothing is carried out before [`Environments::run`].
+    /// Reads the configurations of clusters and the prepared jobs. Nothing is carried out before [`Environments::run`].
     ///
     /// # Errors
     /// [`StoreError`].
@@ -129,7 +129,7 @@ impl Environments {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Carries out what is asked for, until `draining`; what is under way then goes on until `stop`.
+    /// Carries out requests until `draining`; those under way then go on until `stop`.
     pub async fn run(
         self,
         registry: Arc<Registry>,
@@ -141,20 +141,20 @@ impl Environments {
         self.inner.run(outside).await;
     }
 
-    /// Returns what the operator decided.
+    /// Returns the operator's settings.
     #[must_use]
     pub fn settings(&self) -> &config::Environments {
         &self.inner.settings
     }
 
-    /// Returns whether a user may do with every environment what they want.
+    /// Returns whether a user is an operator, who may do anything with every environment.
     #[must_use]
     pub fn is_operator(&self, user: &UserName) -> bool {
         self.inner.settings.operators.contains(user)
     }
 
-    /// Tells whether something has to be made before a job runs. Answered from memory: it asks nobody, waits for nothing and
-    /// writes nothing.
+    /// Returns whether something has to be made before a job runs. Answered from memory, without waiting and without
+    /// writing.
     #[must_use]
     pub fn unmet(&self, request: &JobRequest) -> Unmet {
         let answer = self.inner.access.unmet(request);
@@ -162,15 +162,15 @@ impl Environments {
         answer
     }
 
-    /// Has a job's environment be what the job needs, as the job itself asks for it: see [`Environments::complete_by`].
+    /// Prepares a job's environment at the request of the job itself: see [`Environments::complete_by`].
     #[cfg(test)]
     pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, Refusal> {
         let by = request.job.by();
         self.complete_by(request, by).await
     }
 
-    /// Has a job's environment be what the job needs. Once for each job, however often it is asked for and by how many; what
-    /// was begun goes on when nobody waits for it any more.
+    /// Prepares a job's environment. Done once for each job, however often and by however many callers it is requested;
+    /// a preparation under way goes on once no caller waits for it any more.
     ///
     /// # Errors
     /// [`Refusal`]; then nothing was done.
@@ -181,13 +181,13 @@ impl Environments {
                 Ok(Following::ended(Outcome::nothing(met)))
             }
             Verdict::Refused(code) => Err(code.into()),
-            // Also what was done before: the store knows what became of that.
+            // Includes requests that were carried out before: the store knows their outcome.
             Verdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
         }
     }
 
-    /// Has an environment be what a template says, with facts that an operator gives. What of them the gateway knows itself
-    /// counts: the numbers of agent and environment, and where they are shown.
+    /// Prepares an environment from a template, with facts that an operator gives. The gateway replaces the facts that
+    /// it knows itself: the numbers of agent and environment, and the URLs of their pages.
     ///
     /// # Errors
     /// [`Refusal`]; then nothing was done.
@@ -245,13 +245,13 @@ impl Environments {
         Following::new(self, EnvironmentId::new(id), Awaited::Everything)
     }
 
-    /// Follows an environment until nothing of it has to go any more, whatever else is under way.
+    /// Follows an environment until none of its objects has to be removed any more, whatever else is under way.
     #[must_use]
     pub fn follow_removal(&self, id: u64) -> Following {
         Following::new(self, EnvironmentId::new(id), Awaited::Removal)
     }
 
-    /// Returns what templates can say of an agent.
+    /// Returns the facts of an agent that templates may use.
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchAgent`].
@@ -261,7 +261,7 @@ impl Environments {
         Ok(AgentFacts { id, name: agent.to_string(), url })
     }
 
-    /// Returns where an environment is shown.
+    /// Returns the URL of an environment's page.
     #[must_use]
     pub fn page_url(&self, id: u64) -> String {
         record::page_url(&self.inner.public_url, id)
@@ -307,10 +307,10 @@ impl Environments {
         &self.inner.hub
     }
 
-    /// Returns how something ended, if it has. A store that does not answer says nothing yet.
+    /// Returns the outcome of the awaited end, if it has come. A store that does not answer counts as not yet.
     pub(super) async fn outcome(&self, id: EnvironmentId, awaited: Awaited) -> Option<Outcome> {
         let told = async {
-            // The end first: the environment that is read after it has what came of it.
+            // The end is read first, so that the environment read after it includes its effects.
             let Some(failure) = self.ended(id, awaited).await? else { return Ok(None) };
             match self.inner.store.environment(id).await? {
                 Some(stored) if awaited == Awaited::Removal && stored.is_removal_due => Ok(None),
@@ -330,7 +330,7 @@ impl Environments {
         })
     }
 
-    /// Returns why what is awaited failed, or that it did not, once it has ended.
+    /// Returns the awaited end, once it has come: the failure, or `None` for success.
     async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<Failure>>, StoreError> {
         let store = &self.inner.store;
         Ok(match awaited {
@@ -343,7 +343,7 @@ impl Environments {
                 match found {
                     Some(ended) if ended.status == PreparationStatus::Preparing => None,
                     Some(ended) => Some(record::failure_of(&ended)),
-                    // It ended so long ago that nobody knows how.
+                    // It ended so long ago that its record was deleted.
                     None => Some(Some(prepare::failure(RefusalCode::EnvironmentBusy))),
                 }
             }
@@ -369,7 +369,7 @@ impl Environments {
         Ok(Environment::of(stored, agent, &self.inner.public_url))
     }
 
-    /// Notes who changed what, and has it carried out.
+    /// Records a change in the audit log, and wakes the driver and the followers.
     fn told(&self, changed: &StoredEnvironment, how: &'static str, by: OnRecord) {
         let event = AuditEvent::EnvironmentChanged {
             by: by.by().actor(),
@@ -384,7 +384,7 @@ impl Environments {
     }
 }
 
-/// Returns what those are told first who wait for an environment with much to do.
+/// Returns the first event for callers that wait for an environment whose objects are being removed.
 fn first_word(environment: &StoredEnvironment) -> Option<Event> {
     environment.is_removal_due.then_some(Event::Waiting { why: "removal" })
 }

@@ -1,17 +1,17 @@
-//! Names fit for names of objects, made as GitLab makes them (GitLab documentation, `CI_ENVIRONMENT_SLUG` and
-//! `CI_PROJECT_PATH_SLUG`), so that what a job knows of itself and what a template makes are the same.
+//! Makes names fit for names of objects in the way of GitLab (GitLab documentation, `CI_ENVIRONMENT_SLUG` and
+//! `CI_PROJECT_PATH_SLUG`), so that a job's own variables and rendered templates agree.
 
 use aws_lc_rs::digest;
 
 use super::facts::ENVIRONMENT_SLUG_MAX;
 
-/// Characters of a name that are kept where the whole of it does not fit, or was changed.
+/// Characters that are kept of a name which is too long or had to be changed.
 const KEPT_MAX: usize = 17;
 
-/// Digits, to base 36, that tell such names from each other.
+/// Base-36 digits of the suffix that tells such names from each other.
 const SUFFIX_DIGITS: usize = 6;
 
-/// How many such suffixes there are.
+/// Number of such suffixes.
 const SUFFIXES: u64 = 36 * 36 * 36 * 36 * 36 * 36;
 
 /// Longest slug of a path, in characters.
@@ -19,8 +19,8 @@ const PATH_SLUG_MAX: usize = 63;
 
 const _: () = assert!(KEPT_MAX + 1 + SUFFIX_DIGITS == ENVIRONMENT_SLUG_MAX);
 
-/// Returns the slug of an environment's name: lower case, at most 24 of `a-z`, `0-9` and inner dashes, a letter first. What had
-/// to be changed or shortened ends in digits that come of the whole name.
+/// Returns the slug of an environment's name: lower case, at most 24 of `a-z`, `0-9` and inner dashes, a letter first.
+/// A changed or shortened name ends in digits of a hash of the whole name.
 #[must_use]
 pub fn environment_slug(name: &str) -> String {
     let mut slug = dashed(name);
@@ -41,8 +41,8 @@ pub fn environment_slug(name: &str) -> String {
     slug + &suffix(name)
 }
 
-/// Returns the slug of a project's path: lower case, at most 63 of `a-z`, `0-9` and inner dashes. Different paths may have the
-/// same.
+/// Returns the slug of a project's path: lower case, at most 63 of `a-z`, `0-9` and inner dashes. Different paths may
+/// have the same slug.
 #[must_use]
 pub fn path_slug(path: &str) -> String {
     let slug: String = dashed(path).chars().take(PATH_SLUG_MAX).collect();

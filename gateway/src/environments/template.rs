@@ -1,13 +1,13 @@
-//! Templates of environments: which objects an environment has, in the language that GitLab's templates are written in, as far as
-//! it is documented there ("GitLab-managed Kubernetes resources"): variables, trim markers and comments of Go's text/template.
+//! Templates of environments: define an environment's objects in GitLab's template language, as far as that is
+//! documented ("GitLab-managed Kubernetes resources"): variables, trim markers and comments of Go's text/template.
 //!
-//! The order is not Go's. There, values are put into the text and YAML is read afterwards, so that a value can become structure.
-//! Here, each action is replaced by one character that stands in no template, the YAML is read with these, and values are put
-//! into the scalars that came of it. Whatever the values are, the tree stays the one that was written.
+//! The order differs from Go's, which puts values into the text and reads YAML afterwards, so that a value can become
+//! structure. Here, each action is replaced by one character that stands in no template, the YAML is read with these,
+//! and values are put into the resulting scalars. Whatever the values are, the tree stays the one that was written.
 //!
-//! What differs for those who write templates: values are text also where they look like something else, except that an unquoted
-//! scalar of nothing but digits and numbers (`{{ .project.id }}`) is a number as it is in Go; a variable that has no value and
-//! no documented default is an error.
+//! Differences for authors of templates: values are text even if they look like something else, except that an unquoted
+//! scalar of nothing but digits and numbers (`{{ .project.id }}`) is a number as it is in Go; a variable that has no
+//! value and no documented default is an error.
 
 mod language;
 mod mask;
@@ -37,13 +37,13 @@ pub const OBJECTS_MAX: usize = 100;
 /// The longest text that values are put into, in bytes.
 pub const SCALAR_BYTES_MAX: usize = 64 * 1024;
 
-/// The largest that the objects of an environment may be together, in bytes of text.
+/// Largest total size of an environment's objects, in bytes of text.
 pub const RENDERED_BYTES_MAX: usize = 256 * 1024;
 
-/// What the template is called that an environment gets if its job names none.
+/// Name of the template that an environment gets if its job names none.
 pub const DEFAULT_NAME: &str = "default";
 
-/// The template of those who have none: a namespace, and the right for jobs of the environment to work in it.
+/// Built-in template: a namespace, and the right for jobs of the environment to work in it.
 const BUILT_IN: &str = include_str!("template/default.yaml");
 
 /// The name of a template: a DNS label.
@@ -83,10 +83,10 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// When an environment's objects are deleted.
+/// Time at which an environment's objects are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deletion {
-    /// When the environment was stopped.
+    /// Once the environment is stopped.
     #[default]
     OnStop,
     /// Never.
@@ -94,7 +94,7 @@ pub enum Deletion {
 }
 
 impl Deletion {
-    /// Returns how templates and the store write it.
+    /// Returns the text in templates and in the store.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -103,14 +103,14 @@ impl Deletion {
         }
     }
 
-    /// Reads what [`Deletion::as_str`] wrote.
+    /// Parses the text of [`Deletion::as_str`].
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         [Self::OnStop, Self::Never].into_iter().find(|deletion| deletion.as_str() == text)
     }
 }
 
-/// A template that can be rendered, whatever the facts are, or says what is missing.
+/// A parsed template. Rendering fails only for missing values and for results that are too long or have a key twice.
 #[derive(Clone, Debug)]
 pub struct Template {
     name: TemplateName,
@@ -120,15 +120,15 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// All that is wrong with it, from the first line to the last, each with its line and column in the file; never empty.
+    /// All mistakes, from the first line to the last, each with its line and column in the file; never empty.
     pub fn parse(name: &TemplateName, bytes: &[u8]) -> Result<Self, Vec<Problem>> {
         read::template(name, bytes)
     }
 
-    /// Returns the template that is in force where there is no other of the name `default`.
+    /// Returns the built-in template, for agents that have no other of the name `default`.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the text is compiled in, and a test reads it")]
     pub fn built_in() -> Self {
@@ -141,17 +141,17 @@ impl Template {
         &self.name
     }
 
-    /// Returns it as it was written.
+    /// Returns the source text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Puts facts into the objects.
+    /// Fills facts into the objects.
     ///
     /// # Errors
-    /// Every variable that has no value, and every text that becomes too long, each with its line and column in the file; two keys
-    /// of a map that become one; never empty.
+    /// Every variable that has no value, and every text that becomes too long, each with its line and column in the
+    /// file; two keys of a map that become one; never empty.
     pub fn render(&self, info: &Info) -> Result<Rendered, Vec<Problem>> {
         render::render(self, info)
     }

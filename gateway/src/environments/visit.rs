@@ -1,5 +1,5 @@
-//! One look after another at one environment, until nothing is to be done about it now: reads what is stored, does what
-//! the plan says, and stores what came of it. Of one environment there is one visit at a time, so of its calls too.
+//! Reconciles one environment, step by step, until nothing is to be done now: reads the stored state, carries out the
+//! step of the plan, and stores the result. There is one visit to an environment at a time, and so one call.
 
 mod ends;
 
@@ -23,39 +23,40 @@ use crate::model::{ClusterName, UnixSeconds};
 use crate::store::{ClusterId, EnvironmentId, Preparation, PreparationEnd, StoreError, StoredEnvironment, Tries};
 use crate::workspaces::blockers;
 
-/// Until an environment is looked at again that could not be read or written.
+/// Pause before an environment is visited again that could not be read or written.
 const STORE_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Until an environment is looked at again that waits for its turn; it is called when that comes.
+/// Pause before an environment is visited again that waits for its turn; it is called earlier if that comes.
 const QUEUE_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// How often it is looked during a call whether the time of somebody who waits for it is over.
+/// Interval at which a call under way is checked for waiting jobs whose time is over.
 const LATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What follows a look.
+/// Continuation after one step.
 enum Next {
-    /// Another one.
+    /// Another step.
     Again,
-    /// Another one then.
+    /// Another step at this time.
     At(UnixSeconds),
-    /// Another one when it is the environment's turn at its cluster, or then.
+    /// Another step once the environment's turn at its cluster has come, or at this time.
     Queue(UnixSeconds),
-    /// None, until somebody wishes something.
+    /// No step, until the desired state changes.
     Rest,
 }
 
-/// What follows a visit.
+/// Continuation after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Another one then.
+    /// Another visit at this time.
     At(UnixSeconds),
-    /// Another one when it is the environment's turn at its cluster, or then; it ends a pause if this one did.
+    /// Another visit once the environment's turn at its cluster has come, or at this time; it ends a pause if this one
+    /// did.
     Queue(UnixSeconds, bool),
-    /// None, until somebody wishes something.
+    /// No visit, until the desired state changes.
     Rest,
 }
 
-/// How a visit ended.
+/// Result of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Visit {
     /// The environment's cluster, if there is such an environment.
@@ -74,8 +75,8 @@ impl Drop for Seat<'_> {
 }
 
 impl Inner {
-    /// Does what is to be done about an environment now. Tells when to look again. `is_urgent` ends a pause: somebody
-    /// wishes something else, or an agent came. After `draining` nothing is begun, and `stop` ends what was.
+    /// Carries out the due steps of an environment. Returns when to visit again. `is_urgent` ends a pause: the desired
+    /// state changed, or an agent connected. Nothing is begun after `draining`, and `stop` ends what is under way.
     ///
     /// Cancel safety: dropped, it leaves what was begun as it is recorded, for the next visit.
     pub(super) async fn visit(
@@ -91,7 +92,7 @@ impl Inner {
                     is_urgent = false;
                     continue;
                 }
-                // It keeps its place.
+                // The environment keeps its place in the queue.
                 Ok(Next::Queue(at)) => return Visit { then: Then::Queue(at, is_urgent), ..visit },
                 Ok(Next::At(at)) => visit.then = Then::At(at),
                 Ok(Next::Rest) => {}
@@ -118,7 +119,7 @@ impl Inner {
         *cluster = Some(environment.cluster);
         let preparation = self.store.next_preparation(id).await?;
         let Some(recorded) = objects_from(&environment.tracked) else {
-            // Nothing can be done about it, but nobody waits for it longer than for anything else.
+            // Nothing can be done with unreadable records, but a job waits no longer for it than for anything else.
             if let Some(late) = preparation.filter(|one| one.give_up_at <= self.now()) {
                 let visited = Visited { id, environment: &environment, recorded: &[] };
                 self.give_up(&visited, &late, RefusalCode::ObjectsFailed).await?;
@@ -148,7 +149,7 @@ impl Inner {
                 return self.apply(&visited, &preparation, stop).await;
             }
             (Step::Remove, preparation) => {
-                // A job that waits for it waits no longer than for what is made for it.
+                // A job that waits for the removal waits no longer than for its preparation.
                 let turn = if preparation.is_some() { Turn::Preparation } else { Turn::Removal };
                 let Some(_seat) = self.seat(&visited, turn) else {
                     return Ok(self.queued(id, preparation.map(|preparation| preparation.give_up_at)));
@@ -172,7 +173,7 @@ impl Inner {
         }
     }
 
-    /// Says that an environment waits for its turn, and until when at the latest.
+    /// Reports that an environment waits for its turn, and sets the latest time of the next look.
     fn queued(&self, id: EnvironmentId, give_up_at: Option<UnixSeconds>) -> Next {
         self.hub.tell(id, Told::Event(Event::Waiting { why: "queued" }));
         let at = self.now().later(QUEUE_PAUSE);
@@ -188,7 +189,7 @@ impl Inner {
         let objects: Vec<Value> = serde_json::from_str(&preparation.objects)
             .map_err(|_| StoreError::Corrupt { table: "environment_jobs", column: "objects" })?;
         if let Err(why) = self.access.still_allows(visited.environment, preparation, &objects) {
-            // What a configuration refused may be allowed by the next: who asks again is judged anew.
+            // A later configuration may allow it: a new request is judged anew.
             self.refuse(visited, preparation, RefusalCode::ConfigChanged, Some(why)).await?;
             return Ok(Next::Again);
         }
@@ -199,7 +200,7 @@ impl Inner {
             return Ok(Next::Again);
         }
         let acting = acting(preparation.identity.as_deref(), "environment_jobs")?;
-        // Before anything is asked of the cluster: whatever happens from here on, it is known what may be there.
+        // Stored before anything is asked of the cluster: whatever happens from here on, it is known what may be there.
         if !self.store.begin_apply(preparation, &objects_to(&may_be)).await? {
             return Ok(Next::Again);
         }
@@ -214,14 +215,16 @@ impl Inner {
         let now = self.now();
         match plan::applied(&wanted, &may_be, &answer, &visited.environment.tries, now) {
             Applied::Again(tries) => {
-                // Where it comes to nothing in the end, this is why: also if nobody answers any more then.
+                // If the preparation fails in the end, these errors are the reason, also if no agent answers any more
+                // then.
                 if let Ok(done) = &answer {
                     self.store.note_errors(preparation, &errors_to(&done.errors)).await?;
                 }
                 self.pause(visited.id, &tries).await?;
             }
             Applied::Completed(there) => {
-                // Before it is stored: who finds it stored does not hear that it is still to be made. What is made is there.
+                // Noted before it is stored, because a client that finds it stored must not be told that it is still to
+                // be made. The objects are there already.
                 let noted = preparation.job.map(|job| self.access.noted(visited.environment.cluster, job));
                 let end = PreparationEnd::Completed;
                 if self.store.end_apply(preparation, &objects_to(&there), end, now).await? {
@@ -244,8 +247,8 @@ impl Inner {
     }
 
     async fn remove(&self, visited: &Visited<'_>, stop: &CancellationToken) -> Result<Next, StoreError> {
-        // As the configuration says it now: nobody may be left who may act for the job that it was made as. What the agent made
-        // as itself it removes as itself.
+        // The current configuration decides: the identity of the job that made the objects may have no rights any more.
+        // Objects that the agent made as itself it removes as itself.
         let acting = match self.access.removes_as_agent(visited.environment) {
             Some(true) => None,
             Some(false) | None => acting(visited.environment.identity.as_deref(), "environments")?,
@@ -265,8 +268,8 @@ impl Inner {
         Ok(Next::Again)
     }
 
-    /// Has a call carried out, and calls it off when it is `until`: nobody waits for it any more. Meanwhile those hear it who
-    /// wait behind it and whose time is over. `None` when the gateway stops meanwhile.
+    /// Has a call carried out, and cancels it at `until`, because no job waits for it any more. Meanwhile, preparations
+    /// that wait behind it are ended once their time is over. `None` if the gateway stops meanwhile.
     async fn call(
         &self,
         visited: &Visited<'_>,
@@ -290,7 +293,7 @@ impl Inner {
             }
             match until {
                 Some(until) if until <= self.now() => return Ok(Some(Err(CallError::Late("end")))),
-                // What is behind a preparation has more time than that.
+                // Preparations behind this one have more time.
                 Some(_) => {}
                 None => self.give_up_late(visited).await,
             }
@@ -318,7 +321,7 @@ impl Inner {
         self.access.name(environment.cluster).ok_or_else(|| corrupt("environments"))
     }
 
-    /// Writes down that a try failed, and tells it.
+    /// Stores a failed try, and tells the followers.
     async fn pause(&self, id: EnvironmentId, tries: &Tries) -> Result<(), StoreError> {
         self.store.note_tries(id, tries).await?;
         if let (Some((code, message)), Some(at)) = (&tries.failure, tries.retry_at) {
@@ -329,14 +332,15 @@ impl Inner {
     }
 }
 
-/// What a visit is about, as it was read.
+/// The environment of a visit, as it was read.
 struct Visited<'a> {
     id: EnvironmentId,
     environment: &'a StoredEnvironment,
     recorded: &'a [ObjectRef],
 }
 
-/// Reads as whom the agent is to act. One that cannot be read is never nobody: that would be the agent itself.
+/// Parses the identity that the agent is to act as. An unreadable one is an error and not `None`, which would be the
+/// agent itself.
 fn acting(stored: Option<&str>, table: &'static str) -> Result<Option<Identity>, StoreError> {
     let read = stored.map(|text| identity::from_json(text).ok_or(StoreError::Corrupt { table, column: "identity" }));
     read.transpose()

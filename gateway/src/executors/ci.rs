@@ -1,8 +1,8 @@
-//! Workspaces as jobs of a CI system (design, section 6.4): what their owners ask for is carried out with pipelines.
+//! Runs workspaces as jobs of a CI system: carries out their desired state with pipelines.
 //!
-//! [`plan`] decides what is done next for one workspace, from what is stored and heard; [`driver`] does it, one task for each
-//! workspace at a time; [`provider`] is the CI system that is asked; [`settings`] is what the operator decided; [`downloads`]
-//! has the agent's programs that jobs fetch.
+//! [`plan`] decides the next step of one workspace from its stored and observed state; [`driver`] carries it out, with
+//! one task per workspace at a time; [`provider`] is the CI system; [`settings`] are the operator's; [`downloads`]
+//! serves the agent's programs that jobs fetch.
 
 pub mod downloads;
 pub mod driver;

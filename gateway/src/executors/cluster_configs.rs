@@ -1,12 +1,12 @@
-//! How clusters are configured: `agents_dir/NAME/config.yaml` for the cluster agent `NAME` (design, section 2.2), read
-//! when it changes and stored version by version. Each workspace keeps the version that it was made with.
+//! Loads the configurations of clusters: `agents_dir/NAME/config.yaml` for the cluster agent `NAME`, read on each
+//! change and stored version by version. Each workspace keeps the version that it was made with.
 //!
-//! A file with a mistake changes nothing: what was in force stays in force, and why is told once in the log and as long as
-//! it is so by [`ClusterConfigs::refusals`]. A file that is gone changes nothing either. A cluster without a file has the
-//! defaults, with which no workspaces can be made.
+//! A file with a mistake changes nothing: the previous version stays in force. The reason is logged once, and
+//! [`ClusterConfigs::refusals`] has it for as long as it applies. A deleted file changes nothing either. A cluster
+//! without a file has the defaults, with which no workspaces can be made.
 //!
-//! The namespace mode of a cluster with workspaces is not changed: its agent works in one mode, and would lose those of the other.
-//! Such a file is refused as if it had a mistake, and taken over once the last workspace is over.
+//! The namespace mode of a cluster with workspaces is not changed: its agent works in one mode, and would lose those of
+//! the other. Such a file is refused as if it had a mistake, and taken over once the last workspace is over.
 
 mod folder;
 
@@ -37,7 +37,7 @@ pub struct ClusterConfigs {
     refusals: RwLock<BTreeMap<PathBuf, Arc<Refusal>>>,
 }
 
-/// What is remembered between two looks.
+/// State that is kept between two scans.
 #[derive(Debug, Default)]
 struct Seen {
     stamps: HashMap<PathBuf, Stamp>,
@@ -48,36 +48,37 @@ struct Seen {
 }
 
 impl ClusterConfigs {
-    /// Makes them for a folder, if there is one. Nothing is read yet.
+    /// Creates the configurations for a folder, if there is one. Nothing is read yet.
     #[must_use]
     pub fn new(dir: Option<PathBuf>) -> Arc<Self> {
         Arc::new(Self { dir, changes: watch::Sender::new(0), refusals: RwLock::default() })
     }
 
-    /// Makes them and takes over what is there, before anybody is answered: what a file allows would seem to be forbidden until then.
+    /// Creates the configurations and takes over the files that exist, before any request is served: actions that a
+    /// file allows would seem forbidden until then.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn open(dir: Option<PathBuf>, store: &Store) -> Result<Arc<Self>, StoreError> {
         let configs = Self::new(dir);
-        // Large, and awaited by what starts a gateway, which is large as it is.
+        // Boxed because it is large, and awaited by the start of the gateway, whose future is large as it is.
         Box::pin(configs.look(store, &mut Seen::default())).await?;
         Ok(configs)
     }
 
-    /// Tells when another configuration is in force, of whichever cluster.
+    /// Notifies of a new configuration in force, of any cluster.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Returns the files that are not in force as they are, and why.
+    /// Returns the files that are not in force as they are, and the reasons.
     #[must_use]
     pub fn refusals(&self) -> Vec<Arc<Refusal>> {
         self.refusals.read().values().cloned().collect()
     }
 
-    /// Returns why a cluster's file is not in force as it is.
+    /// Returns the reason why a cluster's file is not in force as it is.
     #[must_use]
     pub fn refusal(&self, cluster: &ClusterName) -> Option<Arc<Refusal>> {
         self.refusals.read().values().find(|refusal| refusal.cluster == cluster.as_str()).cloned()
@@ -94,7 +95,7 @@ impl ClusterConfigs {
         Ok((version, ClusterConfig::from_json(&text).map_err(unreadable)?))
     }
 
-    /// Looks at the folder now and then and takes over what changed, until `stop`.
+    /// Scans the folder at intervals and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, store: Store, stop: CancellationToken) {
         let mut seen = Seen::default();
         let mut is_store_told = false;
@@ -144,7 +145,7 @@ impl ClusterConfigs {
             if !seen.configured.contains(&cluster.id) {
                 match self.newest(store, &cluster).await {
                     Ok(_) => seen.configured.insert(cluster.id),
-                    // Told where it matters: to whoever makes workspaces there.
+                    // Reported to callers that make workspaces there.
                     Err(StoreError::Corrupt { .. }) => false,
                     Err(error) => return Err(error),
                 };
@@ -153,7 +154,7 @@ impl ClusterConfigs {
         Ok(())
     }
 
-    /// Takes a file over or refuses it; returns whether it would be so again while the file is as it is.
+    /// Takes a file over or refuses it; returns whether the outcome would be the same again for an unchanged file.
     async fn take_over(&self, store: &Store, found: Found) -> Result<bool, StoreError> {
         let (name, config) = match found.read {
             Ok(read) => read,
@@ -164,7 +165,7 @@ impl ClusterConfigs {
         };
         let cluster = store.ensure_cluster(&name, wall_clock()).await?;
         let before = store.cluster_config(cluster.id, None).await?;
-        // What a later version wrote cannot be compared: it is left to that version.
+        // A configuration written by a later version cannot be compared, so that version decides.
         let fits = |before: &str| {
             ClusterConfig::from_json(before).is_ok_and(|before| before.shared_namespace == config.shared_namespace)
         };
@@ -182,7 +183,7 @@ impl ClusterConfigs {
         Ok(true)
     }
 
-    /// Keeps why a file is not in force, and tells it once.
+    /// Keeps the reason for a file not to be in force, and logs it once.
     fn refuse(&self, refusal: Refusal) {
         let mut refusals = self.refusals.write();
         if refusals.get(&refusal.path).is_none_or(|before| **before != refusal) {

@@ -1,8 +1,8 @@
-//! Workspaces in Kubernetes clusters: for each cluster whose agent has a session, one driver that tells it what its
-//! workspaces are to be and stores what it sees (design, section 6.3).
+//! Runs workspaces in Kubernetes clusters: for each cluster whose agent has a session, one driver sends the desired
+//! state of its workspaces and stores the observed one.
 //!
-//! [`plan`] decides what is said next and when, [`intent`] makes it of what is stored, `report` is the way back, and
-//! [`conversation`] does all of it with a store and the reconcile channel, [`wire`].
+//! [`plan`] decides the next message and its time, [`intent`] builds it from the stored state, `report` stores what the
+//! agent reports, and [`conversation`] joins them with the store and the reconcile channel, [`wire`].
 
 mod conversation;
 mod intent;
@@ -26,16 +26,16 @@ use crate::store::{Store, StoreError, wall_clock};
 use crate::telemetry::Metrics;
 use crate::workspaces::changes::Changes;
 
-/// What a driver works with.
+/// Dependencies of a driver.
 #[derive(Debug)]
 pub struct Driver {
-    /// Which clusters' agents are here.
+    /// Sessions of the clusters' agents.
     pub registry: Arc<Registry>,
-    /// The truth.
+    /// Source of truth for all state.
     pub store: Store,
-    /// Where changes are heard of and told.
+    /// Channel of changes, for listening and publishing.
     pub changes: Changes,
-    /// How clusters are configured.
+    /// Configurations of the clusters.
     pub configs: Arc<ClusterConfigs>,
     /// Counters.
     pub metrics: Metrics,
@@ -51,7 +51,7 @@ struct Driven {
 impl Driver {
     /// Drives every cluster whose agent has a session, until `stop`.
     ///
-    /// Invariants: of one cluster, a session's driver begins when that of the one before has ended. So nothing that a
+    /// Invariants: a session's driver begins once that of the cluster's previous session has ended. So nothing that a
     /// displaced agent said is stored after something that the newer one said.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut arrivals = self.registry.arrivals();
@@ -73,7 +73,7 @@ impl Driver {
                 () = stop.cancelled() => break,
                 changed = arrivals.changed() => if changed.is_err() { break },
                 Some(ended) = drivers.join_next_with_id() => {
-                    // One that panicked too: the next session of its cluster is driven like any other.
+                    // Includes a panic: the next session of its cluster is driven like any other.
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
                     if let Some(last) = running.remove(&id).and_then(|name| driven.get_mut(&name)) {
                         last.is_running = false;
@@ -106,7 +106,7 @@ impl Driver {
     }
 }
 
-/// Tells whether a failure is about one row, and not about the store.
+/// Returns whether a failure is about one row, and not about the store.
 fn is_of_one_row(error: &StoreError) -> bool {
     matches!(error, StoreError::Corrupt { .. })
 }

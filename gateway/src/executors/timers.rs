@@ -1,8 +1,8 @@
-//! Time ends what its owner forgot: workspaces stop after their active hours and are terminated after their stopped hours
-//! or at their greatest age (design, section 6.1). Within seconds, and not at the next full round.
+//! Stops and terminates workspaces whose time limits have passed: they stop after their active hours and are terminated
+//! after their stopped hours or at their greatest age. Within seconds, and not at the next full round.
 //!
-//! What is due when is computed from what is stored, by [`Lifecycle::next_due`](crate::model::Lifecycle::next_due). What is
-//! remembered here only says when to look, so a restart loses nothing and a change that was not heard of costs a look.
+//! Deadlines are computed from the stored state, by [`Lifecycle::next_due`](crate::model::Lifecycle::next_due). The
+//! schedule in memory only says when to check, so a restart loses nothing and a change that was missed costs one check.
 
 pub(super) mod deadlines;
 
@@ -21,10 +21,12 @@ use crate::store::{ClusterId, ConfigVersion, Managed, Runs, Store, StoreError, W
 use crate::workspaces::changes::{Change, Changes, Heard, Listener};
 use crate::workspaces::cluster_config::ClusterConfig;
 
-/// How often it is looked what is due: a look at the next deadline, and nothing else while that is in the future.
+/// Interval at which due workspaces are looked for: checks the next deadline, and nothing else while that is in the
+/// future.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often everything is read anew: what other replicas do is not heard of here. Far below the shortest time limit.
+/// Interval at which everything is read anew: changes by other replicas are not notified here. Far below the shortest
+/// time limit.
 const READ_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Workspaces that are read at a time.
@@ -36,7 +38,7 @@ const LIMITS_KEPT: usize = 1024;
 /// The wall clock, as an argument: tests turn it.
 pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
 
-/// Does to workspaces what time does to them.
+/// Enforces the time limits of workspaces.
 pub struct Timers {
     store: Store,
     changes: Changes,
@@ -53,7 +55,7 @@ impl fmt::Debug for Timers {
 }
 
 impl Timers {
-    /// Makes them; they tell what they do to whom listens.
+    /// Creates the timers. Changes are published on `changes`.
     #[must_use]
     pub fn new(store: Store, changes: Changes, clock: Clock) -> Self {
         Self {
@@ -66,7 +68,7 @@ impl Timers {
         }
     }
 
-    /// Adds how long workspaces in CI systems may be what they are.
+    /// Adds the time limits of workspaces in CI systems.
     #[must_use]
     pub fn with_providers(mut self, limits: HashMap<ProviderName, TimeLimits>) -> Self {
         self.providers = limits;
@@ -92,7 +94,7 @@ impl Timers {
                 heard = hear(&mut listener) => Some(heard),
             };
             match heard {
-                // Looked at when it is its turn: whatever changed is not older than what is known of it.
+                // Visited at the next due time: no change is older than the known state.
                 Some(Some(workspace)) => self.deadlines.put(workspace, (self.clock)()),
                 Some(None) => is_read = false,
                 None => {}
@@ -121,7 +123,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Looks at every workspace that is not over, soon.
+    /// Schedules a visit to every workspace that is not over.
     async fn read_all(&mut self) -> Result<(), StoreError> {
         let (now, mut after) = ((self.clock)(), None);
         loop {
@@ -134,7 +136,7 @@ impl Timers {
         }
     }
 
-    /// Does what is due for a workspace, if it is.
+    /// Carries out what is due for a workspace, if anything is.
     async fn visit(&mut self, workspace: WorkspaceId) -> Result<(), StoreError> {
         loop {
             let Some(managed) = self.store.managed_by_id(workspace).await? else {
@@ -155,12 +157,12 @@ impl Timers {
                 info!(workspace = %managed.workspace.name, desired = %next.desired, "its time is up");
                 self.changes.say(Change { workspace, cluster: managed.cluster() });
             }
-            // Read again: it has another deadline now, whoever changed it.
+            // Read again: whichever writer changed it, it has another deadline now.
         }
     }
 
-    /// Reads for how long a workspace may be what it is: by the configuration that it was made with, in a CI system by the one
-    /// of now.
+    /// Returns the time limits of a workspace: by the configuration that it was made with, in a CI system by the
+    /// current one.
     async fn limits_of(&mut self, managed: &Managed) -> Result<TimeLimits, StoreError> {
         let state = match &managed.runs {
             Runs::Kubernetes(state) => state,
@@ -190,7 +192,7 @@ impl Timers {
     }
 }
 
-/// Hears which workspace changed; `None` when that is not known.
+/// Waits for the next changed workspace; `None` if changes were missed.
 async fn hear(listener: &mut Listener) -> Option<WorkspaceId> {
     match listener.next().await {
         Heard::Change(change) => Some(change.workspace),

@@ -1,8 +1,9 @@
-//! What counts as one address.
+//! Key under which limits count an address.
 
 use std::net::IpAddr;
 
-/// An address as limits count it: IPv4 whole, IPv6 by its network of 64 bits, because whoever has one has all of it.
+/// Address as limits count it: IPv4 whole, IPv6 by its network of 64 bits, because the owner of one address has all of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKey {
     /// An IPv4 address, also one that is written as IPv6 (RFC 4291, section 2.5.5.2).
@@ -12,7 +13,7 @@ pub enum AddressKey {
 }
 
 impl AddressKey {
-    /// Returns what an address counts as.
+    /// Returns the key of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {

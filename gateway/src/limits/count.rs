@@ -1,13 +1,13 @@
-//! How many of something there are at once.
+//! Counts how many of something there are at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A number of seats that are taken.
+/// Number of taken seats.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU32);
 
-/// One of them, until it is dropped.
+/// A taken seat, until it is dropped.
 #[derive(Debug)]
 pub struct Seat(Arc<Count>);
 
@@ -21,7 +21,7 @@ impl Count {
         Some(Seat(self.clone()))
     }
 
-    /// Returns how many are taken.
+    /// Returns how many seats are taken.
     #[must_use]
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)

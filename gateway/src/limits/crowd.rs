@@ -1,7 +1,8 @@
-//! Users' open connections, and which of them go first when there are too many.
+//! Open connections of users, and the choice of those that are closed when there are too many.
 //!
-//! A connection without a request under way costs its owner nothing, so an attacker can have many. Near the bound those that
-//! have been idle for longest are asked to leave, and users only where it is not strangers who have taken the room.
+//! A connection without a request under way costs its owner nothing, so an attacker can have many. Near the limit, the
+//! connections that have been idle for longest are asked to leave; those of signed-in users only if strangers have not
+//! taken the room.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use std::task::{Context, Poll};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-/// Ticks for which an idle connection is left alone, so that one that is about to be used is not closed: a stranger's, and a
-/// user's.
+/// Ticks for which an idle connection is left alone, so that one that is about to be used is not closed: one of a
+/// stranger, and one of a signed-in user.
 const STRANGER_TICKS: u32 = 4;
 const USER_TICKS: u32 = 8;
 
-/// The connections. The lock is taken when one comes and when one goes.
+/// All open connections. The lock is taken when one comes and when one goes.
 #[derive(Debug, Default)]
 pub struct Crowd {
     members: Mutex<HashMap<u64, Arc<Member>>>,
     next: AtomicU64,
-    /// A coarse clock: reading it costs a request nothing.
+    /// Coarse clock: reading it costs a request nothing.
     ticks: AtomicU32,
-    /// The tick after the last in which all members were looked at.
+    /// Tick after the last one in which all members were examined.
     shed_at: AtomicU32,
 }
 
@@ -31,15 +32,15 @@ pub struct Crowd {
 struct Member {
     /// Requests and streams under way.
     busy: AtomicU32,
-    /// When the last one ended, in ticks.
+    /// Tick in which the last one ended.
     idle_since: AtomicU32,
-    /// Somebody has signed in.
+    /// Whether a user has signed in on it.
     is_proven: AtomicBool,
     leaves: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// A connection's place in the crowd, until it is dropped.
+/// Membership of a connection in the crowd, until it is dropped.
 #[derive(Debug)]
 pub struct Place {
     crowd: Arc<Crowd>,
@@ -55,7 +56,7 @@ pub struct Stay {
 }
 
 impl Crowd {
-    /// Takes in a new connection.
+    /// Adds a new connection.
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> Place {
         let member = Arc::new(Member { idle_since: AtomicU32::new(self.now()), ..Member::default() });
@@ -64,7 +65,8 @@ impl Crowd {
         Place { crowd: self.clone(), id, member }
     }
 
-    /// Asks the `wanted` connections that have been idle for longest to leave, once a tick. Returns how many there were.
+    /// Asks the `wanted` connections that have been idle for longest to leave, once a tick. Returns how many were
+    /// asked.
     pub fn shed(&self, wanted: usize) -> usize {
         let now = self.now();
         if self.shed_at.swap(now.wrapping_add(1), Ordering::Relaxed) == now.wrapping_add(1) {
@@ -89,7 +91,7 @@ impl Crowd {
             }
             2 * idle_strangers >= members.len()
         };
-        // Users make room only where it is not strangers who have taken it: these will have been idle for long enough soon.
+        // Users make room only if strangers have not taken it: idle strangers will have been idle for long enough soon.
         let mut idle = if strangers.is_empty() && !many { users } else { strangers };
         let wanted = wanted.min(idle.len());
         if wanted == 0 {
@@ -103,7 +105,7 @@ impl Crowd {
         wanted
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub(super) fn tick(&self) {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
@@ -114,7 +116,7 @@ impl Crowd {
 }
 
 impl Place {
-    /// Says that somebody has signed in on the connection.
+    /// Marks the connection as one on which a user has signed in.
     pub(super) fn prove(&self) {
         self.member.is_proven.store(true, Ordering::Relaxed);
     }
@@ -123,7 +125,7 @@ impl Place {
     #[must_use]
     pub(super) fn stay(&self) -> Stay {
         self.member.busy.fetch_add(1, Ordering::Relaxed);
-        // It is of use after all. Without this it would be cut as soon as the answer is made, sent or not.
+        // The connection is in use again. Without this it would be cut as soon as the answer is made, sent or not.
         if self.member.leaves.load(Ordering::Relaxed) {
             self.member.leaves.store(false, Ordering::Relaxed);
         }
@@ -136,7 +138,7 @@ impl Place {
         if self.must_leave() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Returns whether the connection has to leave: it is asked to, and still has nothing to do.
+    /// Returns whether the connection has to leave: it was asked to, and is still idle.
     #[must_use]
     pub fn must_leave(&self) -> bool {
         self.member.leaves.load(Ordering::Acquire) && self.member.busy.load(Ordering::Relaxed) == 0

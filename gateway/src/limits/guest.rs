@@ -1,4 +1,4 @@
-//! A connection and what it may: the handles that it keeps, so that its requests look nothing up.
+//! A connection with its limits: it keeps handles to its counters, so that its requests look nothing up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,9 +19,9 @@ use super::{AddressUse, Limit, PortUse, Shares, UserUse};
 pub struct Guest {
     shares: Arc<Shares>,
     address: Arc<AddressUse>,
-    /// Counts against the address until somebody signs in.
+    /// Counts against the address until a user signs in.
     seat: Mutex<Option<Seat>>,
-    /// The same for an agent's.
+    /// Counts an agent's connection until a session comes up.
     waiting: Mutex<Option<Member>>,
     is_proven: AtomicBool,
     /// Requests that were above the rate of strangers.
@@ -47,12 +47,12 @@ impl Guest {
         }
     }
 
-    /// Makes an agent's, which waits until a session comes up.
+    /// Creates the guest of an agent's connection, which waits until a session comes up.
     pub(super) fn agent(shares: Arc<Shares>, address: Arc<AddressUse>, member: Member) -> Self {
         Self { waiting: Mutex::new(Some(member)), ..Self::new(shares, address, None, None) }
     }
 
-    /// Waits until the connection has to go, because too many of its address have no session.
+    /// Waits until the connection has to be closed, because too many of its address have no session.
     ///
     /// Cancel safety: safe.
     pub async fn sent_away(&self) {
@@ -63,7 +63,7 @@ impl Guest {
         }
     }
 
-    /// Takes a place for a TLS handshake.
+    /// Takes a seat for a TLS handshake.
     ///
     /// # Errors
     /// The limit that is reached; it is counted.
@@ -72,9 +72,9 @@ impl Guest {
         seat.ok_or_else(|| self.shares.refuse(Limit::HandshakesPerAddress))
     }
 
-    /// Says that somebody has signed in: the connection is theirs now, and no longer one of a stranger.
+    /// Marks the connection as that of a signed-in user: it no longer counts as a stranger's.
     pub fn prove(&self) {
-        // Asked for each request, true but for the first.
+        // Called for each request; already true for all but the first.
         if !self.is_proven.load(Ordering::Relaxed) && !self.is_proven.swap(true, Ordering::Relaxed) {
             drop(self.seat.lock().take());
             drop(self.waiting.lock().take());
@@ -84,10 +84,10 @@ impl Guest {
         }
     }
 
-    /// Counts a request of which nobody knows who sent it.
+    /// Counts a request without a known user.
     ///
     /// # Errors
-    /// The limit that is reached. Whoever has signed in on the connection before meets none.
+    /// The limit that is reached. A connection on which a user has signed in meets none.
     pub fn ask(&self, now: Instant) -> Result<(), Limit> {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(());
@@ -99,14 +99,14 @@ impl Guest {
         })
     }
 
-    /// Returns the limit above which the connection goes on and on.
+    /// Returns the limit that the connection keeps exceeding, if any.
     #[must_use]
     pub fn is_beyond(&self) -> Option<Limit> {
         let is_beyond = self.refused.load(Ordering::Relaxed) > super::STRANGERS_REFUSED_MAX;
         (is_beyond && !self.is_proven.load(Ordering::Relaxed)).then_some(Limit::RequestsPerSecondPerAddress)
     }
 
-    /// Counts a credential or code that was not good.
+    /// Counts a wrong credential or code.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -115,14 +115,14 @@ impl Guest {
         taken.map(drop).map_err(|_| Limit::FailedSignIns)
     }
 
-    /// Counts a refusal of the connection itself, and says so to the operator.
+    /// Counts a refusal of the connection itself, and logs it for the operator.
     pub fn refuse(&self, limit: Limit) {
         debug!(limit = limit.name(), "connection closed");
         self.shares.refuse(limit);
     }
 
-    /// Returns whether a failure of the connection's is worth a line in the log: a stranger's are not, when there are many;
-    /// then they are counted, and the number is.
+    /// Returns whether a failure of the connection is worth a line in the log. Too many failures of strangers are not:
+    /// they are counted, and only their number is logged.
     pub fn may_be_told_of(&self, now: Instant) -> bool {
         let is_free = || self.shares.told.take(self.shares.told_pace, self.shares.nanos(now), 0).is_ok();
         let may = self.is_proven.load(Ordering::Relaxed) || is_free();
@@ -132,16 +132,16 @@ impl Guest {
         may
     }
 
-    /// Returns whether so many credentials were not good that another one would be too many.
+    /// Returns whether the address has sent so many wrong credentials that another one would be too many.
     #[must_use]
     pub fn has_failed_often(&self, now: Instant) -> bool {
         self.address.failed.is_over(self.shares.bounds.failed, self.shares.nanos(now))
     }
 
-    /// Waits for a turn to have a credential looked up, among those of the address and then among all.
+    /// Waits for a permit to look up a credential, among those of the address and then among all.
     ///
     /// # Errors
-    /// The limit that is reached: the turn did not come in time.
+    /// The limit that is reached: no permit came in time.
     ///
     /// Cancel safety: safe.
     pub async fn look_up(&self) -> Result<Turn<'_>, Limit> {
@@ -168,23 +168,23 @@ impl Guest {
     }
 }
 
-/// A look-up's turn, until it is dropped.
+/// Permit for one look-up, until it is dropped.
 #[derive(Debug)]
 pub struct Turn<'a> {
     _own: SemaphorePermit<'a>,
     _all: SemaphorePermit<'a>,
 }
 
-/// What the requests of one credential on one connection to one port count in.
+/// Counters for the requests of one credential on one connection to one port.
 #[derive(Debug)]
 pub struct Standing {
     guest: Arc<Guest>,
-    /// None where nobody has to say who they are: then it is the address that counts.
+    /// Absent if no sign-in is required: then the address counts.
     user: Option<Arc<UserUse>>,
     port: Arc<PortUse>,
 }
 
-/// What one request holds until its last byte.
+/// Seats that one request holds until its last byte.
 #[derive(Debug)]
 pub struct Seats {
     _sender: Seat,
@@ -197,7 +197,7 @@ impl Standing {
         Self { guest, user, port }
     }
 
-    /// Takes what one request needs.
+    /// Takes the seats for one request.
     ///
     /// # Errors
     /// The limit that is reached.

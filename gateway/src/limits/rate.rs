@@ -1,22 +1,22 @@
-//! A rate with a burst, in one atomic word: the generic cell rate algorithm.
+//! Rate limiter with a burst, in one atomic word: the generic cell rate algorithm.
 //!
-//! The word is the time at which everything that was taken would have come in at the rate. How far it lies ahead is how much
-//! of the burst is used.
+//! The word is the time by which everything taken would have been refilled at the rate. The further it lies ahead, the
+//! more of the burst is used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// So many in a span of time, and so many at once.
+/// Rate: a number in a span of time, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Between two, in nanoseconds.
+    /// Time between two, in nanoseconds.
     interval: u64,
-    /// How far the burst reaches ahead, in nanoseconds.
+    /// Time that the burst reaches ahead, in nanoseconds.
     ahead: u64,
 }
 
 impl Pace {
-    /// Makes a pace of `count` in each `span`, `burst` of them at once.
+    /// Creates a pace of `count` in each `span`, `burst` of them at once.
     #[must_use]
     pub fn new(count: u32, span: Duration, burst: u32) -> Self {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -25,7 +25,7 @@ impl Pace {
     }
 }
 
-/// What was taken at a [`Pace`], which the caller brings along.
+/// State of one limiter. The caller brings its [`Pace`].
 ///
 /// # Units
 /// Nanoseconds since a start that all callers share.
@@ -35,10 +35,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Takes one, now or within `patience`. Returns how long to wait.
+    /// Takes one, now or within `patience`. Returns the time to wait.
     ///
     /// # Errors
-    /// How long it would take, when that is longer; nothing was taken.
+    /// The time to wait, if longer than `patience`; nothing was taken.
     pub fn take(&self, pace: Pace, now: u64, patience: u64) -> Result<u64, u64> {
         let wait = |due: u64| due.saturating_sub(now).saturating_sub(pace.ahead);
         let next = |due: u64| (wait(due) <= patience).then(|| due.max(now).saturating_add(pace.interval));
@@ -55,7 +55,7 @@ impl Meter {
         self.due.load(Ordering::Relaxed).saturating_sub(now) > pace.ahead
     }
 
-    /// Returns whether all that was taken has come in, so that nothing is lost with it.
+    /// Returns whether everything taken is refilled, so that dropping the meter loses nothing.
     #[must_use]
     pub fn is_idle(&self, now: u64) -> bool {
         self.due.load(Ordering::Relaxed) <= now
@@ -78,7 +78,7 @@ mod tests {
         }
         assert!(meter.is_over(pace, SECOND));
         assert_eq!(meter.take(pace, SECOND, 0), Err(SECOND / 10));
-        assert_eq!(meter.take(pace, SECOND, SECOND / 10), Ok(SECOND / 10), "whoever waits gets a turn");
+        assert_eq!(meter.take(pace, SECOND, SECOND / 10), Ok(SECOND / 10), "a waiter gets a turn");
         assert_eq!(meter.take(pace, SECOND + SECOND / 5, 0), Ok(0));
         assert!(!meter.is_idle(SECOND + SECOND / 2) && meter.is_idle(2 * SECOND));
     }

@@ -1,8 +1,8 @@
-//! Entries by key, bounded whatever keys come.
+//! Table of entries by key, bounded whatever keys arrive.
 //!
-//! An entry that somebody holds stays, so its counts are everybody's. One that nobody holds is only a memory of rates: it is
-//! forgotten when these are idle, and when the table is full it makes room before that. A stranger who comes under a new key
-//! each time so gets rid of strangers, and of nobody who is connected.
+//! A held entry stays, so its counts are shared by all its holders. An entry that no connection holds only remembers
+//! rates: it is dropped once these are idle, and earlier when the table is full. A stranger who comes under a new key
+//! each time so displaces strangers, and no connected client.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Parts with a lock of their own. Look-ups are made once per connection, so this is plenty.
+/// Shards with a lock each. Look-ups are made once per connection, so this is plenty.
 const SHARDS: usize = 16;
 
-/// A full part is swept as a whole no more often than this, in nanoseconds.
+/// Shortest time between two sweeps of a whole full shard, in nanoseconds.
 const SWEEP_INTERVAL: u64 = 1_000_000_000;
 
-/// What a table holds.
+/// Value of a table.
 pub(super) trait Entry: Default {
     /// Returns whether a new entry would be as good, at `now` in nanoseconds.
     fn is_idle(&self, now: u64) -> bool;
 }
 
-/// The table.
+/// Sharded table.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
     shards: Vec<Mutex<Shard<K, V>>>,
@@ -33,22 +33,22 @@ pub(super) struct Table<K, V> {
 #[derive(Debug)]
 struct Shard<K, V> {
     entries: HashMap<K, Arc<V>>,
-    /// When all of it may be looked at again, for want of room.
+    /// Earliest time of the next sweep of the whole shard for want of room.
     sweep_at: u64,
 }
 
 impl<K: Clone + Eq + Hash, V: Entry> Table<K, V> {
-    /// Makes an empty table of so many entries at most.
+    /// Creates an empty table of at most `entries_max` entries.
     pub(super) fn new(entries_max: usize) -> Self {
         let shard = || Mutex::new(Shard { entries: HashMap::new(), sweep_at: 0 });
         let shards = (0..SHARDS).map(|_| shard()).collect();
         Self { shards, hasher: RandomState::new(), shard_entries_max: entries_max.div_ceil(SHARDS) }
     }
 
-    /// Returns the entry of a key, made anew if there is none.
+    /// Returns the entry of a key, created if absent.
     pub(super) fn get(&self, key: &K, now: u64) -> Arc<V> {
         let part = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or_default() % SHARDS;
-        // There is always one; an entry outside of the table would count for its holder alone.
+        // There always is a shard; an entry outside of the table would count for its holder alone.
         let Some(shard) = self.shards.get(part) else { return Arc::default() };
         let mut shard = shard.lock();
         if let Some(entry) = shard.entries.get(key) {
@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash, V: Entry> Table<K, V> {
         entry
     }
 
-    /// Forgets what is idle, and the room that it took.
+    /// Drops idle entries, and frees their memory.
     pub(super) fn sweep(&self, now: u64) {
         for shard in &self.shards {
             shard.lock().sweep(now);
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash, V: Entry> Shard<K, V> {
     }
 }
 
-/// Handles are given out under the lock, so one that is alone here is alone.
+/// Handles are given out under the lock, so an entry with a single reference has no holder.
 fn is_held<V>(entry: &Arc<V>) -> bool {
     Arc::strong_count(entry) > 1
 }

@@ -1,5 +1,5 @@
-//! Connections of one address that have not proved yet whose they are: bounded by sending the oldest away, so that one that proves it
-//! at once is let in, however many others say nothing.
+//! Unproven connections of one address: bounded by closing the oldest, so that a connection that authenticates at once
+//! is let in, however many others stay silent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Those that wait, in the order in which they came.
+/// Unproven connections, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Line>);
 
@@ -17,7 +17,7 @@ struct Line {
     members: BTreeMap<u64, CancellationToken>,
 }
 
-/// One of them, until it is dropped.
+/// One waiting connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
     waiting: Arc<Waiting>,
@@ -26,7 +26,7 @@ pub(super) struct Member {
 }
 
 impl Waiting {
-    /// Takes one in. Returns whether another one was sent away, because there were `max` already.
+    /// Adds a connection. Returns whether the oldest one was sent away, because there were `max` already.
     pub(super) fn enter(self: &Arc<Self>, max: u32) -> (Member, bool) {
         let sent_away = CancellationToken::new();
         let (number, gone) = {
@@ -38,19 +38,19 @@ impl Waiting {
             line.members.insert(number, sent_away.clone());
             (number, gone)
         };
-        // Outside of the lock: it wakes others.
+        // Outside of the lock: it wakes other tasks.
         let is_crowded = gone.map(|(_, oldest)| oldest.cancel()).is_some();
         (Member { waiting: self.clone(), number, sent_away }, is_crowded)
     }
 
-    /// Returns how many there are.
+    /// Returns how many wait.
     pub(super) fn count(&self) -> usize {
         self.0.lock().members.len()
     }
 }
 
 impl Member {
-    /// Returns what is cancelled when it has to go.
+    /// Returns the token that is cancelled when the connection has to be closed.
     pub(super) fn sent_away(&self) -> &CancellationToken {
         &self.sent_away
     }

@@ -23,7 +23,7 @@ pub struct Endpoint {
     url: Arc<Url>,
 }
 
-/// Why a text is not an [`Endpoint`].
+/// Reason why a text is not an [`Endpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadEndpoint {
     /// No absolute URL with a host.
@@ -56,7 +56,7 @@ impl Endpoint {
         &self.url
     }
 
-    /// Returns scheme, host and port: what may be shown of any endpoint.
+    /// Returns scheme, host and port: the displayable part of any endpoint.
     #[must_use]
     pub fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
@@ -72,7 +72,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`BadEndpoint`] when the whole is no endpoint any more.
+    /// [`BadEndpoint`] when the result is not an endpoint.
     pub fn join(&self, tail: &str) -> Result<Self, BadEndpoint> {
         format!("{}{tail}", self.text.strip_suffix('/').unwrap_or(&self.text)).parse()
     }
@@ -94,7 +94,7 @@ impl FromStr for Endpoint {
         if text.len() > ENDPOINT_BYTES_MAX {
             return Err(BadEndpoint::TooLong);
         }
-        // The parser would mend these, and the text would no longer be what is compared.
+        // The parser would repair these, and the text would no longer equal the compared one.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains('\\') {
             return Err(BadEndpoint::Url);
         }

@@ -1,29 +1,31 @@
-//! The time of a CI job that is a workspace, and what happens in it when.
+//! Schedule of a workspace's CI job: warning, renewal, end of the script, saving.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Times after which a CI system may end the job of a workspace: less would be over before it began, and more is no CI system's.
+/// Times after which a CI system may end the job of a workspace: a shorter one would be over before it began, and no CI
+/// system offers a longer one.
 pub const JOB_TIMES: RangeInclusive<Duration> = Duration::from_secs(10 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Times that a job may take to save its files.
 pub const SAVE_TIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(24 * 60 * 60);
 
-/// From when a job is renewed until its script would end by itself, at most: clocks differ, and what runs has to end.
+/// Longest time from a job's renewal until its script would end by itself: clocks differ, and running programs have to
+/// end.
 const LEAD_MAX: Duration = Duration::from_secs(2 * 60);
 
-/// From when people are told until the job is renewed, at most.
+/// Longest time from the warning of users until the job's renewal.
 const NOTICE_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// The time of a workspace's job. All of it counts from the job's start.
+/// Schedule of a workspace's job. All times count from the job's start.
 ///
 /// ```text
 /// start ──────── warn ────── renew ──── script's end ──── script's kill ──── end
 ///                  └─ notice ─┘└─ lead ─┘└─────────── files are saved ───────┘
 /// ```
 ///
-/// The gateway renews a job, and the job's script ends by itself if nobody does: both go by this, so neither can be in the other's
-/// way. Short jobs have a part of each span, long ones the whole.
+/// The gateway renews a job, and the job's script ends by itself if the gateway does not: both follow this schedule, so
+/// neither can be in the other's way. Short jobs have a fraction of each span, long ones the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobTime {
     end: Duration,
@@ -35,43 +37,44 @@ impl JobTime {
     /// Divides the time of a job that the CI system ends after `job_timeout`, and whose files take `save_max` to save at most.
     #[must_use]
     pub fn of(job_timeout: Duration, save_max: Duration) -> Self {
-        // Definitions have whole minutes.
+        // Pipeline definitions have whole minutes.
         let end = Duration::from_secs(job_timeout.as_secs() / 60 * 60);
         let saving = Duration::from_secs(save_max.min(end / 8).as_secs());
         Self { end, saving, save_max }
     }
 
-    /// Returns when the CI system ends the job.
+    /// Returns the time at which the CI system ends the job.
     #[must_use]
     pub fn end(self) -> Duration {
         self.end
     }
 
-    /// Returns when the runner is to end a script that did not end by itself. Half of the time to save is left then.
+    /// Returns the time at which the runner kills a script that did not end by itself. Half of the time to save is left
+    /// then.
     #[must_use]
     pub fn script_kill(self) -> Duration {
         self.end.saturating_sub(self.saving / 2)
     }
 
-    /// Returns when the job's script ends by itself.
+    /// Returns the time at which the job's script ends by itself.
     #[must_use]
     pub fn script_end(self) -> Duration {
         self.end.saturating_sub(self.saving)
     }
 
-    /// Returns when the job is told to end, and another takes its place.
+    /// Returns the time at which the job is told to end, and another takes its place.
     #[must_use]
     pub fn renew(self) -> Duration {
         self.script_end().saturating_sub(LEAD_MAX.min(self.end / 30))
     }
 
-    /// Returns when people are told that it will be.
+    /// Returns the time at which users are warned of the renewal.
     #[must_use]
     pub fn warn(self) -> Duration {
         self.renew().saturating_sub(NOTICE_MAX.min(self.end / 8))
     }
 
-    /// Returns how long a job that was told to end may take to save its files.
+    /// Returns the time limit for saving the files of a job that was told to end.
     #[must_use]
     pub fn save_max(self) -> Duration {
         self.save_max
@@ -84,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// What a job's script takes to end what it runs.
+    /// Time that a job's script takes to end its processes.
     const SCRIPT_FINISH: Duration = Duration::from_secs(10);
 
     fn within(times: RangeInclusive<Duration>) -> impl Strategy<Value = Duration> {

@@ -1,5 +1,4 @@
-//! The life of a workspace that an executor runs for its owner: who may change what to what, and what time does to it
-//! (design, section 6.1).
+//! Lifecycle of a workspace that an executor runs for its owner: allowed changes of its state, and its time limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +12,26 @@ use super::UnixSeconds;
 /// Longest reason, in bytes; longer ones are cut.
 pub const REASON_BYTES_MAX: usize = 1024;
 
-/// What a workspace is to be, and what it is.
+/// Desired and actual state of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// What it is to be.
+    /// Desired state.
     pub desired: DesiredState,
-    /// What it was last seen to be.
+    /// Last observed state.
     pub actual: ActualState,
-    /// Counts the changes of intent, from 1.
+    /// Counts the changes of the desired state, from 1.
     pub generation: u64,
-    /// When the intent last changed.
+    /// Time of the last change of the desired state.
     pub desired_at: UnixSeconds,
-    /// When the actual state last changed.
+    /// Time of the last change of the actual state.
     pub actual_at: UnixSeconds,
-    /// Why it is as it is, for people.
+    /// Reason of the actual state, for people.
     pub reason: Option<Arc<str>>,
-    /// Counts what the store wrote of it; who writes says which one they read.
+    /// Counts the store's writes of it; a writer names the one that it read.
     pub revision: i64,
 }
 
-/// An intent that cannot be.
+/// Refused change of the desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LifecycleRefused {
     /// Its storage is gone, or on its way.
@@ -40,19 +39,19 @@ pub enum LifecycleRefused {
     Final,
 }
 
-/// How long a workspace may be what it is.
+/// Time limits of a workspace's states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
-    /// After its owner last asked for it to run; then it is stopped.
+    /// Time after its owner's last request to run it; then it is stopped.
     pub active: Duration,
-    /// After it was asked to stop; then it is terminated.
+    /// Time after the request to stop it; then it is terminated.
     pub stopped: Duration,
-    /// After it was made; then it is terminated.
+    /// Time after its creation; then it is terminated.
     pub age: Duration,
 }
 
 impl Lifecycle {
-    /// Begins a life: it is to run, and nothing was done yet.
+    /// Begins a lifecycle: it is desired to run, and nothing was done yet.
     #[must_use]
     pub fn new(now: UnixSeconds) -> Self {
         Self {
@@ -66,8 +65,8 @@ impl Lifecycle {
         }
     }
 
-    /// Returns it with another intent. Asking again for what is intended already changes nothing, unless it went wrong:
-    /// then it is tried again. To restart what is stopped is to start it.
+    /// Returns it with another desired state. A repeated request changes nothing, unless the state is a failure: then
+    /// it is tried again. A restart of a stopped workspace starts it.
     ///
     /// # Errors
     /// [`LifecycleRefused::Final`] once it is to be terminated.
@@ -89,8 +88,8 @@ impl Lifecycle {
         Ok(Self { desired, generation: self.generation + 1, desired_at: now, reason: None, ..self.clone() })
     }
 
-    /// Returns it after it was seen to be something. A restart that has come to its stop goes on with its start, and what
-    /// is terminated stays so.
+    /// Returns it after an observation. A restart that has stopped goes on with its start, and a terminated workspace
+    /// stays so.
     #[must_use]
     pub fn observe(&self, actual: ActualState, reason: Option<&str>, now: UnixSeconds) -> Self {
         if self.actual == ActualState::Terminated {
@@ -112,14 +111,14 @@ impl Lifecycle {
         next
     }
 
-    /// Returns what time makes of it by now, if that is something else.
+    /// Returns the desired state due by the time limits now, if it differs.
     #[must_use]
     pub fn due(&self, created_at: UnixSeconds, limits: &TimeLimits, now: UnixSeconds) -> Option<DesiredState> {
         let (at, desired) = self.next_due(created_at, limits)?;
         (at <= now).then_some(desired)
     }
 
-    /// Returns what time will make of it next, and when.
+    /// Returns the next change due by the time limits, and its time.
     #[must_use]
     pub fn next_due(&self, created_at: UnixSeconds, limits: &TimeLimits) -> Option<(UnixSeconds, DesiredState)> {
         let end = (created_at.later(limits.age), DesiredState::Terminated);
@@ -130,17 +129,17 @@ impl Lifecycle {
             DesiredState::Stopped => (self.desired_at.later(limits.stopped), DesiredState::Terminated),
             DesiredState::Terminated => return None,
         };
-        // Of two that are due at once, the end: stopping first would only be one more step to it.
+        // If both are due at once, the termination wins: stopping first would only be one more step to it.
         Some(if end.0 <= step.0 { end } else { step })
     }
 
-    /// Returns whether nothing is left of it and nothing will come.
+    /// Returns whether it is terminated, with nothing left of it.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.desired == DesiredState::Terminated && self.actual == ActualState::Terminated
     }
 
-    /// Returns whether what is intended is what is.
+    /// Returns whether the actual state is the desired one.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match self.desired {
@@ -292,7 +291,7 @@ mod tests {
                 if life.desired == DesiredState::Terminated {
                     prop_assert_eq!(next.desired, DesiredState::Terminated);
                 }
-                // What is due is due from the moment that was told before.
+                // A change is due from the moment that `next_due` returned before.
                 if let Some((at, desired)) = next.next_due(START, &LIMITS) {
                     prop_assert_eq!(next.due(START, &LIMITS, at), Some(desired));
                     prop_assert_eq!(next.due(START, &LIMITS, UnixSeconds::new(at.get() - 1)), None);

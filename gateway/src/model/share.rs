@@ -1,4 +1,4 @@
-//! Who but the owner may reach a port of a workspace.
+//! Shares: access to ports of a workspace beside its owner's.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,22 +13,22 @@ use super::{BadGroupName, BadUserName, GroupName, Port, UnixSeconds, UserName};
 pub struct Share {
     /// The port.
     pub port: Port,
-    /// To whom.
+    /// Its audience.
     pub audience: Audience,
-    /// From when on it counts no more; `None` means never.
+    /// End of its validity; `None` means never.
     pub expires_at: Option<UnixSeconds>,
 }
 
-/// Whom a share is for. Reads and displays as `user:NAME`, `group:NAME`, `signed-in` or `public`.
+/// Audience of a share. Parses and displays as `user:NAME`, `group:NAME`, `signed-in` or `public`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Audience {
     /// One user.
     User(UserName),
-    /// Everybody whom the identity provider puts into this group.
+    /// All users in this group of the identity provider.
     Group(GroupName),
-    /// Everybody who is signed in.
+    /// All signed-in users.
     SignedIn,
-    /// Everybody, without signing in.
+    /// Any client, without sign-in.
     Public,
 }
 
@@ -38,15 +38,15 @@ pub enum BadAudience {
     /// None of the four shapes.
     #[error("an audience is `user:NAME`, `group:NAME`, `signed-in` or `public`")]
     Shape,
-    /// A bad name behind `user:`.
+    /// A bad name after `user:`.
     #[error(transparent)]
     User(#[from] BadUserName),
-    /// A bad name behind `group:`.
+    /// A bad name after `group:`.
     #[error(transparent)]
     Group(#[from] BadGroupName),
 }
 
-/// The terminal cannot be shared with whoever comes.
+/// The terminal cannot be shared with unnamed audiences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "port {TERMINAL_PORT} is the workspace's terminal: it can be shared with a user or a group, not with everybody"
@@ -54,7 +54,7 @@ pub enum BadAudience {
 pub struct TerminalForAll;
 
 impl Share {
-    /// Decides whether there may be such a share: people look at a terminal by their name only.
+    /// Checks whether such a share is allowed: a terminal is shared by name only.
     ///
     /// # Errors
     /// [`TerminalForAll`].
@@ -62,7 +62,7 @@ impl Share {
         if self.port.is_terminal() && !self.audience.is_personal() { Err(TerminalForAll) } else { Ok(()) }
     }
 
-    /// Returns whether it still counts.
+    /// Returns whether it is still valid.
     #[must_use]
     pub fn is_live(&self, now: UnixSeconds) -> bool {
         self.expires_at.is_none_or(|expires_at| now < expires_at)
@@ -70,7 +70,7 @@ impl Share {
 }
 
 impl Audience {
-    /// Returns whether it names somebody: a user or a group.
+    /// Returns whether it names a user or a group.
     #[must_use]
     pub fn is_personal(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! Names that are made from what a credential says: fixed text with placeholders such as `{pod}`.
+//! Templates for names made from a credential's values: fixed text with placeholders such as `{pod}`.
 //!
-//! What two different credentials say must never come out as one name: that would give one workspace two agents. With one
-//! placeholder nothing can go wrong. Several are told apart by exactly one `--` between each two of them, which no value
-//! may contain; then every name can be read in one way only.
+//! Two different credentials must never give the same name: that would give one workspace two agents. One placeholder
+//! is always unambiguous. Several are separated by exactly one `--` between each two of them, which no value may
+//! contain; then every name can be read in one way only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +14,13 @@ use super::{BadUserName, BadWorkspaceName, UserName, WORKSPACE_NAME_BYTES_MAX, W
 /// Longest template, in bytes.
 const TEMPLATE_BYTES_MAX: usize = 512;
 
-/// What keeps two placeholders apart.
+/// Separator of two placeholders.
 const SEPARATOR: &str = "--";
 
 /// The text is not a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadTemplate {
-    /// Nothing, or more than a name can come from.
+    /// Empty, or too long for a name.
     #[error("a template has 1 to {TEMPLATE_BYTES_MAX} characters")]
     Length,
     /// A brace without its partner, or nothing between two.
@@ -43,19 +43,19 @@ pub enum BadTemplate {
     User(BadUserName),
 }
 
-/// Why a template gave no name.
+/// Reason why a template gave no name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoName {
-    /// The credential does not say what a placeholder stands for.
+    /// The credential has no value for a placeholder.
     #[error("the credential says nothing for the placeholder {{{0}}}")]
     Missing(Box<str>),
-    /// What it says could be confused with what stands around it.
+    /// The value could be confused with the text around it.
     #[error("what the credential says for the placeholder {{{0}}} cannot be a part of a name")]
     Value(Box<str>),
-    /// The whole is not the name of a workspace.
+    /// The result is not the name of a workspace.
     #[error("what the rule makes of the credential is not the name of a workspace: {0}")]
     Workspace(BadWorkspaceName),
-    /// The whole is not the name of a user.
+    /// The result is not the name of a user.
     #[error("what the rule makes of the credential is not the name of a user")]
     User,
 }
@@ -75,15 +75,15 @@ pub struct WorkspaceTemplate(Vec<Part>);
 pub struct UserTemplate(Vec<Part>);
 
 impl WorkspaceTemplate {
-    /// Returns what the placeholders are called.
+    /// Returns the names of the placeholders.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         placeholders(&self.0)
     }
 
-    /// Makes the name for a credential that says `value` for each placeholder.
+    /// Makes the name for a credential that has `value` for each placeholder.
     ///
     /// # Errors
-    /// [`NoName`] when the credential does not say enough, or when no name, or no unmistakable one, comes of it.
+    /// [`NoName`] when the credential lacks a value, or the result is not a valid, unambiguous name.
     pub fn name(&self, value: impl Fn(&str) -> Option<String>) -> Result<WorkspaceName, NoName> {
         let is_several = self.placeholders().nth(1).is_some();
         let fits = |value: &str| {
@@ -95,12 +95,12 @@ impl WorkspaceTemplate {
 }
 
 impl UserTemplate {
-    /// Returns what the placeholders are called.
+    /// Returns the names of the placeholders.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         placeholders(&self.0)
     }
 
-    /// Makes the name for a credential that says `value` for the placeholder.
+    /// Makes the name for a credential that has `value` for the placeholder.
     ///
     /// # Errors
     /// [`NoName`].
@@ -177,7 +177,7 @@ impl FromStr for WorkspaceTemplate {
                     if !fixed.bytes().all(is_of_name) {
                         return Err(BadTemplate::Character);
                     }
-                    // `---` would be two, one over the other.
+                    // `---` would be two overlapping separators.
                     let separates = fixed.matches(SEPARATOR).count() == 1 && !fixed.contains("---");
                     if after_value.is_some() && before_value.is_some() && !separates {
                         return Err(BadTemplate::Separator);

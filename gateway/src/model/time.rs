@@ -1,4 +1,4 @@
-//! Wall-clock time as a value; where it comes from is the store's business.
+//! Wall-clock time as a value; reading the clock is the store's business.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ pub struct BadTime;
 impl FromStr for UnixSeconds {
     type Err = BadTime;
 
-    /// Reads RFC 3339, section 5.6; a fraction of a second is left away. Leap seconds are not known.
+    /// Reads RFC 3339, section 5.6; drops a fraction of a second. Leap seconds are not supported.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (date, rest) = text.split_once(['T', 't']).ok_or(BadTime)?;
         let [year, month, day] = numbers(date, '-', [4, 2, 2])?;

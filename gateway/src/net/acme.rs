@@ -1,7 +1,7 @@
-//! Certificates that the gateway gets for itself (RFC 8555) with the challenge `dns-01`: the only one that proves a whole
-//! zone. The records are set by a program of the operator's, see [`hook`].
+//! Certificates that the gateway obtains for itself over ACME (RFC 8555) with the challenge `dns-01`: the only one that
+//! proves a whole zone. A program of the operator's sets the records, see [`hook`].
 //!
-//! What comes out are files, and [`Tls`](super::tls::Tls) takes over changed files anyway.
+//! The result is files; [`Tls`](super::tls::Tls) reloads changed files anyway.
 
 mod hook;
 mod kept;
@@ -24,26 +24,26 @@ use self::nonce::{Nonces, again};
 use crate::config::Acme;
 use crate::model::UnixSeconds;
 
-/// How often it is looked at least whether a certificate is due.
+/// Longest interval between two checks whether a renewal is due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// After a failure. Authorities count failures, so it doubles up to [`RETRY_MAX`].
+/// First back-off after a failure. Authorities count failures, so it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(15 * 60);
-/// Longest wait after a failure.
+/// Longest back-off after a failure.
 const RETRY_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-/// How long the authority may take to look at the records, and to sign.
+/// Time limit for the authority to check the records, and to sign.
 const AUTHORITY_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// Why there is no new certificate. Each text says what to look at.
+/// Reason that there is no new certificate. Each text says what to look at.
 #[derive(Debug, Error)]
 pub enum AcmeError {
     /// The authority refused, or cannot be reached.
     #[error("the authority {directory} {step}: {source}")]
     Authority {
-        /// Which.
+        /// The authority's directory URL.
         directory: String,
-        /// What was asked of it.
+        /// Request that failed.
         step: &'static str,
-        /// What it says.
+        /// Error of the library or the authority.
         source: instant_acme::Error,
     },
     /// The authority does not offer `dns-01` for a name.
@@ -52,11 +52,11 @@ pub enum AcmeError {
     /// The authority did not find the records, or does not like the name.
     #[error("the authority did not accept the proof for {names}{why}; is the record that {} set visible?", hook.display())]
     NotProven {
-        /// For which names.
+        /// Names of the order.
         names: String,
-        /// What it says, after a colon.
+        /// The authority's answer, after a colon.
         why: String,
-        /// What set the records.
+        /// Program that set the records.
         hook: PathBuf,
     },
     /// The program that sets records failed.
@@ -67,7 +67,7 @@ pub enum AcmeError {
     Kept(#[from] KeptError),
 }
 
-/// Keeps one certificate good.
+/// Keeps one certificate renewed.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     config: Acme,
@@ -76,13 +76,13 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Makes one that reads the time from `clock`.
+    /// Creates a renewal that reads the time from `clock`.
     pub(crate) fn new(config: Acme, clock: fn() -> UnixSeconds) -> Self {
         let kept = Kept::new(config.folder.clone());
         Self { config, kept, clock }
     }
 
-    /// Gets a certificate if there is none that can be used. It takes as long as the authority does.
+    /// Gets a certificate unless a usable one is there. Takes as long as the authority does.
     ///
     /// # Errors
     /// [`AcmeError`].
@@ -137,7 +137,7 @@ impl Renewal {
         let mut order = order.map_err(self.authority("takes no order"))?;
         let mut published = Published::new(&self.config.dns_hook);
         let proven = self.prove(&mut order, &mut published, &mut nonces).await;
-        // Also after a failure: no record is left behind.
+        // Also after a failure, so that no record is left behind.
         published.remove().await;
         proven?;
         let key = again!(nonces, order.finalize()).map_err(self.authority("takes no request to sign"))?;
@@ -155,7 +155,7 @@ impl Renewal {
         published: &mut Published<'_>,
         nonces: &mut Nonces,
     ) -> Result<(), AcmeError> {
-        // What was fetched once is kept by the order: below, nothing is asked of the authority for it.
+        // The order keeps what it has fetched, so the loop below asks the authority for no authorization again.
         again!(nonces, fetch(order)).map_err(self.authority("does not say what to prove"))?;
         let mut authorizations = order.authorizations();
         while let Some(next) = authorizations.next().await {
@@ -177,7 +177,7 @@ impl Renewal {
         }
     }
 
-    /// Finds out what the authority dislikes.
+    /// Reads from the authority why it did not accept the proof.
     async fn not_proven(&self, order: &mut Order) -> AcmeError {
         let mut said = Vec::new();
         let mut authorizations = order.authorizations();
@@ -218,7 +218,7 @@ impl Renewal {
     }
 }
 
-/// Asks for all that has to be proven and was not asked for yet.
+/// Fetches all authorizations of the order that were not fetched yet.
 async fn fetch(order: &mut Order) -> Result<(), instant_acme::Error> {
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {

@@ -1,7 +1,7 @@
-//! The few facts of a client's certificate that say who it is: its URIs, what it may be used for, and until when.
+//! Identity of a client's certificate: its URIs, its purposes, and its last second.
 //!
-//! TLS has verified the chain before anything is read here, so this only has to find the fields of RFC 5280. What cannot be
-//! read, or is there twice, is refused: a certificate that two readers could read in two ways names nobody.
+//! TLS has verified the chain before anything is read here, so this only finds the fields of RFC 5280. Unreadable or
+//! duplicate fields are refused: a certificate that two readers could read in two ways identifies no client.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
@@ -12,21 +12,21 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::model::{UnixSeconds, hexadecimal};
 
-/// Longest URI that is looked at, in bytes: that of a SPIFFE ID.
+/// Longest URI that is read, in bytes: that of a SPIFFE ID.
 const URI_BYTES_MAX: usize = 2048;
 
-/// What a client's certificate says.
+/// Fields of a client's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The URIs among its alternative names, as they are written there.
+    /// URIs among its alternative names, as they are written there.
     pub uris: Vec<Box<str>>,
-    /// It names client authentication among its purposes. One that names no purpose is not for clients.
+    /// Whether its purposes include client authentication. One without purposes is not for clients.
     pub is_for_clients: bool,
-    /// It may sign others.
+    /// Whether it may sign others.
     pub is_authority: bool,
-    /// The last second in which it counts.
+    /// Last second in which it is valid.
     pub not_after: UnixSeconds,
-    /// The beginning of its SHA-256, in hexadecimal: what audit records call it.
+    /// Beginning of its SHA-256, in hexadecimal; its name in audit records.
     pub fingerprint: Box<str>,
 }
 
@@ -36,7 +36,7 @@ pub struct Certificate {
 pub struct BadCertificate(&'static str);
 
 impl Certificate {
-    /// Reads the leaf of a verified chain. It counts no longer than the certificates that came with it.
+    /// Reads the leaf of a verified chain. It is valid no longer than the certificates that came with it.
     ///
     /// # Errors
     /// [`BadCertificate`] names the field.
@@ -56,7 +56,7 @@ impl Certificate {
     pub fn read(certificate: &[u8]) -> Result<Self, BadCertificate> {
         let parsed = X509Certificate::from_der(certificate).ok().filter(|(rest, _)| rest.is_empty());
         let (_, parsed) = parsed.ok_or(BadCertificate("outermost sequence"))?;
-        // RFC 5280, section 4.2: none may come twice.
+        // RFC 5280, section 4.2: no extension may occur twice.
         parsed.extensions_map().map_err(|_| BadCertificate("extensions"))?;
         let purposes = parsed.extended_key_usage().map_err(|_| BadCertificate("purposes"))?;
         Ok(Self {
@@ -69,7 +69,7 @@ impl Certificate {
     }
 }
 
-/// RFC 5280, section 4.2.1.6.
+/// Reads the URIs of the alternative names (RFC 5280, section 4.2.1.6).
 fn uris(certificate: &X509Certificate<'_>) -> Result<Vec<Box<str>>, BadCertificate> {
     let bad = BadCertificate("alternative names");
     let Some(names) = certificate.subject_alternative_name().map_err(|_| bad)? else { return Ok(Vec::new()) };
@@ -94,7 +94,8 @@ fn uris(certificate: &X509Certificate<'_>) -> Result<Vec<Box<str>>, BadCertifica
     Ok(uris)
 }
 
-/// RFC 5280, section 4.2.1.9. The library's own look-up takes constraints that cannot be read for none.
+/// Reads the basic constraints (RFC 5280, section 4.2.1.9). The library's own look-up takes unreadable constraints for
+/// absent ones.
 fn is_authority(certificate: &X509Certificate<'_>) -> Result<bool, BadCertificate> {
     let bad = BadCertificate("basic constraints");
     let constraints = certificate.get_extension_unique(&OID_X509_EXT_BASIC_CONSTRAINTS).map_err(|_| bad)?;

@@ -1,8 +1,8 @@
-//! From a gateway's public URL to a connection with one of its hosts: how the command line reaches a gateway.
+//! Connects the command line to a gateway: from its public URL to a connection with one of its hosts.
 //!
-//! Every connection goes to the public host's own address, whichever host of the gateway it is for: workspaces need no
-//! entry in anybody's DNS for that. The handshake and the request name the host that is meant, and its certificate is
-//! the one that is checked: the gateway's listener has it, because browsers need it too.
+//! Every connection goes to the address of the public host, whichever host of the gateway it is for, so workspaces need
+//! no DNS entry for that. The handshake and the request name the intended host, and its certificate is checked: the
+//! gateway's listener has it, because browsers need it too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,17 +29,17 @@ pub struct Dialer {
     proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
 }
 
-/// Why a gateway is not reached. The texts say which step failed.
+/// Failure to reach a gateway. The texts say which step failed.
 #[derive(Debug, Error)]
 pub enum DialError {
-    /// It is not there.
+    /// The gateway does not accept connections at its address.
     #[error("{host}:{port} cannot be reached")]
     Connect {
-        /// Where it should be.
+        /// Host that was dialled.
         host: String,
         /// Its port.
         port: u16,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -48,19 +48,19 @@ pub enum DialError {
     Tls {
         /// The host whose certificate was asked for.
         name: String,
-        /// Why.
+        /// Error of the handshake.
         #[source]
         source: io::Error,
     },
-    /// A certificate's name cannot be this one.
+    /// The host cannot be the name of a certificate.
     #[error("{0} is no name that a certificate can have")]
     Name(String),
-    /// The proxy does not lead to it.
+    /// The proxy did not connect to the gateway.
     #[error("the proxy {proxy}")]
     Proxy {
         /// The proxy, without credentials.
         proxy: String,
-        /// Why.
+        /// The proxy's failure.
         #[source]
         source: ProxyError,
     },
@@ -72,7 +72,7 @@ pub enum DialError {
     Roots {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of reading or adding them.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -82,8 +82,8 @@ pub enum DialError {
 }
 
 impl Dialer {
-    /// Makes one for a gateway, through the proxy that `environment` has for it, if any. `ca_file` is trusted beside the
-    /// system's authorities.
+    /// Creates a dialer for a gateway, through the proxy that `environment` has for it, if any. `ca_file` is trusted
+    /// beside the system's authorities.
     ///
     /// # Errors
     /// [`DialError`] names the file or variable that cannot be used.
@@ -102,7 +102,7 @@ impl Dialer {
         Ok(Self { host, port: gateway.port(), tls, proxy: proxy.map(|proxy| (proxy, config)) })
     }
 
-    /// Connects, for requests to `name`, a host of the gateway without a port.
+    /// Connects for requests to `name`, a host of the gateway without a port.
     ///
     /// # Errors
     /// [`DialError`] says which step failed.
@@ -111,7 +111,7 @@ impl Dialer {
     pub async fn connect(&self, name: &str) -> Result<Box<dyn Stream>, DialError> {
         let stream: Box<dyn Stream> = match &self.proxy {
             None => {
-                // Not as for a link: a gateway may leave a stream unread for as long as its app does.
+                // Not tuned as a link: a gateway may leave a stream unread for as long as its app does.
                 let connected = tcp(&self.host, self.port, socket::tune).await;
                 let unreached = |source| DialError::Connect { host: self.host.clone(), port: self.port, source };
                 Box::new(connected.map_err(unreached)?)

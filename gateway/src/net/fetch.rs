@@ -1,8 +1,8 @@
-//! Asks servers that the operator names: an identity provider, the keys of an issuer, a cluster's API.
+//! HTTP client for servers that the operator names: an identity provider, the keys of an issuer, a cluster's API.
 //!
-//! Nothing that a user or an agent sends chooses the address, no redirect is followed (a server that may answer must not
-//! be able to send the gateway, and its credentials, elsewhere), and every answer is bounded in time and size. The proxy
-//! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is asked for all but this machine.
+//! Nothing that a user or an agent sends chooses the address. No redirect is followed, because an answering server must
+//! not be able to send the gateway, and its credentials, elsewhere. Every answer is bounded in time and size. The proxy
+//! of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` is used for all but this machine.
 
 mod stream;
 mod trust;
@@ -24,29 +24,28 @@ pub use self::trust::{FetchSetupError, Trust};
 use crate::config::Secret;
 use crate::model::Endpoint;
 
-/// The longest that one request may take, from connecting to the last byte of the answer.
+/// Longest time for one request, from connecting to the last byte of the answer.
 pub const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The longest answer, in bytes. Key sets and tokens take a few KiB.
+/// Longest answer, in bytes. Key sets and tokens take a few KiB.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What is asked for. A cluster's API server has its keys as a key set (RFC 7517, section 8.5.2) and as nothing else, and
-/// answers 406 to who wants plain JSON.
+/// Accepted media types. A cluster's API server has its keys only as a key set (RFC 7517, section 8.5.2), and answers
+/// 406 to a client that accepts only plain JSON.
 const JSON: &str = "application/json, application/jwk-set+json;q=0.9";
 
-/// The longest text of which the end is read, in bytes: a job's log in GitLab has 100 MiB at most, most have far less, and all
-/// of it comes over the network.
+/// Longest text whose end is read, in bytes: a job's log in GitLab has 100 MiB at most, most have far less, and all of
+/// it comes over the network.
 pub const TEXT_BYTES_MAX: u64 = 32 << 20;
 
-/// How an authority is named: to commands, and to a gateway.
+/// Options that name an authority: of commands, and of a gateway's configuration.
 const CA_OPTION: &str =
     "--ca-file; in a gateway's configuration with the ca_file beside the server's address, such as auth.oidc.ca_file";
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 2;
 
-/// Why a server did not give what it was asked for. Names the server; repeats nothing of what it sent, nor of what was
-/// sent to it.
+/// Failed request. Names the server; repeats nothing that was received or sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FetchError {
     /// No connection, no handshake, or a connection that broke.
@@ -54,7 +53,7 @@ pub enum FetchError {
     Unreachable {
         /// Scheme, host and port.
         server: String,
-        /// What the system or TLS says.
+        /// Error of the system or of TLS.
         why: String,
     },
     /// It took longer than [`TIME_MAX`].
@@ -69,12 +68,12 @@ pub enum FetchError {
         /// Scheme, host and port.
         server: String,
     },
-    /// The answer says that it did not work, or is a redirect.
+    /// The status reports a failure, or is a redirect.
     #[error("{server} answered with status {status}")]
     Status {
         /// Scheme, host and port.
         server: String,
-        /// What it said.
+        /// Status of the answer.
         status: u16,
     },
     /// The answer is not JSON of the expected shape.
@@ -82,19 +81,19 @@ pub enum FetchError {
     Shape {
         /// Scheme, host and port.
         server: String,
-        /// Where it stopped making sense.
+        /// Line at which parsing failed.
         line: usize,
-        /// Where it stopped making sense.
+        /// Column at which parsing failed.
         column: usize,
     },
 }
 
-/// Asks servers. Clones share the connections.
+/// HTTP client. Clones share the connections.
 #[derive(Clone)]
 pub struct Fetch {
-    /// For this machine.
+    /// Client for this machine.
     direct: Client,
-    /// For all others, through the proxy of the environment.
+    /// Client for all others, through the proxy of the environment.
     outside: Client,
 }
 
@@ -104,7 +103,7 @@ impl fmt::Debug for Fetch {
     }
 }
 
-/// Proof of who asks.
+/// Credentials of a request.
 #[derive(Clone, Copy, Default)]
 pub enum Credentials<'a> {
     /// None.
@@ -116,16 +115,16 @@ pub enum Credentials<'a> {
     Basic(&'a str, &'a Secret),
 }
 
-/// What is expected of an answer.
+/// Expected kind of answer.
 #[derive(Clone, Copy)]
 enum Expected {
-    /// JSON, whole.
+    /// JSON, read as a whole.
     Json,
-    /// Text, of which so many bytes at the end are kept.
+    /// Text of which only this many bytes at the end are kept.
     EndOfText(usize),
 }
 
-/// What a server answered, whatever its status. `Debug` shows no byte of the body.
+/// A server's answer, whatever its status. `Debug` shows no byte of the body.
 pub struct Answer {
     server: String,
     status: StatusCode,
@@ -172,13 +171,13 @@ impl Answer {
         self.json_of_any_status()
     }
 
-    /// Reads the body as JSON, also that of a failure, which may say why.
+    /// Reads the body as JSON, also that of a failure, which may give its reason.
     ///
     /// # Errors
     ///
     /// [`FetchError::Shape`].
     pub fn json_of_any_status<T: DeserializeOwned>(&self) -> Result<T, FetchError> {
-        // The library's own words can repeat a part of the text, which may be a token.
+        // The library's error text can repeat a part of the body, which may be a token.
         serde_json::from_slice(&self.body).map_err(|error| FetchError::Shape {
             server: self.server.clone(),
             line: error.line(),
@@ -307,7 +306,7 @@ impl Fetch {
 async fn read(server: String, mut response: Response, expected: Expected) -> Result<Answer, FetchError> {
     let failed = |error: reqwest::Error| failure(&server, error);
     let (mut body, mut read_bytes) = (BytesMut::new(), 0_u64);
-    // What a length in the head claims is not believed: only what came is held.
+    // A length claimed in the head is not believed: only received bytes are held.
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         read_bytes = read_bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         body.extend_from_slice(&chunk);

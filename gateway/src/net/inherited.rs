@@ -8,7 +8,7 @@ use listenfd::ListenFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use thiserror::Error;
 
-/// Listening sockets that this process was given, and that no listener has taken yet.
+/// Listening sockets that this process inherited and that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<(SocketAddr, TcpListener)>);
 
@@ -20,7 +20,7 @@ pub enum BadInherited {
         "socket {index} of the service manager (LISTEN_FDS) cannot be used: {error}; it has to be a listening TCP socket"
     )]
     Socket {
-        /// Which one, from 0.
+        /// Index of the socket, from 0.
         index: usize,
         /// The kernel's answer.
         #[source]
@@ -32,15 +32,15 @@ pub enum BadInherited {
          listen.public, listen.agents or listen.admin to it, or take it out of the socket unit"
     )]
     Unclaimed {
-        /// Where it listens.
+        /// Address that it listens on.
         address: SocketAddr,
     },
 }
 
 impl Inherited {
-    /// Takes what the environment names (`LISTEN_FDS`, `LISTEN_PID`); nothing where it names none.
+    /// Takes the sockets that the environment names (`LISTEN_FDS`, `LISTEN_PID`), if any.
     ///
-    /// To be called before other threads run: it takes the variables away, so that no child sees them.
+    /// Must be called before other threads run: it removes the variables, so that no child sees them.
     ///
     /// # Errors
     /// [`BadInherited::Socket`].
@@ -59,8 +59,8 @@ impl Inherited {
         Ok(Self(sockets))
     }
 
-    /// Takes the socket for a listener at `address`: that address, or else its port, because a manager writes
-    /// "every address" in other words.
+    /// Takes the socket for a listener at `address`: the one with that address, or else with its port, because a
+    /// manager may write "every address" differently.
     pub(crate) fn take(&mut self, address: SocketAddr) -> Option<TcpListener> {
         let exact = self.0.iter().position(|(at, _)| *at == address);
         let found = exact.or_else(|| self.0.iter().position(|(at, _)| at.port() == address.port()))?;

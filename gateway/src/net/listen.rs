@@ -1,4 +1,4 @@
-//! The accept loop that survives everything, and handshakes that keep nobody waiting.
+//! Accept loop that survives every error, and handshakes that hold up no other connection.
 
 mod host;
 
@@ -24,35 +24,35 @@ use super::workers::{Worker, Workers};
 use crate::config::Network;
 use crate::limits::{Guest, Limit, Shares};
 
-/// Connections that the kernel keeps for us while we are busy.
+/// Connections that the kernel queues while this process is busy.
 const BACKLOG: u32 = 4096;
 
-/// Pause after an accept error that another accept would meet again at once, such as no free file descriptor.
+/// Pause after an accept error that the next accept would meet again at once, such as no free file descriptor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Below this part of `limits.connections` that is still free, connections that have nothing to do make room: as many again,
-/// and more where none is free.
+/// Once fewer than this part of `limits.connections` is free, idle connections make room: as many again, or one in
+/// `SHED_PART` of all if none is free.
 const SPARE_PART: usize = 16;
 const SHED_PART: usize = 4;
 
-/// How often it is looked whom else could make room, while no connection is free.
+/// Interval at which further connections are asked to make room while none is free.
 const SHED_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Unsent bytes that the kernel holds for one user (`TCP_NOTSENT_LOWAT`), in bytes: above it the socket is not writable.
 ///
-/// Without it the kernel takes some 4 MiB for each user who stops reading. A thousand of them spend what the kernel has
-/// for all TCP of the machine, and then it drops what everybody else is sent: their requests take seconds. What is
-/// under way to a user who reads does not count, so a long link is not slowed; what is left is two bulk frames, one to
-/// send while the next is made.
+/// Without it the kernel takes some 4 MiB for each user who stops reading. A thousand of them use up the kernel's
+/// memory for all TCP of the machine; it then drops packets for all others too, whose requests take seconds. Bytes in
+/// flight to a user who reads do not count, so a long link is not slowed; what is left is two bulk frames, one to send
+/// while the next is made.
 const USER_QUEUE_BYTES: usize = 128 * 1024;
 
-/// An address cannot be listened on. The text says which, why, and what to change.
+/// Failure to listen on an address. The text says which, why, and what to change.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address} ({what}): {error}; choose another address with {flag} or the key {key}")]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// Whom the listener is for.
+    /// Clients that the listener is for.
     pub what: &'static str,
     /// The flag that changes it.
     pub flag: &'static str,
@@ -77,7 +77,7 @@ pub struct Listener {
     what: &'static str,
     tls: Option<Arc<Tls>>,
     connections: Arc<Semaphore>,
-    /// So many of them are kept free as far as idle ones can be closed.
+    /// Number of connections kept free as far as idle ones can be closed.
     spare: usize,
     handshakes: Arc<Semaphore>,
     handshake_timeout: Duration,
@@ -85,7 +85,7 @@ pub struct Listener {
     door: Arc<Door>,
 }
 
-/// Whose connections a listener takes; they need different socket options, and limits.
+/// Clients of a listener; they need different socket options, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From a user: any client.
@@ -96,14 +96,14 @@ pub enum Kind {
     Operator,
 }
 
-/// Who is let in.
+/// Admission to a listener.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// Who comes here.
+    /// Clients of the listener.
     pub kind: Kind,
-    /// What everybody uses.
+    /// Limits that all connections share.
     pub shares: Arc<Shares>,
-    /// Load balancers that say with the PROXY protocol for whom they connect.
+    /// Load balancers that name the client of a connection with the PROXY protocol.
     pub trusted: Arc<[Network]>,
 }
 
@@ -113,10 +113,10 @@ impl Door {
     }
 }
 
-/// What a listener is made from.
+/// Settings of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerOptions {
-    /// Whom it is for; in errors and logs.
+    /// Clients that it is for; in errors and logs.
     pub what: &'static str,
     /// The flag and the key that change its address.
     pub named: (&'static str, &'static str),
@@ -126,24 +126,24 @@ pub struct ListenerOptions {
     pub connections_max: usize,
     /// Handshakes at once.
     pub handshakes_max: usize,
-    /// For each of the two waits of a handshake: for the client's hello, and for the rest.
+    /// Time limit for each of the two waits of a handshake: for the client's hello, and for the rest.
     pub handshake_timeout: Duration,
-    /// How long a user may leave what was sent unread before the connection is given up.
+    /// Longest time that a user may leave sent bytes unread before the connection is given up.
     pub stalled_timeout: Duration,
-    /// Who is let in.
+    /// Admission to the listener.
     pub door: Door,
 }
 
 /// An accepted connection after its handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes.
+    /// Bytes of the connection.
     pub stream: Stream,
     /// The other end of the socket.
     pub peer: SocketAddr,
-    /// Whoever is behind it: the other end, or whom a trusted balancer names.
+    /// Client of the connection: the other end, or the address that a trusted balancer names.
     pub client: SocketAddr,
-    /// What the connection may, or the limit that keeps it out. That is told only where an answer costs no handshake.
+    /// Limits of the connection, or the limit that refuses it. A refusal is told only if its answer costs no handshake.
     pub guest: Result<Arc<Guest>, Limit>,
     /// Held for as long as the connection lives.
     pub permit: OwnedSemaphorePermit,
@@ -166,7 +166,7 @@ impl Listener {
         Ok(Self::on(socket, options))
     }
 
-    /// Takes a socket that listens already, for a listener that is configured at `address`.
+    /// Takes a socket that already listens, for a listener that is configured at `address`.
     ///
     /// # Errors
     /// [`BindError`], when the runtime cannot watch it.
@@ -197,11 +197,11 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until `stop`; each connection is served by `serve` in a task of the drain, handshake included, on the
-    /// thread that `placing` says.
+    /// Accepts until `stop`; `serve` runs for each connection in a task of the drain, handshake included, on the thread
+    /// that `placing` chooses.
     ///
-    /// Near the bound on connections, users' idle ones are closed for new ones. What finds no place then waits in the
-    /// kernel's backlog. May be run again after `stop`.
+    /// Near the limit on connections, users' idle ones are closed for new ones. The rest then waits in the kernel's
+    /// backlog. May be run again after `stop`.
     pub async fn run<F, S>(&self, drain: Drain, stop: CancellationToken, placing: Placing, serve: S)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -270,14 +270,14 @@ impl Listener {
             Kind::Operator => socket::tune(&stream),
             Kind::Link => socket::tune_link(&stream),
         };
-        // A client that is gone by now is no trouble of the listener's: whoever serves it finds out.
+        // A client that is gone by now does not concern the listener: the task that serves it finds out.
         if let Err(error) = tuned {
             debug!(listener = self.what, %peer, %error, "a connection was gone at once");
         }
         Ok((stream, peer, permit))
     }
 
-    /// Waits for a free connection, and sees to it that there are some.
+    /// Waits for a free connection, and asks idle ones to leave when few are free.
     ///
     /// Cancel safety: safe.
     async fn room(&self) -> io::Result<OwnedSemaphorePermit> {
@@ -296,33 +296,33 @@ impl Listener {
     }
 }
 
-/// Returns whether an error of accept is about the connection that was to be accepted: the next one may be good. A pause
-/// for these would let anybody who hangs up early hold everybody up.
+/// Returns whether an error of accept concerns only the connection that was to be accepted, so that the next may
+/// succeed. A pause after these would let any client that hangs up early delay all others.
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     [ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted].contains(&error.kind())
 }
 
-/// Which thread serves a connection.
+/// Choice of the thread that serves a connection.
 #[derive(Clone)]
 pub enum Placing {
-    /// The one that accepts.
+    /// The accepting thread.
     Here,
-    /// A fixed one for each address.
+    /// A fixed thread for each address.
     ByPeer(Workers),
-    /// The one that the function finds for what the client asks for; else each in turn.
+    /// The thread that the function finds for the requested host; else each in turn.
     ByRequest(Workers, Arc<Place>),
 }
 
-/// Finds the thread for a connection from the first that a client says.
+/// Finds the thread for a connection from the first information that a client sends.
 pub type Place = dyn Fn(First<'_>) -> Option<Worker> + Send + Sync;
 
-/// The first that a client says.
+/// First information that a client sends.
 #[derive(Clone, Copy, Debug)]
 pub enum First<'a> {
-    /// The name that it asks for in a TLS handshake.
+    /// Name that it asks for in a TLS handshake.
     ServerName(&'a str),
-    /// What it sends, without TLS. May be cut anywhere.
+    /// First bytes without TLS. May be cut anywhere.
     Bytes(&'a [u8]),
 }
 

@@ -1,16 +1,16 @@
-//! For whom a load balancer connects: the PROXY protocol, versions 1 and 2, as HAProxy's `proxy-protocol.txt` has it.
+//! Client address from a load balancer: the PROXY protocol, versions 1 and 2, as in HAProxy's `proxy-protocol.txt`.
 //!
-//! Nothing in the header proves anything, so it is read only from addresses that the operator trusts, and from those it has
-//! to come first: guessing would let anybody choose an address. Pure; `net::listen` brings the bytes.
+//! Nothing in the header proves anything, so it is read only from addresses that the operator trusts, and from those it
+//! has to come first: guessing would let any client choose an address. Pure; `net::listen` brings the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
-/// What version 2 begins with.
+/// First bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// What version 1 begins with.
+/// First bytes of version 1.
 const WORD: &[u8; 6] = b"PROXY ";
 
 /// Longest header of version 1, its line end included.
@@ -19,19 +19,19 @@ const LINE_BYTES_MAX: usize = 107;
 /// Bytes of version 2 before its addresses.
 const FIXED_BYTES: usize = 16;
 
-/// Longest header that is accepted, in bytes: addresses, and what balancers add of their own.
+/// Longest accepted header, in bytes: addresses, and extensions of balancers.
 pub(super) const HEADER_BYTES_MAX: usize = 1024;
 
-/// What the bytes so far are.
+/// Result of parsing the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// The beginning of a header: all of them belong to it, and more has to come.
+    /// Beginning of a header: all bytes belong to it, and more have to come.
     Partial,
-    /// A header of so many bytes.
+    /// A complete header.
     Whole {
         /// Its length.
         length: usize,
-        /// For whom; `None` when the balancer speaks for itself, or does not know.
+        /// Client's address; `None` if the balancer speaks for itself, or does not know.
         source: Option<SocketAddr>,
     },
 }
@@ -52,7 +52,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, NoHeader> {
     Err(NoHeader)
 }
 
-/// Returns whether the bytes begin with `what`, or could once more of them have come.
+/// Returns whether the bytes begin with `what`, or could do so once more of them have come.
 fn begins(bytes: &[u8], what: &[u8]) -> bool {
     let common = bytes.len().min(what.len());
     bytes.get(..common) == what.get(..common)
@@ -67,7 +67,7 @@ fn version_1(bytes: &[u8]) -> Result<Parsed, NoHeader> {
     let length = end + 2;
     let words: Vec<&str> = text.split(' ').collect();
     match words.as_slice() {
-        // What follows the word is to be ignored.
+        // The rest of the line is to be ignored.
         ["UNKNOWN", ..] => Ok(Parsed::Whole { length, source: None }),
         [family @ ("TCP4" | "TCP6"), source, target, source_port, target_port] => {
             let is_v4 = *family == "TCP4";
@@ -105,13 +105,13 @@ fn version_2(bytes: &[u8]) -> Result<Parsed, NoHeader> {
         _ if is_local => None,
         0x11 => Some(source_v4(addresses).ok_or(NoHeader)?),
         0x21 => Some(source_v6(addresses).ok_or(NoHeader)?),
-        // Datagrams, local sockets and what is not known: nothing that a limit could count.
+        // Datagrams, local sockets and unknown families: nothing that a limit could count.
         _ => None,
     };
     Ok(Parsed::Whole { length, source })
 }
 
-/// Source, target, source's port, target's port.
+/// Reads the source from source, target, source's port and target's port.
 fn source_v4(addresses: &[u8]) -> Option<SocketAddr> {
     let [a, b, c, d, _, _, _, _, high, low, _, _] = *addresses.first_chunk::<12>()?;
     Some((Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low])).into())

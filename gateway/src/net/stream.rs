@@ -1,4 +1,4 @@
-//! A connection's bytes, with or without TLS, as one type: no allocation and no virtual call per read or write.
+//! Byte stream of a connection, with or without TLS, as one type: no allocation and no virtual call per read or write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use super::certificate::{BadCertificate, Certificate};
 /// An accepted connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// As it came.
+    /// Without TLS.
     Plain(TcpStream),
-    /// After the handshake.
+    /// With TLS, after the handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// What the handshake settled (RFC 7301 and RFC 6066).
+/// Result of the handshake (RFC 7301 and RFC 6066).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// What ALPN chose, if the client offered anything.
+    /// Protocol that ALPN chose, if the client offered any.
     pub alpn: Option<Alpn>,
-    /// The name that the client asked for (SNI).
+    /// Name that the client asked for (SNI).
     pub server_name: Option<Box<str>>,
 }
 
-/// A protocol that a handshake settled on. Nothing else is spoken then (RFC 7301, section 3.2; RFC 9113, section 3.2).
+/// Protocol that a handshake chose. No other is spoken then (RFC 7301, section 3.2; RFC 9113, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alpn {
     /// `http/1.1`
@@ -41,7 +41,7 @@ pub enum Alpn {
 }
 
 impl Stream {
-    /// Returns what the handshake settled.
+    /// Returns the result of the handshake.
     #[must_use]
     pub fn negotiated(&self) -> Negotiated {
         match self {
@@ -61,10 +61,10 @@ impl Stream {
 }
 
 impl Stream {
-    /// Returns what the client's certificate says, if it showed one. TLS has verified its chain.
+    /// Returns the fields of the client's certificate, if it sent one. TLS has verified its chain.
     ///
     /// # Errors
-    /// [`BadCertificate`] when it cannot be read in one way only.
+    /// [`BadCertificate`] if it cannot be read in one way only.
     pub fn certificate(&self) -> Result<Option<Certificate>, BadCertificate> {
         match self {
             Self::Plain(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! TLS from files, reloaded when they change. A broken new file never replaces a working old one.
+//! TLS settings from files, reloaded when they change. A broken new file never replaces a working old one.
 
 pub(crate) mod certificates;
 
@@ -20,7 +20,7 @@ use super::certificate::Certificate;
 use crate::config::{ClientCa, TlsFiles};
 use crate::model::UnixSeconds;
 
-/// How often the files are looked at. A `stat` call for each.
+/// Interval between checks of the files. A `stat` call for each.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Protocols offered to users, best first.
@@ -29,7 +29,7 @@ pub const ALPN_USERS: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// Protocols offered to agents: HTTP/1.1 for those that HTTP/2 does not reach.
 pub const ALPN_AGENTS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// The files cannot be used. The text names the file.
+/// Failure to use the files. The text names the file.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file is not readable PEM of the kind it should hold.
@@ -37,7 +37,7 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the PEM parser.
         error: rustls::pki_types::pem::Error,
     },
     /// A certificate file holds none.
@@ -51,7 +51,7 @@ pub enum TlsError {
     Pair {
         /// The certificate file.
         path: PathBuf,
-        /// Why.
+        /// Error of TLS.
         error: rustls::Error,
     },
     /// Names or validity of a certificate cannot be read.
@@ -60,7 +60,7 @@ pub enum TlsError {
         /// The certificate file.
         path: PathBuf,
     },
-    /// Two certificates are for the same name, so which to use cannot be told.
+    /// Two certificates are for the same name, so the choice is ambiguous.
     #[error("{path} and {other} are both for {name}")]
     Twice {
         /// The name, without `*.`.
@@ -75,15 +75,15 @@ pub enum TlsError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The folder holds more certificates than anybody has.
+    /// The folder holds more certificates than any installation needs.
     #[error("the folder {path} holds more than {most} certificates")]
     TooMany {
         /// The folder.
         path: PathBuf,
-        /// How many there may be.
+        /// Largest number allowed.
         most: usize,
     },
     /// The certificates of `client_ca` cannot be used as roots.
@@ -91,7 +91,7 @@ pub enum TlsError {
     ClientCa {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the verifier.
         error: VerifierBuilderError,
     },
     /// A certificate of `client_ca` is not an authority's.
@@ -105,13 +105,13 @@ pub enum TlsError {
     },
 }
 
-/// A listener's TLS settings, always the latest good ones.
+/// TLS settings of a listener, always the latest good ones.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
     alpn: &'static [&'static [u8]],
     current: ArcSwap<Settings>,
-    /// What the files were like when they were read first.
+    /// State of the files when they were read first.
     loaded: Stamp,
 }
 
@@ -130,25 +130,25 @@ impl Tls {
     /// # Errors
     /// [`TlsError`] names the file and what is wrong with it.
     pub fn load(files: TlsFiles, alpn: &'static [&'static [u8]]) -> Result<Arc<Self>, TlsError> {
-        // Before the files: what changes from here on is seen.
+        // Before the files are read, so that later changes are seen.
         let loaded = stamp(&files);
         let current = ArcSwap::from_pointee(settings(&files, alpn)?);
         Ok(Arc::new(Self { files, alpn, current, loaded }))
     }
 
-    /// Returns the settings of now. Connections keep those that they began with.
+    /// Returns the current settings. Connections keep those that they began with.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current.load().config.clone()
     }
 
-    /// Returns when the first of the certificates ends to be good.
+    /// Returns the end of validity of the certificate that expires first.
     #[must_use]
     pub fn not_after(&self) -> UnixSeconds {
         self.current.load().not_after
     }
 
-    /// Looks at the files now and then and takes over what changed, until `stop`.
+    /// Checks the files regularly and takes over changes, until `stop`.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut seen = self.loaded.clone();
         loop {
@@ -165,7 +165,7 @@ impl Tls {
                     self.current.store(Arc::new(settings));
                     info!(cert = %self.files.cert.display(), "certificates reloaded");
                 }
-                // Certificate and key may be replaced one after the other; the next look finds both.
+                // Certificate and key may be replaced one after the other; the next check finds both.
                 Err(error) => warn!(%error, "changed certificates cannot be used, keeping the old ones"),
             }
             seen = stamp;
@@ -218,7 +218,7 @@ fn client_verifier(
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
     let path = &ca.file;
     let authorities = read_chain(path)?;
-    // A root is believed whatever it says of itself: a leaf that somebody took for one would let its holder sign others.
+    // A root is trusted whatever it says of itself: a leaf configured by mistake would let its holder sign others.
     if !authorities.iter().all(|one| Certificate::read(one).is_ok_and(|one| one.is_authority)) {
         return Err(TlsError::NotAuthority { path: path.clone() });
     }

@@ -1,8 +1,7 @@
 //! Threads that serve connections, each with a runtime of its own.
 //!
-//! A connection stays on its thread, and users' connections go to the thread of the agent that they ask for. Where they
-//! do not share one, each request wakes the other thread and back; threads that steal tasks from each other do that all
-//! the time (stack notes, 2.5).
+//! A connection stays on its thread, and users' connections go to the thread of the agent that they ask for. Otherwise
+//! each request would wake the other thread and back; a work-stealing runtime does that all the time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -17,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 use tunnel_link::memory::giving_back;
 
-/// The threads, and whose turn it is. Clones share both.
+/// The threads, and the next in turn. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
     handles: Arc<[Handle]>,
     next: Arc<AtomicUsize>,
 }
 
-/// Keeps the threads. Dropping it stops them, and with them what still runs there.
+/// Handles of the threads. Dropping it stops them, and all that still runs on them.
 #[derive(Debug)]
 pub struct Threads {
     stop: CancellationToken,
@@ -32,11 +31,11 @@ pub struct Threads {
 }
 
 impl Workers {
-    /// Starts threads beside the calling one, which drives `own` and gets its share of connections, so that there are
-    /// `count` in all. With one, everything runs on the calling thread.
+    /// Starts threads beside the calling one, which drives `own` and serves its share of connections, so that there are
+    /// `count` in all. With a `count` of one, everything runs on the calling thread.
     ///
     /// # Errors
-    /// The system's, when it gives no more threads.
+    /// The system's error, if it gives no more threads.
     pub fn start(own: &Handle, count: usize) -> io::Result<(Self, Threads)> {
         let mut threads = Threads { stop: CancellationToken::new(), threads: Vec::new() };
         let mut handles = vec![own.clone()];
@@ -51,30 +50,30 @@ impl Workers {
         Ok((Self { handles: handles.into(), next: Arc::default() }, threads))
     }
 
-    /// Uses the runtime of whoever accepts, for tests and for programs that bring their own.
+    /// Uses the runtime of the accepting task, for tests and for programs that bring their own.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Returns whether there is a choice.
+    /// Returns whether there is more than one thread.
     #[must_use]
     pub fn are_several(&self) -> bool {
         self.handles.len() > 1
     }
 
-    /// Returns the worker whose turn it is; `None` without workers.
+    /// Returns the next worker in turn; `None` without workers.
     #[must_use]
     pub fn next(&self) -> Option<Worker> {
         self.worker(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns the worker that has the connection from this address, if it was placed by that; `None` without workers.
+    /// Returns the worker of connections from this address, if they are placed by address; `None` without workers.
     #[must_use]
     pub fn of(&self, peer: SocketAddr) -> Option<Worker> {
         let mut hasher = DefaultHasher::new();
         peer.hash(&mut hasher);
-        // What is cut off on machines of 32 bits makes no difference to a choice.
+        // Truncation on 32-bit machines does not matter to the choice.
         self.worker(usize::try_from(hasher.finish() >> 32).unwrap_or_default())
     }
 
@@ -88,19 +87,19 @@ impl Workers {
 pub struct Worker(Handle);
 
 impl Worker {
-    /// Returns whether this is the thread that asks.
+    /// Returns whether the caller runs on this thread.
     pub(super) fn is_here(&self) -> bool {
         Handle::try_current().is_ok_and(|here| here.id() == self.0.id())
     }
 
-    /// Moves a stream here from the thread that accepted it.
+    /// Moves a stream to this thread from the one that accepted it.
     pub(super) fn adopt(&self, stream: TcpStream) -> io::Result<TcpStream> {
         let stream = stream.into_std()?;
         let _entered = self.0.enter();
         TcpStream::from_std(stream)
     }
 
-    /// Runs a task here.
+    /// Runs a task on this thread.
     pub(super) fn spawn(&self, drain: &Drain, task: impl Future<Output = ()> + Send + 'static) {
         let _entered = self.0.enter();
         drain.spawn(task);
@@ -111,7 +110,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.cancel();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A panicked thread has reported its panic.
             drop(thread.join());
         }
     }

@@ -1,4 +1,4 @@
-//! How an agent that proved who it is gets a session: a new one, or the one that it had.
+//! Gives an authenticated agent a session: a new one, or the one that it had.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,55 +32,55 @@ pub use self::owners::Owners;
 
 use self::claim::Claim;
 
-/// What a turned-away agent is told to wait before it dials again.
+/// Time that a refused agent is told to wait before it dials again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Gives sessions to agents.
 #[derive(Debug)]
 pub struct Admission {
-    /// Who is connected.
+    /// Live sessions.
     pub registry: Arc<Registry>,
     /// Memory of all sessions.
     pub budget: Arc<ReplicaBudget>,
-    /// The part of it that each owner of workspaces has.
+    /// Share of it for each owner of workspaces.
     pub owners: Owners,
-    /// What sessions may use.
+    /// Limits and settings of sessions.
     pub tunnel: Tunnel,
-    /// Requests in flight of one session.
+    /// Most requests in flight of one session.
     pub requests_max: usize,
-    /// Where people reach a workspace, with `{name}` for its name.
+    /// Address of a workspace for users, with `{name}` for its name.
     pub workspace_url: Arc<str>,
-    /// Whom the sessions' tasks belong to.
+    /// Drain to which the sessions' tasks belong.
     pub drain: Drain,
 }
 
-/// An agent that proved who it is and said its Hello.
+/// An authenticated agent that has sent its Hello.
 #[derive(Debug)]
 pub struct Candidate {
-    /// What its credential stands for.
+    /// Workspace or cluster that its credential stands for.
     pub subject: Subject,
-    /// The workspace, and whose it is; not needed to go on with a session.
+    /// The workspace and its owner; not needed to resume a session.
     pub owned: Option<(WorkspaceId, UserName)>,
-    /// What it proved that with, and for how long that counts.
+    /// Its credential, and the time for which that counts.
     pub lease: Lease,
-    /// Where it came from.
+    /// Address that it dialed from.
     pub peer: SocketAddr,
-    /// What carries its link.
+    /// Transport of its link.
     pub via: Via,
-    /// What it said.
+    /// Its Hello.
     pub hello: Hello,
 }
 
-/// An agent that is in.
+/// An admitted agent.
 #[derive(Debug)]
 pub struct Admitted {
-    /// What it is told.
+    /// Answer to its Hello.
     pub welcome: Welcome,
-    /// Its session, and its place there: given back when nobody serves it.
+    /// Its session, and its place there: given back when no task serves it.
     pub claim: Claim,
 }
 
-/// A session that goes on.
+/// A session that is resumed.
 struct Resumed {
     claim: Claim,
     received: u64,
@@ -115,7 +115,7 @@ impl Admission {
         let link = tunnel.link();
         let Candidate { subject, owned, mut lease, peer, via, hello } = candidate;
         if !resumes {
-            // To come back would cost it the session.
+            // Without a resume, coming back would cost it the session.
             lease.renew_at = None;
         }
         let claimed = self.registry.claim(NewSession {
@@ -169,7 +169,7 @@ impl Admission {
         Ok((lanes, secret, memory))
     }
 
-    /// Returns the budget that a new session is inside of.
+    /// Returns the budget that contains a new session's own.
     fn budget_of(&self, owner: Option<&UserName>) -> Arc<ReplicaBudget> {
         let of_owner = |owner| self.owners.budget(owner, self.tunnel.owner_budget, &self.budget);
         owner.map_or_else(|| self.budget.clone(), of_owner)
@@ -202,8 +202,8 @@ impl Admission {
         Ok(Admitted { welcome, claim })
     }
 
-    /// Agrees to a new session or lane, unless this gateway drains: then the agent is better off elsewhere, or here a
-    /// little later.
+    /// Agrees to a new session or lane, unless this gateway drains: then the agent does better to dial elsewhere, or
+    /// here a little later.
     ///
     /// # Errors
     /// [`Refused`] during a drain.
@@ -218,7 +218,7 @@ impl Admission {
         current.is_some_and(|current| resume::place(&current, resume.session).is_some())
     }
 
-    /// Feeds an agent's session with what `reader` brings, on a task of its own.
+    /// Feeds an agent's session with the frames of `reader`, on a task of its own.
     pub fn serve<B>(&self, admitted: Admitted, reader: FrameReader<B>)
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
@@ -227,7 +227,8 @@ impl Admission {
         self.serve_then(admitted, reader, |_| {});
     }
 
-    /// Like [`Admission::serve`], and tells why when the session or lane is over; not when another link took it over.
+    /// Like [`Admission::serve`], and tells `over` the reason once the session or lane is over; not when another link
+    /// took it over.
     pub fn serve_then<B>(&self, admitted: Admitted, reader: FrameReader<B>, over: impl FnOnce(Reason) + Send + 'static)
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
@@ -246,7 +247,7 @@ impl Admission {
         !self.tunnel.resume_grace.is_zero() && agreement.has(FEATURE_RESUME)
     }
 
-    /// Lets a session go on over the link that asks for it. `None` when there is no such session any more, so that the
+    /// Resumes a session over the link that asks for it. `None` when there is no such session any more, so that the
     /// agent gets a new one at once.
     fn resume(&self, candidate: &Candidate, resume: &Resume) -> Result<Option<Resumed>, Refused> {
         let peer = candidate.peer;
@@ -332,7 +333,7 @@ impl Admission {
     }
 }
 
-/// Says why there is no agreement, so that whoever started the wrong program with a token knows the right one.
+/// Explains why there is no agreement, so that a user who started the wrong program with a token learns the right one.
 fn words(refusal: &Refusal, subject: &Subject) -> String {
     match (refusal, subject) {
         (Refusal::Role, Subject::Workspace(_)) => {
@@ -362,7 +363,7 @@ fn no_randomness() -> Refused {
     refused(Code::Unavailable, "the system's random generator failed", Some(RETRY_AFTER))
 }
 
-/// Makes the answer for an agent that is turned away.
+/// Makes the answer for an agent that is refused.
 #[must_use]
 pub fn refused(code: Code, message: &str, retry_after: Option<Duration>) -> Refused {
     Refused { code, message: message.to_owned(), retry_after }

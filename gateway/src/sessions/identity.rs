@@ -1,9 +1,9 @@
-//! Who an agent is: from what it shows to one workspace or one cluster, in one place. What it says in its Hello chooses
-//! nothing.
+//! Identifies agents: the credentials of a connection name one workspace or one cluster, and this is the only place
+//! that reads them. The agent's Hello chooses nothing.
 //!
-//! It may show a token of this gateway, a client certificate, a service-account token of a Kubernetes pod, or a token of a
-//! CI job. Each answers for exactly one workspace; two that are shown together have to name the same one. Cluster agents
-//! show a token of this gateway, of a kind of its own.
+//! An agent may show a token of this gateway, a client certificate, a service-account token of a Kubernetes pod, or a
+//! token of a CI job. Each answers for exactly one workspace; two that are shown together have to name the same one.
+//! Cluster agents show a token of this gateway, of a kind of its own.
 
 mod ci;
 mod job;
@@ -40,17 +40,17 @@ use crate::net::certificate::{BadCertificate, Certificate};
 use crate::net::fetch::FetchSetupError;
 use crate::store::{AccessChange, RunOwner, Spent, Store, TokenSubject, TokenUse, WorkspaceId, wall_clock};
 
-/// What a connection's TLS handshake showed of its client; shared by all calls on the connection.
+/// Client certificate of a connection's TLS handshake; shared by all calls on the connection.
 pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
 
-/// An agent that proved who it is.
+/// An authenticated agent.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// What it is the agent of.
+    /// Workspace or cluster of the agent.
     pub subject: Subject,
-    /// What it proved that with, and for how long that counts.
+    /// Its credential, and the time for which that counts.
     pub lease: Lease,
-    /// What has to be done before it gets a session, if its credential is good for one process only.
+    /// Use to record before it gets a session, if its credential is good for one process only.
     once: Option<Once>,
 }
 
@@ -67,22 +67,21 @@ struct Once {
     expires_at: UnixSeconds,
 }
 
-/// Tells who agents are.
+/// Identifies agents.
 #[derive(Debug)]
 pub struct AgentIdentities {
     lookups: Lookups,
     uri_prefix: Box<str>,
     clusters: Vec<Cluster>,
     ci: Vec<CiSystem>,
-    /// Projects whose jobs the gateway itself asks for.
+    /// Projects whose jobs the gateway itself starts.
     runs: Vec<RunIssuer>,
-    /// The CI systems that workspaces may be in; `None` if there are no such workspaces.
+    /// CI systems that workspaces may be in; `None` if there are no such workspaces.
     providers: Option<HashSet<ProviderName>>,
 }
 
 impl AgentIdentities {
-    /// Makes it from what the operator decided. Nobody is asked yet: an issuer that cannot be reached is no reason not to
-    /// start.
+    /// Makes it from the configuration. No issuer is asked yet: one that cannot be reached must not prevent the start.
     ///
     /// # Errors
     /// [`FetchSetupError`] names a file of authorities that cannot be used.
@@ -97,8 +96,8 @@ impl AgentIdentities {
         })
     }
 
-    /// Lets in the agents of jobs that the gateway itself asks CI systems for, while it does. Those of the time before it was
-    /// turned off are known as well, so that they end.
+    /// Admits the agents of jobs that the gateway itself asks CI systems for, while that is turned on. Jobs from before
+    /// it was turned off are known as well, so that they end.
     ///
     /// # Errors
     /// [`FetchSetupError`] names a file of authorities that cannot be used.
@@ -108,7 +107,7 @@ impl AgentIdentities {
         for provider in &ci.providers {
             let issuer = match &provider.system {
                 CiSystemOf::Gitlab(gitlab) => RunIssuer::new(provider, gitlab),
-                // Its jobs show tokens of the gateway's.
+                // Its jobs show tokens of the gateway.
                 CiSystemOf::Command(_) => continue,
             };
             match issuer {
@@ -122,7 +121,7 @@ impl AgentIdentities {
         Ok(self)
     }
 
-    /// Finds out who an agent is.
+    /// Identifies an agent.
     ///
     /// # Errors
     /// [`Refusal`], which repeats nothing that was shown.
@@ -138,7 +137,7 @@ impl AgentIdentities {
             Some(Err(bad)) => return Err(Refusal::UnreadableCertificate(*bad)),
         };
         let named = certificate.map(|shown| workspace_of(shown, &self.uri_prefix)).transpose()?.flatten();
-        // Resumed TLS sessions show what was verified when they began.
+        // A resumed TLS session shows the certificate that was verified when it began.
         if certificate.is_some_and(|shown| shown.not_after < now.wall) {
             return Err(Refusal::CertificateExpired);
         }
@@ -153,7 +152,7 @@ impl AgentIdentities {
             Bearer::Own(text) => self.of_own_token(text, now.wall).await?,
             Bearer::Signed(text) => self.of_signed_token(text, now).await?,
         };
-        // A certificate names a workspace, so beside a cluster's token it is another's.
+        // A certificate names a workspace, so beside a cluster's token it disagrees.
         let is_named = |name: &str| identity.subject.workspace().is_some_and(|workspace| workspace.as_str() == name);
         if named.is_some_and(|name| !is_named(name)) {
             return Err(Refusal::Disagree);
@@ -164,11 +163,11 @@ impl AgentIdentities {
         Ok(identity)
     }
 
-    /// Uses a credential up that is good for one process, before its agent gets a session. `instance` tells processes
-    /// apart: a number that each draws for itself and says to nobody else.
+    /// Uses up a credential that is good for one process, before its agent gets a session. `instance` tells processes
+    /// apart: a number that each draws for itself and tells no other.
     ///
     /// # Errors
-    /// [`Refusal::Spent`] when another process used it, or why it could not be used.
+    /// [`Refusal::Spent`] when another process used it, or the reason it could not be used.
     pub async fn spend(&self, identity: &mut Identity, instance: u64) -> Result<(), Refusal> {
         let Some(once) = identity.once.take() else { return Ok(()) };
         let now = wall_clock();
@@ -185,7 +184,7 @@ impl AgentIdentities {
             expires_at: once.expires_at,
         };
         let until = match self.lookups.spend(&token, now).await {
-            // Of processes that do not draw a number, no two could be told apart.
+            // Processes that draw no number cannot be told apart.
             Ok(Spent::Again(_)) if instance == 0 => return Err(Refusal::Spent),
             Ok(Spent::First) => once.until,
             Ok(Spent::Again(until)) if until > now => until,
@@ -198,7 +197,7 @@ impl AgentIdentities {
         Ok(())
     }
 
-    /// Asks whether the token of a live session still counts.
+    /// Checks again whether the token of a live session still counts.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`] and [`Refusal::Busy`] say nothing about the token; all others that it is worth nothing.
@@ -262,7 +261,7 @@ impl AgentIdentities {
         }
     }
 
-    /// Looks among the jobs that the gateway itself asked for; `None` if it asks nobody of that name.
+    /// Looks among the jobs that the gateway itself asked for; `None` if it asks no issuer of that name.
     async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
         let mut refused = None;
         for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
@@ -276,7 +275,7 @@ impl AgentIdentities {
         refused.map(Err)
     }
 
-    /// Finds whose run the job with a signed token is of. The token is not used up.
+    /// Finds the run of the job with a signed token, and its owner. The token is not used up.
     ///
     /// # Errors
     /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
@@ -299,8 +298,8 @@ impl AgentIdentities {
         Err(refused.unwrap_or(Refusal::Issuer))
     }
 
-    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not to run, or the gateway cannot look
-    /// after it there any more: what it runs in is to end then.
+    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not desired to run, or the
+    /// gateway can no longer manage it there: then its job is to end.
     ///
     /// # Errors
     /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
@@ -315,21 +314,21 @@ impl AgentIdentities {
         }
     }
 
-    /// Forgets what was changed, so that nobody gets in by what it was. Returns whether any of it was known, and is to be asked
-    /// again by [`AgentIdentities::refresh`].
+    /// Forgets changed values, so that no agent gets in by the old ones. Returns whether any of them was known, and is
+    /// to be loaded again by [`AgentIdentities::refresh`].
     pub fn forget(&self, change: &AccessChange) -> bool {
         self.lookups.forget(change)
     }
 
-    /// Asks again for what was forgotten.
+    /// Loads the forgotten values again.
     ///
     /// # Cancel safety
-    /// What is left of it when it is dropped stays forgotten.
+    /// Values that are not loaded yet when it is dropped stay forgotten.
     pub async fn refresh(&self) {
         self.lookups.refresh().await;
     }
 
-    /// Returns the workspace that an agent is of, and its owner; `None` for a cluster's agent.
+    /// Returns the workspace of an agent, and its owner; `None` for a cluster's agent.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`].
@@ -339,7 +338,7 @@ impl AgentIdentities {
         Ok(found.map(|workspace| (workspace.id, workspace.owner)))
     }
 
-    /// A credential of somebody else's making creates no workspace, unless a rule says so.
+    /// Requires that a workspace exists: a credential of another issuer creates none, unless a rule says so.
     async fn exists(&self, workspace: &WorkspaceName) -> Result<(), Refusal> {
         match self.lookups.workspace(workspace).await? {
             Some(_) => Ok(()),

@@ -23,16 +23,16 @@ pub struct Lane {
     pub id: SessionId,
     /// Its tunnel.
     pub tunnel: Session,
-    /// What it takes to go on over another link.
+    /// Keys to resume it over another link.
     pub keys: ResumeKeys,
 }
 
 /// The bounds on memory that all lanes of a session share.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// Of everything.
+    /// Bound on everything.
     pub budget: Arc<ReplicaBudget>,
-    /// Of what is kept for a resume; `None` where there is one lane.
+    /// Bound on data kept for a resume; `None` if there is one lane.
     pub replay: Option<Arc<ReplicaBudget>>,
 }
 
@@ -40,10 +40,10 @@ pub struct Memory {
 #[derive(Debug, Default)]
 pub struct Lanes {
     more: RwLock<Vec<Arc<Lane>>>,
-    /// How many there are, for those who ask often.
+    /// Number of them, for frequent readers.
     count: AtomicUsize,
     next: AtomicUsize,
-    /// How many there may be.
+    /// Most of them.
     max: usize,
     secret: Option<Digest>,
     memory: Option<Memory>,
@@ -60,8 +60,8 @@ impl Lanes {
         Ok((lanes, Bytes::from(secret.reveal())))
     }
 
-    /// Returns the bounds that the session's lanes share, for one that shows the secret. `None` for a wrong one, or
-    /// when there are as many as may be.
+    /// Returns the bounds that the session's lanes share, for a lane that shows the secret. `None` for a wrong secret,
+    /// or if no place is free.
     #[must_use]
     pub fn admit(&self, shown: &[u8]) -> Option<Memory> {
         let shown = Opaque::digest_of(shown)?;

@@ -1,4 +1,4 @@
-//! Ends sessions whose agents could not get in any more: their credential has ended, or its issuer took it back.
+//! Ends sessions whose agents would no longer be admitted: their credential has ended, or its issuer took it back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::identity::{AgentIdentities, Refusal};
 use super::registry::{Credential, Due, LiveSession, Registry, Review};
 use crate::store::wall_clock;
 
-/// How often it is looked what is due; what has ended ends within this, and the time to say so.
+/// Interval of the checks; an expired session ends within this, plus the time to say so.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Questions that are waited for at a time. What finds no place is asked when its time comes again: sessions are not ended
-/// for want of an answer.
+/// Most reviews awaited at a time. A review that finds no place is made when its time comes again: sessions are not
+/// ended for want of an answer.
 const QUESTIONS_MAX: usize = 512;
 
-/// Looks after what sessions live on, until `stop`. No issuer that does not answer keeps it from the others, or ends
-/// anything.
+/// Watches the credentials that sessions live on, until `stop`. An issuer that does not answer neither holds up the
+/// others nor ends anything.
 pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,7 +51,7 @@ pub async fn watch(registry: Arc<Registry>, identities: Arc<AgentIdentities>, st
 
 async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Review) {
     match identities.review(review).await {
-        // A cluster that does not answer ends nothing that is under way (design, section 7).
+        // A cluster that does not answer ends nothing that is under way.
         Ok(()) | Err(Refusal::Unavailable(_) | Refusal::Busy) => {}
         Err(_) if !session.lives_by(review) => {}
         Err(refusal) => {
@@ -66,7 +66,7 @@ async fn ask(identities: &AgentIdentities, session: &LiveSession, review: &Revie
 
 fn end(session: &LiveSession) {
     let credential = session.credential();
-    // Those who get new credentials come back with one; for the others it is over.
+    // Agents that get new credentials come back with one; for jobs it is over.
     let (reason, detail) = match &credential {
         Credential::Token(_) => (Reason::SessionLost, "the token has expired: dial again with a new one"),
         Credential::Job { .. } => (Reason::Revoked, "the time for which this job may be connected is over"),

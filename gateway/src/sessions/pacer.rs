@@ -1,5 +1,5 @@
-//! How fast new sessions come up: after a restart ten thousand agents dial at once, and those that are back already are to
-//! be served meanwhile.
+//! Paces new sessions: after a restart ten thousand agents dial at once, and those that are back already are to be
+//! served meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +8,30 @@ use parking_lot::Mutex;
 /// Hands out turns at a fixed rate. Pure but for its lock: the caller brings the time and waits.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Between two turns.
+    /// Time between two turns.
     interval: Duration,
     /// Longest wait for a turn.
     patience: Duration,
-    /// When the next turn is free.
+    /// Time at which the next turn is free.
     next: Mutex<Option<Instant>>,
 }
 
 /// There is no turn within the patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// When there may be one.
+    /// Time until there may be one.
     pub retry_after: Duration,
 }
 
 impl Pacer {
-    /// Makes a pacer of so many turns a second. Who would wait for longer than `patience` is sent away.
+    /// Makes a pacer of `per_second` turns a second. A caller that would wait for longer than `patience` is refused.
     #[must_use]
     pub fn new(per_second: u32, patience: Duration) -> Self {
         let interval = Duration::from_secs(1) / per_second.max(1);
         Self { interval, patience, next: Mutex::new(None) }
     }
 
-    /// Takes a turn. Returns how long to wait for it: nothing, unless many come at once.
+    /// Takes a turn. Returns the time to wait for it: nothing, unless many come at once.
     ///
     /// # Errors
     /// [`Busy`] when that would take too long; no turn was taken.

@@ -1,7 +1,7 @@
-//! Asks again, while agents are connected, whether their tokens still count, and whether the workspace is still the same:
-//! a token that was revoked or has expired ends the session that came with it, and not only the next dial. A certificate, a
-//! pod or a job names a workspace by its name alone, so a session ends when that name is no more or became another
-//! workspace's.
+//! Re-authorises agents while they are connected: their tokens must still count, and their workspaces must still be the
+//! same. A token that was revoked or has expired ends the session that came with it, and not only the next dial. A
+//! certificate, a pod or a job names a workspace by its name alone, so a session ends when that name is no more or
+//! became another workspace's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::registry::{LiveSession, Registry};
 use crate::model::WorkspaceName;
 use crate::store::{Store, StoreError, TokenId, WorkspaceId, wall_clock};
 
-/// How often. With a look-up it stays far below the 5 s within which a revocation has to cut (design, section 5).
+/// Interval of the checks. With a look-up it stays far below the 5 s within which a revocation has to cut.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Tokens that are asked for at once.
+/// Tokens looked up at once.
 const AT_ONCE: usize = 500;
 
-/// Runs until `stop`. A store that does not answer ends nothing: new sessions wait for it, those that live go on.
+/// Runs until `stop`. A store that does not answer ends nothing: new sessions wait for it, live ones go on.
 pub async fn recheck(registry: Arc<Registry>, store: Store, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(RECHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -61,8 +61,9 @@ async fn recheck_all(registry: &Registry, store: &Store) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Ends a session. A revoked token is a person's word, after which its agent does not come back by itself. One that has
-/// expired, as after a rotation, may have a successor in the agent's file: the agent dials again and reads it there.
+/// Ends a session. Revoking a token is a person's decision, after which its agent does not come back by itself. An
+/// expired token, as after a rotation, may have a successor in the agent's file: the agent dials again and reads it
+/// there.
 fn end(session: &LiveSession, token: TokenId, is_revoked: bool) {
     let (reason, why) = if is_revoked {
         (Reason::Revoked, "the token was revoked: make a new one")

@@ -1,4 +1,4 @@
-//! Which workspace and which cluster has which session now. The newest wins, and only its owner removes an entry.
+//! Maps workspaces and clusters to their live sessions. The newest wins, and only its owner removes an entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,35 +33,35 @@ use self::lease::Held;
 
 /// One agent's live session, and what the agent said about its ports.
 pub struct LiveSession {
-    /// Its id. Ids grow over restarts of this replica too, as generations do: an agent that names a session of an earlier
-    /// run never names somebody else's of this one, and which of two is older can be told.
+    /// Its id. Ids grow over restarts of this replica too, as generations do: a session id of an earlier run never
+    /// names another agent's session of this one, and of two sessions the older can be told.
     pub id: SessionId,
-    /// Its agent's place among those of one token, of which the newest wins: this session, or the one of before that the
-    /// agent could not go on with.
+    /// Its agent's rank among those of one token, of which the newest wins: the id of this session, or of an earlier
+    /// one that the agent could not resume.
     pub rank: SessionId,
     /// Its place among the sessions of this subject.
     pub generation: Generation,
-    /// Whose agent it is.
+    /// Workspace or cluster of its agent.
     pub subject: Subject,
     /// The workspace that had the subject's name when the session came up; a later one of that name is another.
     pub workspace: Option<WorkspaceId>,
-    /// What it lives on.
+    /// Credential that it lives on.
     lease: Mutex<Held>,
     /// Tells its links to end, so that the agent comes back with a newer credential.
     renewal: Notify,
     /// The tunnel.
     pub tunnel: Session,
-    /// What it takes to go on over another link.
+    /// Keys to resume it over another link.
     pub keys: ResumeKeys,
     /// More links beside the first.
     pub lanes: Lanes,
-    /// The agent's process.
+    /// Number of the agent's process.
     pub instance: u64,
-    /// Where the agent came from, last.
+    /// Latest address of the agent.
     peer: Mutex<SocketAddr>,
     /// Version of the agent, as it said.
     pub agent_version: String,
-    /// When it came up.
+    /// Time at which it came up.
     pub since: Instant,
     /// Requests in flight; the bound is `limits.requests_per_workspace`.
     pub requests: Arc<Semaphore>,
@@ -69,35 +69,35 @@ pub struct LiveSession {
     ports: AgentPorts,
 }
 
-/// How to speak to a port.
+/// Protocol and host for requests to a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortMode {
     /// HTTP version.
     pub protocol: AppProtocol,
-    /// Which host the app sees.
+    /// Host that the app sees.
     pub host: HostMode,
 }
 
-/// What a new session is made from: an agent that proved who it is and said its Hello.
+/// Parts of a new session, from an authenticated agent that has sent its Hello.
 #[derive(Debug)]
 pub struct NewSession {
-    /// Whom its credential stands for.
+    /// Workspace or cluster that its credential stands for.
     pub subject: Subject,
     /// The workspace of that name; `None` for a cluster's agent.
     pub workspace: Option<WorkspaceId>,
-    /// What it lives on.
+    /// Credential that it lives on.
     pub lease: Lease,
     /// The tunnel.
     pub tunnel: Session,
-    /// What it takes to go on over another link.
+    /// Keys to resume it over another link.
     pub keys: ResumeKeys,
     /// Room for more links.
     pub lanes: Lanes,
     /// The session that the agent had, as it said.
     pub had: Option<SessionId>,
-    /// The agent's process, as it said.
+    /// Number of the agent's process, as it said.
     pub instance: u64,
-    /// Where the agent came from.
+    /// Address of the agent.
     pub peer: SocketAddr,
     /// Version of the agent, as it said.
     pub agent_version: String,
@@ -108,7 +108,7 @@ pub struct NewSession {
 }
 
 impl LiveSession {
-    /// Returns how many requests and streams use the session now.
+    /// Returns the number of requests and streams that use the session now.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests_max.saturating_sub(self.requests.available_permits())
@@ -134,36 +134,36 @@ impl LiveSession {
         self.lanes.all().iter().fold(self.tunnel.stats(), |sum, lane| sum.and(lane.tunnel.stats()))
     }
 
-    /// Returns where the agent came from, last.
+    /// Returns the latest address of the agent.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         *self.peer.lock()
     }
 
-    /// The session goes on over a link from another address.
+    /// Notes the address of a link over which the session goes on.
     pub fn moved(&self, peer: SocketAddr) {
         *self.peer.lock() = peer;
     }
 
-    /// Returns what the agent proved itself with, last.
+    /// Returns the latest credential of the agent.
     #[must_use]
     pub fn credential(&self) -> Credential {
         self.lease.lock().lease.credential.clone()
     }
 
-    /// Returns the token of this gateway that the agent came with, last, if it was one.
+    /// Returns the token of this gateway that the agent came with, last, if its credential is one.
     #[must_use]
     pub fn token(&self) -> Option<TokenId> {
         self.lease.lock().lease.credential.token()
     }
 
-    /// The agent came back, and proved itself with this.
+    /// Takes the credential with which the agent came back.
     pub fn renew(&self, lease: Lease) {
         self.lease.lock().renew(lease);
     }
 
-    /// Returns whether this question is still the one that the session lives by: its agent may have come back with another
-    /// token since it was asked.
+    /// Returns whether the session still lives by this review: its agent may have come back with another token since it
+    /// was asked.
     #[must_use]
     pub fn lives_by(&self, review: &Review) -> bool {
         let held = self.lease.lock();
@@ -188,7 +188,7 @@ impl LiveSession {
         self.ports.expose(port)
     }
 
-    /// Returns how to speak to a port.
+    /// Returns the protocol and host for a port.
     #[must_use]
     pub fn mode(&self, port: Port) -> PortMode {
         self.ports.mode(port)
@@ -218,11 +218,12 @@ impl fmt::Debug for LiveSession {
     }
 }
 
-/// The sessions of this replica, by whose they are. The maps never leave this file, and their lock is never held across
-/// an await.
+/// The sessions of this replica, by workspace and by cluster. The maps never leave this file, and their lock is never
+/// held across an await.
 ///
-/// Invariants: workspaces and clusters have maps of their own. Whatever users ask for goes through [`Registry::current`],
-/// which takes the name of a workspace and looks into the map of workspaces, so no request reaches a cluster's session.
+/// Invariants: workspaces and clusters have maps of their own. Every request of a user goes through
+/// [`Registry::current`], which takes the name of a workspace and looks into the map of workspaces, so no request
+/// reaches a cluster's session.
 #[derive(Debug)]
 pub struct Registry {
     sessions: RwLock<Places>,
@@ -232,7 +233,7 @@ pub struct Registry {
     next: AtomicU64,
     /// Payload of sessions that ended: sent, received.
     ended_bytes: [AtomicU64; 2],
-    /// The most that [`Registry::bytes`] has returned.
+    /// Highest result of [`Registry::bytes`] so far.
     most_bytes: [AtomicU64; 2],
     /// Ids and generations of this replica start above those of any earlier run.
     base: u64,
@@ -275,7 +276,7 @@ impl Places {
     }
 }
 
-/// As many sessions live as `limits.sessions` allows.
+/// The bound `limits.sessions` on live sessions is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -308,7 +309,7 @@ impl Registry {
         self.sessions.read().clusters.get(cluster).cloned()
     }
 
-    /// Returns the session of whomever an agent is of.
+    /// Returns the session of a workspace or cluster.
     #[must_use]
     pub fn of(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
         self.sessions.read().get(subject).cloned()
@@ -328,20 +329,20 @@ impl Registry {
         self.sessions.read().clusters.values().cloned().collect()
     }
 
-    /// Tells when sessions of clusters came up: it changes with each.
+    /// Returns a receiver that is notified when a cluster's session comes up.
     #[must_use]
     pub fn arrivals(&self) -> watch::Receiver<u64> {
         self.arrivals.subscribe()
     }
 
-    /// Returns what is due for sessions because of what their agents proved themselves with.
+    /// Returns the actions that are due for sessions because of their credentials.
     #[must_use]
     pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, Due)> {
         let sessions = self.sessions.read();
         sessions.all().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
     }
 
-    /// Returns how many sessions live.
+    /// Returns the number of live sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sessions.read().len()
@@ -367,7 +368,7 @@ impl Registry {
         let id = SessionId::new(number);
         let session = Arc::new(LiveSession {
             id,
-            // Whatever an agent says, it cannot outrank those who come after it.
+            // An agent cannot claim to outrank those that come after it.
             rank: new.had.map_or(id, |had| had.min(id)),
             generation: Generation::new(number),
             subject: new.subject,
@@ -420,15 +421,15 @@ impl Registry {
         is_current
     }
 
-    /// Counts the payload of a session that is not in place any more.
+    /// Counts the payload of a session that is no longer in place.
     fn keep_bytes(&self, session: &LiveSession) {
         let (stats, [sent, received]) = (session.stats(), &self.ended_bytes);
         sent.fetch_add(stats.bytes_sent, Ordering::Relaxed);
         received.fetch_add(stats.bytes_received, Ordering::Relaxed);
     }
 
-    /// Returns the payload of all sessions since the start: sent to agents, and received from them. It never falls, although
-    /// what a session carries after another took its place is not in it.
+    /// Returns the payload of all sessions since the start: sent to agents, and received from them. It never falls,
+    /// although bytes that a session carries after another took its place are not in it.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         let [ended_sent, ended_received] = &self.ended_bytes;

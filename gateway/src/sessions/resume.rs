@@ -1,4 +1,4 @@
-//! Which session an agent may go on with, or add a lane to: pure decisions.
+//! Decides which session an agent may resume, or add a lane to. Pure.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Place {
         }
     }
 
-    /// Lets an agent that shows a good secret go on over another link. `None` when the secret is not the session's.
+    /// Lets an agent that shows a good secret resume over another link. `None` when the secret is not the session's.
     ///
     /// # Errors
     /// [`NoRandomness`] when the system's generator fails.
@@ -43,7 +43,7 @@ impl Place {
         Ok(traded.map(|(secret, link)| link.map(|(link, received)| (link, received, secret))))
     }
 
-    /// Returns what it is called in logs.
+    /// Returns its name in logs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -60,10 +60,11 @@ impl Place {
     }
 }
 
-/// The next link, the highest frame number received here, and the secret of the welcome; or why the session is over.
+/// The next link, the highest frame number received here, and the secret of the welcome; or the reason the session is
+/// over.
 pub type GoesOn = Result<(Link, u64, Bytes), SessionError>;
 
-/// What an agent that asks to resume gets.
+/// Answer to an agent that asks to resume.
 #[derive(Debug)]
 pub enum Verdict {
     /// Its session, if it shows the secret.
@@ -88,7 +89,7 @@ pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume)
         let is_ended = place.tunnel(current).is_ended();
         return if is_ended { Verdict::New } else { Verdict::Resume(current.clone(), place) };
     }
-    // The same process may have got a session whose welcome was lost on the way.
+    // The same process may have had a session whose welcome was lost on the way.
     if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
 }
 

@@ -1,4 +1,4 @@
-//! How agents get in: authenticate, shake hands, claim, serve, release.
+//! Admits agents: authenticate, shake hands, claim, serve, release.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -47,21 +47,21 @@ pub struct AgentService {
     admission: Admission,
     pacer: Pacer,
     timeouts: Timeouts,
-    /// No session is left that an agent could go on with.
+    /// Cancelled once no session is left that an agent could resume.
     closed: CancellationToken,
     reflection: Reflection,
     audit: Audit,
-    /// Where users are served.
+    /// Public address for users.
     public_url: Arc<str>,
 }
 
-/// How long an agent waits for its turn; below what it waits for a Welcome, with a session to save or without.
+/// Longest wait of an agent for its turn; below its own wait for a Welcome, with a session to save or without.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the answer to a call that said no Hello may take to get out.
+/// Time for the answer to a call without a Hello to get out.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// The time for a Hello, and who is to know that it came.
+/// Deadline for a Hello, and the gate that is told of it.
 struct Greeting {
     until: Instant,
     gate: Option<Arc<Gate>>,
@@ -136,8 +136,8 @@ impl AgentService {
         }
     }
 
-    /// Waits until a connection without a session has to go: its time is up, no session is left to go on with, or others of its
-    /// address need the room.
+    /// Waits until a connection without a session has to go: its time is up, no session is left to resume, or others of
+    /// its address need the room.
     async fn patience(&self, guest: &Guest) {
         tokio::select! {
             _ = tokio::time::timeout(2 * self.timeouts.agent_hello, self.closed.cancelled()) => {}
@@ -145,7 +145,8 @@ impl AgentService {
         }
     }
 
-    /// The same where it is seen whether a Hello has come, and calls can be refused one after another.
+    /// Waits likewise for a connection whose gate sees whether a Hello has come, and whose calls can be refused one
+    /// after another.
     async fn patience_with(&self, gate: &Gate, guest: &Guest) {
         tokio::select! {
             () = self.patience_for_hello(gate) => {}
@@ -160,7 +161,7 @@ impl AgentService {
         if is_closed(hello).await {
             return;
         }
-        // A call without a Hello is being told so; then it goes by the gate.
+        // A call without a Hello is being told so; after that, the gate decides.
         if !gate.is_greeted() && (!gate.is_called() || is_closed(ANSWER_TIME).await) {
             return;
         }
@@ -186,7 +187,7 @@ impl AgentService {
             async move {
                 let greeting = Greeting { until, gate: Some(gate.clone()) };
                 let response = service.answer(request, (peer, shown), pace, greeting).await;
-                // A refusal is a head alone; what reflection says has a body.
+                // A refusal is a head alone; an answer of reflection has a body.
                 if response.headers().contains_key("grpc-status") {
                     gate.refuse();
                 } else if matches!(response.body(), AgentBody::Tunnel(_)) {
@@ -233,7 +234,7 @@ impl AgentService {
         self.attach(identity, FrameReader::new(request.into_body().into()), (peer, pace), greeting).await
     }
 
-    /// Lets an agent in or turns it away, before it said anything but who it is.
+    /// Authenticates an agent before it has said anything else, and records a refusal.
     async fn admit(&self, headers: &HeaderMap, peer: SocketAddr, shown: &Shown) -> Result<Identity, Refused> {
         let admitted = self.identify(headers, shown).await;
         if let Err(refused) = &admitted {
@@ -245,7 +246,7 @@ impl AgentService {
     }
 
     async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refused> {
-        // During a drain, agents may go on with what they have. Once there is nothing, a crowd is turned away for less.
+        // During a drain, agents may resume. Once no session is left, a crowd is refused at less cost.
         if self.admission.drain.is_draining() && self.admission.registry.is_empty() {
             return Err(shutting_down());
         }
@@ -278,16 +279,16 @@ impl AgentService {
         greeting: Greeting,
     ) -> Result<Response<grpc::Outgoing>, Refused> {
         let hello = read_hello(&mut reader, &greeting).await?;
-        // Who goes on has users that wait, and costs less. After a restart nobody does, whatever they ask for.
+        // A resuming agent has users that wait, and costs less. After a restart no agent resumes, whatever it asks for.
         let is_new = !hello.resume.as_ref().is_some_and(|resume| self.admission.knows(&identity.subject, resume));
         if is_new {
             self.admission.takes_new()?;
             self.turn().await?;
         }
-        // Also of whoever wants to go on: what was closed a moment ago may still be there.
+        // Also for resuming agents: a session closed a moment ago may still be there.
         self.identities.may_run(&identity.subject).await?;
         self.identities.spend(&mut identity, hello.instance).await?;
-        // Whoever goes on counts in what they have.
+        // A resuming agent counts in the budget that it has.
         let owned = if is_new { self.identities.owned(&identity.subject).await? } else { None };
         let Identity { subject, lease, .. } = identity.clone();
         let admitted = self.admission.admit(Candidate { subject, owned, lease, peer, via: reader.via(), hello })?;
@@ -303,7 +304,7 @@ impl AgentService {
         Ok(response)
     }
 
-    /// Waits for a turn, so that a crowd does not take the processor from those who are in.
+    /// Waits for a turn, so that a crowd does not take the processor from connected agents.
     async fn turn(&self) -> Result<(), Refused> {
         match self.pacer.turn(Instant::now().into_std()) {
             Ok(Duration::ZERO) => Ok(()),
@@ -335,7 +336,7 @@ async fn read_hello(reader: &mut FrameReader<Received>, greeting: &Greeting) -> 
     }
 }
 
-/// Makes a record of what an agent did.
+/// Makes a record of an agent's event.
 fn did(identity: &Identity, event: Event, peer: SocketAddr) -> Record {
     let shown = match &identity.lease.credential {
         Credential::Token(id) => audit::Credential::Token { id: Some(Text::of(id)) },

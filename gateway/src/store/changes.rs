@@ -1,5 +1,5 @@
-//! What was changed of who may do what: the database writes it down by itself, with each change, and whoever remembers answers
-//! reads it every second.
+//! Feed of changes of access rights: the database records each change by itself (triggers), and gateways that cache
+//! answers read the feed every second.
 
 use std::collections::BTreeSet;
 
@@ -9,42 +9,42 @@ use super::Store;
 use super::database::{Row, sql};
 use crate::model::{UserName, WorkspaceName};
 
-/// Changes that are read again each time. One gets its number before it is seen by others, so that a later one can be seen
-/// earlier: of so many in a row, none is missed.
+/// Changes that are read again each time. A change gets its number before it becomes visible to others, so a later one
+/// can become visible earlier; within this many in a row, none is missed.
 const OVERLAP: i64 = 1000;
 
 /// Changes that are read at a time.
 const PAGE: u32 = 5000;
 
-/// Changes that are kept, for a gateway that is cut off from the database while others make them.
+/// Changes that are kept, for a gateway cut off from the database while others make changes.
 const KEPT: i64 = 100_000;
 
-/// Something that may be other than it is remembered.
+/// An object whose cached value may be out of date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
     /// The token with that hash.
     Token([u8; 32]),
-    /// What is known of a user.
+    /// The record of a user.
     User(UserName),
-    /// A workspace: whose it is, its shares, what it is to be.
+    /// A workspace: its owner, its shares, its desired state.
     Workspace(WorkspaceName),
     /// Anything: too much has changed, or it cannot be read.
     Everything,
 }
 
-/// How far the changes are read.
+/// Reading position in the feed.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// All up to here are known; `None` before the first reading.
+    /// All changes up to here are known; `None` before the first reading.
     floor: Option<i64>,
-    /// Known ones above that.
+    /// Known changes above the floor.
     seen: BTreeSet<i64>,
-    /// All up to here are cleared away.
+    /// All changes up to here are deleted.
     cleared: i64,
 }
 
 impl Feed {
-    /// Takes what was read above the floor; returns what is new of it.
+    /// Takes the rows read above the floor; returns the new ones.
     fn take(&mut self, rows: Vec<(i64, AccessChange)>, is_whole: bool) -> Vec<AccessChange> {
         let mut new: Vec<AccessChange> =
             rows.into_iter().filter(|(id, _)| self.seen.insert(*id)).map(|(_, change)| change).collect();
@@ -52,7 +52,7 @@ impl Feed {
             new = vec![AccessChange::Everything];
         }
         if let Some(newest) = self.seen.last().copied() {
-            // Of what could not all be read, the rest is read next time.
+            // The rest of a truncated reading is read next time.
             let floor = if is_whole { newest - OVERLAP } else { newest };
             self.rise(floor);
         }
@@ -67,7 +67,7 @@ impl Feed {
 }
 
 impl Store {
-    /// Returns what has changed since it was last asked, whether the store counts as away or not.
+    /// Returns the changes since the last call, whether the store counts as away or not.
     pub(super) async fn news(&self, feed: &mut Feed) -> Result<Vec<AccessChange>, sqlx::Error> {
         let floor = match feed.floor {
             Some(floor) => floor,
@@ -86,7 +86,7 @@ impl Store {
         Ok(feed.take(read, is_whole))
     }
 
-    /// Clears away what nobody reads any more.
+    /// Deletes changes that no gateway reads any more.
     pub(super) async fn clear_news(&self, feed: &mut Feed) -> Result<(), super::StoreError> {
         let up_to = feed.floor.unwrap_or_default() - KEPT;
         if up_to > feed.cleared {

@@ -1,7 +1,7 @@
 //! Statements about workspaces in CI systems, and about their runs.
 //!
-//! A run is written down before the CI system is asked for it, with the key by which it is found again; and of one workspace
-//! there is never more than one that has not ended: the database itself refuses a second.
+//! A run is recorded before the CI system is asked for it, with the key by which it is found again. A workspace never
+//! has more than one live run: the database itself refuses a second.
 
 use super::create::{insert_lifecycle, insert_workspace, make_room};
 use super::database::{About, Row, Transaction, sql};
@@ -18,25 +18,25 @@ use crate::model::{DesiredState, Lifecycle, ProviderName, UnixSeconds, UserName,
 /// Runs of one workspace that are remembered.
 const RUNS_KEPT: i64 = 50;
 
-/// Longest failure that is kept, in bytes.
+/// Longest failure text that is kept, in bytes.
 const FAILURE_BYTES_MAX: usize = 4096;
 
-/// What only a workspace in a CI system has.
+/// State that only a workspace in a CI system has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CiState {
     /// The name that the operator gave the CI system.
     pub provider: ProviderName,
-    /// Names what its runs leave to each other.
+    /// Key of the cache that its runs leave to each other.
     pub cache_key: Box<str>,
-    /// What is cloned, if not the project that the pipeline runs in.
+    /// Project to clone, if not the one that the pipeline runs in.
     pub project: Option<CiProject>,
-    /// Which runners take its jobs; empty for the provider's choice.
+    /// Tags of the runners for its jobs; empty for the provider's choice.
     pub tags: Vec<String>,
     /// Runs in a row that ended by themselves.
     pub failures: u32,
-    /// When the next run may begin.
+    /// Earliest begin of the next run.
     pub retry_at: Option<UnixSeconds>,
-    /// The last run; only this one may not have ended.
+    /// The last run; all earlier ones have ended.
     pub run: Option<CiRun>,
 }
 
@@ -52,40 +52,40 @@ pub struct CiProject {
 /// One pipeline of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CiRun {
-    /// Counts them, from 1.
+    /// Number of the run, from 1.
     pub number: u64,
-    /// Names it before the CI system does.
+    /// Its key, known before the CI system names it.
     pub key: Box<str>,
-    /// The generation of the intent that it was made for.
+    /// The generation of the desired state that it was made for.
     pub intent: u64,
     /// The CI system's name for it, once it is made.
     pub pipeline: Option<Box<str>>,
     /// The same, for the pipeline that it started.
     pub child: Option<Box<str>>,
-    /// Where people see it.
+    /// Its web page.
     pub web_url: Option<Box<str>>,
     /// The token of its agent.
     pub token: Option<TokenId>,
-    /// When it was decided on.
+    /// Time of the decision for it.
     pub intended_at: UnixSeconds,
-    /// When the CI system was last asked to make it.
+    /// Time of the last request to create it.
     pub asked_at: Option<UnixSeconds>,
-    /// When its job began.
+    /// Begin of its job.
     pub started_at: Option<UnixSeconds>,
-    /// When its agent came first.
+    /// First connection of its agent.
     pub up_at: Option<UnixSeconds>,
-    /// When it was told to end.
+    /// Time at which it was told to end.
     pub stop_at: Option<UnixSeconds>,
-    /// When the CI system was last asked to end it.
+    /// Time of the last request to cancel it.
     pub cancel_at: Option<UnixSeconds>,
-    /// When nothing of it was left.
+    /// Time at which nothing of it was left.
     pub ended_at: Option<UnixSeconds>,
-    /// Why it ended, for people.
+    /// Reason of its end, for people.
     pub failure: Option<Box<str>>,
 }
 
 impl CiRun {
-    /// Returns whether something of it may run now or later.
+    /// Returns whether any part of it may run now or later.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.ended_at.is_none()
@@ -93,7 +93,7 @@ impl CiRun {
 }
 
 impl CiState {
-    /// Returns the run of which something may run now or later.
+    /// Returns the live run, of which any part may run now or later.
     #[must_use]
     pub fn live(&self) -> Option<&CiRun> {
         self.run.as_ref().filter(|run| run.is_live())
@@ -105,63 +105,64 @@ impl CiState {
 pub struct NewCi<'a> {
     /// Its name.
     pub name: &'a WorkspaceName,
-    /// Whose it is.
+    /// Its owner.
     pub owner: &'a UserName,
     /// The CI system.
     pub provider: &'a ProviderName,
-    /// Names what its runs leave to each other; not to be guessed.
+    /// Key of the cache that its runs leave to each other; unguessable.
     pub cache_key: &'a str,
-    /// What is cloned.
+    /// Project to clone.
     pub project: Option<&'a CiProject>,
-    /// Which runners take its jobs.
+    /// Tags of the runners for its jobs.
     pub tags: &'a [String],
     /// The devfile, as it was given.
     pub devfile: &'a str,
     /// Its owner's variables.
     pub variables: &'a [Variable],
-    /// How many there may be, this one included.
+    /// Limits of the number of workspaces, this one included.
     pub quotas: Quotas,
 }
 
 /// A run that is to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCiRun<'a> {
-    /// Names it before the CI system does.
+    /// Its key, known before the CI system names it.
     pub key: &'a str,
     /// The token of its agent, for CI systems whose jobs have none of their own.
     pub token: Option<&'a Token>,
 }
 
-/// Whose run a pipeline is.
+/// Workspace and run of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOwner {
     /// The workspace.
     pub workspace: WorkspaceName,
-    /// Whose that is.
+    /// Its owner.
     pub owner: UserName,
-    /// Which of its runs.
+    /// Number of the run.
     pub number: u64,
-    /// The pipeline is the one that the run's own pipeline started: the workspace's job is in it, and no job of the project's.
+    /// The pipeline was started by the run's own pipeline: it contains the workspace's job, and no job of the
+    /// project's.
     pub is_child: bool,
     /// The run has not ended; so it is the workspace's current one.
     pub is_live: bool,
     /// The run was told to end.
     pub is_stopping: bool,
-    /// What the workspace is to be.
+    /// Desired state of the workspace.
     pub desired: DesiredState,
 }
 
-/// Whether runs of a CI system live that it was asked for and that the gateway does not know all names of yet.
+/// Live runs that were requested from a CI system and whose pipeline names are not all known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// Some pipeline of that CI system may be a run.
+    /// An unknown pipeline of that CI system may be a run.
     pub pipeline: bool,
-    /// Some pipeline that another one started there may be a run's.
+    /// An unknown child pipeline there may belong to a run.
     pub child: bool,
 }
 
 impl Store {
-    /// Makes a workspace in a CI system. One of the same name and owner that is over makes room.
+    /// Makes a workspace in a CI system. A terminated one of the same name and owner is deleted to make room.
     ///
     /// # Errors
     /// [`CreateError`]; then nothing is changed.
@@ -203,8 +204,8 @@ impl Store {
         Ok(Managed { workspace, lifecycle, runs: Runs::Ci(Box::new(state)) })
     }
 
-    /// Writes down a run that is to be made, together with the lifecycle, if the stored one still has that revision and no
-    /// run lives. Returns its number; `None` when it is not so.
+    /// Records a run that is to be made, together with the lifecycle, if the stored lifecycle still has that revision
+    /// and no run is live. Returns the run's number; `None` otherwise.
     ///
     /// # Errors
     /// A failed database or random source; then nothing is changed.
@@ -253,8 +254,8 @@ impl Store {
         Ok(u64::try_from(next).ok())
     }
 
-    /// Writes what is known of the last run, if it has not ended yet, and how often runs have failed. One that has ended is
-    /// the end of its agent's token. Tells whether it was written.
+    /// Updates the last run, if the stored one has not ended yet, and the count of failures. The end of the run revokes
+    /// its agent's token. Returns whether it was written.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -282,7 +283,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Forgets why runs failed, so that the next begins at once.
+    /// Resets the failures of runs, so that the next run begins at once.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -308,7 +309,7 @@ impl Store {
         Ok(Some(SecretText::new(text.ok_or(StoreError::Unsealable { table: "ci_runs" })?)))
     }
 
-    /// Returns whose run a pipeline of a CI system is, or was: the newest.
+    /// Returns the newest run to which a pipeline of a CI system belongs or belonged.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -339,7 +340,7 @@ impl Store {
         }))
     }
 
-    /// Tells whether a pipeline of a CI system that is not known may be one of a run.
+    /// Returns whether an unknown pipeline of a CI system may belong to a run.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -352,8 +353,8 @@ impl Store {
         Ok(Awaited { pipeline: pipelines > 0, child: children > 0 })
     }
 
-    /// Returns up to `limit` workspaces in CI systems that are not over, behind `after`, by id, each with the revision of its
-    /// lifecycle.
+    /// Returns up to `limit` workspaces in CI systems that are not terminated, after `after`, by id, each with the
+    /// revision of its lifecycle.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -383,7 +384,7 @@ async fn check_quotas(transaction: &mut Transaction, new: &NewCi<'_>) -> Result<
     new.quotas.admit(row.get("all_of")?, row.get("theirs")?)
 }
 
-/// Writes what changes of a run. What is sealed for it goes with its end.
+/// Writes the mutable columns of a run. Its sealed token is removed when it ends.
 async fn update(transaction: &mut Transaction, workspace: WorkspaceId, run: &CiRun) -> Result<bool, StoreError> {
     let time = |time: Option<UnixSeconds>| time.map(UnixSeconds::get);
     let text = |text: &Option<Box<str>>| text.as_deref().map(storable);
@@ -420,7 +421,7 @@ fn row_of(workspace: WorkspaceId, run: i64) -> String {
     format!("ci_runs {} {run}", workspace.0)
 }
 
-/// Reads what a row of [`Managed`] has of it.
+/// Reads the CI columns of a row of [`Managed`].
 pub(super) fn read_state(row: &Row) -> Result<CiState, StoreError> {
     let corrupt = |column| StoreError::Corrupt { table: "ci_workspaces", column };
     let provider: Option<&str> = row.get("provider")?;

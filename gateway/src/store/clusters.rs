@@ -11,7 +11,7 @@ pub struct Cluster {
     pub id: ClusterId,
     /// Its name, unique.
     pub name: ClusterName,
-    /// When it was made.
+    /// Time of its creation.
     pub created_at: UnixSeconds,
 }
 
@@ -59,7 +59,7 @@ impl Store {
         row.as_ref().map(read_cluster).transpose()
     }
 
-    /// Returns the cluster of that name, which is made if there is none.
+    /// Returns the cluster of that name; creates it if there is none.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -95,8 +95,8 @@ impl Store {
         put(transaction, cluster, &config, now).await
     }
 
-    /// Returns the newest configuration of a cluster. One that has none gets `default`, and never over one that somebody else
-    /// gives it at the same time.
+    /// Returns the newest configuration of a cluster. A cluster without one gets `default`, which never overwrites a
+    /// configuration stored concurrently.
     ///
     /// # Errors
     /// As for [`Store::put_cluster_config`].
@@ -121,11 +121,12 @@ impl Store {
         Ok((version, default))
     }
 
-    /// Like [`Store::put_cluster_config`], unless the cluster has workspaces that are not over and `fits` does not agree that
-    /// they go on with it after the newest one: then nothing is stored, and `None` returned. None is made meanwhile.
+    /// Like [`Store::put_cluster_config`], unless the cluster has workspaces that are not terminated and `fits` rejects
+    /// the newest configuration as a predecessor: then nothing is stored, and `None` returned. No workspace is created
+    /// meanwhile.
     ///
     /// # Errors
-    /// As for that.
+    /// As for [`Store::put_cluster_config`].
     ///
     /// # Cancel safety
     /// Dropped before it returns, it stores everything or nothing.
@@ -145,7 +146,7 @@ impl Store {
         put(transaction, cluster, &config, now).await.map(Some)
     }
 
-    /// Returns when the newest version of a cluster's configuration was stored.
+    /// Returns the time at which the newest version of a cluster's configuration was stored.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -212,7 +213,7 @@ pub(super) async fn newest(
     row.as_ref().map(read_config).transpose()
 }
 
-/// Returns whether a cluster has workspaces that are not over.
+/// Returns whether a cluster has workspaces that are not terminated.
 async fn is_occupied(transaction: &mut Transaction, cluster: ClusterId) -> Result<bool, StoreError> {
     let statement = sql("SELECT lifecycles.workspace_id FROM lifecycles \
          JOIN kubernetes_workspaces ON kubernetes_workspaces.workspace_id = lifecycles.workspace_id \

@@ -1,4 +1,4 @@
-//! Making a managed workspace, and making room for one: everything of it in one step.
+//! Creates a managed workspace with all its rows in one transaction, and makes room for its name.
 
 use thiserror::Error;
 
@@ -22,7 +22,7 @@ pub const AGENT_TOKEN_FILE: &str = "agent-token";
 pub struct NewManaged<'a> {
     /// Its name.
     pub name: &'a WorkspaceName,
-    /// Whose it is.
+    /// Its owner.
     pub owner: &'a UserName,
     /// The cluster that it runs in.
     pub cluster: ClusterId,
@@ -39,20 +39,20 @@ pub struct NewManaged<'a> {
     /// The token of its agent: its hash is kept as every token's, and its text sealed, as the file variable
     /// [`AGENT_TOKEN_FILE`].
     pub agent_token: &'a Token,
-    /// How many there may be, this one included.
+    /// Limits of the number of workspaces, this one included.
     pub quotas: Quotas,
 }
 
-/// How many workspaces there may be that are not to be terminated; `None` is no bound.
+/// Limits of the number of workspaces whose desired state is not terminated; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
     /// In the cluster or CI system.
     pub cluster: Option<u32>,
-    /// The same, of one owner.
+    /// Of one owner there.
     pub user: Option<u32>,
 }
 
-/// Why a workspace was not made.
+/// Reason why a workspace was not created.
 #[derive(Debug, Error)]
 pub enum CreateError {
     /// Another workspace has the name.
@@ -61,10 +61,10 @@ pub enum CreateError {
     /// The cluster has a newer configuration, which may put workspaces elsewhere.
     #[error("the cluster has a newer configuration than the workspace was made from")]
     ConfigChanged,
-    /// The cluster or CI system has as many as it may.
+    /// The quota of the cluster or CI system is reached.
     #[error("there are {0} workspaces, as many as there may be")]
     ClusterQuota(u32),
-    /// The owner has as many there as they may.
+    /// The owner's quota there is reached.
     #[error("the user has {0} workspaces there, as many as they may have")]
     UserQuota(u32),
     /// The store failed.
@@ -79,7 +79,7 @@ impl From<sqlx::Error> for CreateError {
 }
 
 impl Store {
-    /// Makes a workspace in a cluster. One of the same name and owner that is over makes room.
+    /// Makes a workspace in a cluster. A terminated one of the same name and owner is deleted to make room.
     ///
     /// # Errors
     /// [`CreateError`]; then nothing is changed.
@@ -131,7 +131,7 @@ fn made(workspace: Workspace, new: &NewManaged<'_>, lifecycle: Lifecycle, cluste
     }
 }
 
-/// Makes the row that every workspace has. A name that is held back for another is taken, as far as anybody is told.
+/// Inserts the row that every workspace has. A name held back for another owner is reported as taken.
 pub(super) async fn insert_workspace(
     transaction: &mut Transaction,
     (name, hold): (&WorkspaceName, NameHold),
@@ -155,7 +155,7 @@ pub(super) async fn insert_workspace(
     Ok(Workspace { id, name, owner, executor, created_at: now, shares: [].into() })
 }
 
-/// Deletes the workspace that has the name, if it is the owner's and over.
+/// Deletes the workspace of that name if it is the owner's and terminated.
 pub(super) async fn make_room(
     transaction: &mut Transaction,
     name: &WorkspaceName,
@@ -172,7 +172,7 @@ pub(super) async fn make_room(
 }
 
 async fn check_quotas(transaction: &mut Transaction, new: &NewManaged<'_>) -> Result<(), CreateError> {
-    // Summed as numbers: the one database counts with a condition, the other says it otherwise.
+    // Counted with `CASE`, because the databases differ in the syntax of conditional counting.
     let row =
         sql("SELECT count(*) AS all_of, count(CASE WHEN owner = $2 THEN 1 END) AS theirs FROM kubernetes_workspaces \
          JOIN lifecycles ON lifecycles.workspace_id = kubernetes_workspaces.workspace_id \
@@ -186,7 +186,7 @@ async fn check_quotas(transaction: &mut Transaction, new: &NewManaged<'_>) -> Re
 }
 
 impl Quotas {
-    /// Agrees to one more where there are so many, and so many of its owner.
+    /// Admits one more workspace beside `all` existing ones, `theirs` of them the owner's.
     pub(super) fn admit(self, all: i64, theirs: i64) -> Result<(), CreateError> {
         let is_full = |quota: &u32, count: i64| count >= i64::from(*quota);
         if let Some(quota) = self.cluster.filter(|quota| is_full(quota, all)) {
@@ -199,7 +199,7 @@ impl Quotas {
     }
 }
 
-/// Makes the rows that all managed workspaces have.
+/// Inserts the rows that all managed workspaces have.
 pub(super) async fn insert_lifecycle(
     transaction: &mut Transaction,
     id: WorkspaceId,
@@ -241,7 +241,7 @@ async fn insert_frozen(transaction: &mut Transaction, id: WorkspaceId, frozen: &
         .bind(json::value(frozen))
         .fetch_one(transaction)
         .await?;
-    // What is sent for years has to be what was fixed: PostgreSQL keeps the value and not the text.
+    // The objects sent for years have to be exactly the frozen ones: PostgreSQL keeps the value and not the text.
     if json::read(row.json("frozen")?, "kubernetes_frozen", "frozen")? != frozen {
         return Err(StoreError::Altered { table: "kubernetes_frozen", column: "frozen" });
     }
@@ -253,7 +253,7 @@ async fn cluster_name(transaction: &mut Transaction, cluster: ClusterId) -> Resu
     row.get::<&str>("name")?.parse().map_err(|_| StoreError::Corrupt { table: "clusters", column: "name" })
 }
 
-/// Deletes a workspace and everything of it, and holds its name back for its owner. Tells whether there was one.
+/// Deletes a workspace with all its rows, and holds its name back for its owner. Returns whether there was one.
 pub(super) async fn delete_workspace(
     transaction: &mut Transaction,
     id: WorkspaceId,

@@ -1,8 +1,8 @@
-//! One way to both databases: a statement is written once, in what SQLite and PostgreSQL both speak, and run by a pool or
-//! a transaction of either. Where they do not agree, [`sql_of`] takes two texts; the rest of the method stays one.
+//! Common access to both databases: a statement is written once, in the SQL common to SQLite and PostgreSQL, and run by
+//! a pool or a transaction of either. [`sql_of`] takes two texts if they differ; the rest of the method stays the same.
 //!
-//! What both speak: numbered parameters (`$1`), `RETURNING`, `ON CONFLICT (columns) DO …` with a target, and columns of the
-//! table that is written to named with it (`users.disabled_at`). Integers are 64 bits wide in both.
+//! The common SQL: numbered parameters (`$1`), `RETURNING`, `ON CONFLICT (columns) DO …` with a target, and columns of
+//! the table that is written to named with it (`users.disabled_at`). Integers are 64 bits wide in both.
 
 use std::io;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub(super) use row::Row;
 pub(super) use statement::{Statement, Value, sql, sql_of};
 pub(super) use trouble::{cause, is_outage, is_unwritable};
 
-/// How long PostgreSQL may take for one statement, waiting for locks included. Statements here take milliseconds; one
-/// that takes this long waits for a network that is gone, and whoever waits for it should hear so.
+/// Time limit of PostgreSQL for one statement, including waits for locks. Statements here take milliseconds; one that
+/// takes this long waits for a network that is gone, and its caller should get an error.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long connections to a server are waited for at the end.
+/// Time limit for closing the connections to a server.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What a write decides about by what it reads first. Of two writes about the same, the second begins when the first has
-/// ended, so that it reads what that wrote. SQLite has one writer and needs no names for this.
+/// Subject of a write that depends on what it reads first. Two writes about the same subject run one after the other,
+/// so that the second reads what the first wrote. SQLite has one writer and needs no names for this.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum About<'a> {
-    /// Nothing: its statements are each right by themselves.
+    /// None: each statement is correct by itself.
     Nothing,
     /// The workspace of that name: its shares, its agents' tokens.
     Workspace(&'a str),
@@ -46,20 +46,20 @@ pub(super) enum About<'a> {
     WorkspacesOf(&'a str),
     /// One use of a token, by its issuer's id for it.
     Use(&'a str),
-    /// Who has which name.
+    /// The names of users.
     Users,
     /// The workspaces and configurations of a cluster.
     Cluster(i64),
     /// The workspaces of a CI system.
     Provider(&'a str),
-    /// An environment, and what is prepared in it.
+    /// An environment and its preparations.
     Environment(i64),
     /// The key that secrets are sealed with.
     Seal,
 }
 
 impl About<'_> {
-    /// Returns a text that differs for what differs; `None` for nothing.
+    /// Returns a text unique to the subject; `None` for [`About::Nothing`].
     fn key(self) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -93,7 +93,7 @@ pub(super) enum Connections {
     Postgres(Server),
 }
 
-/// What is written together or not at all. Dropped without [`Transaction::commit`], it changes nothing.
+/// Writes that succeed or fail together. Dropped without [`Transaction::commit`], it changes nothing.
 pub(super) struct Transaction {
     to: OnOne,
     availability: Availability,
@@ -111,7 +111,7 @@ impl Pool {
         Self { to, availability }
     }
 
-    /// Begins to write, as the only one who writes about this.
+    /// Begins a write transaction, exclusive for this subject.
     pub(super) async fn begin(&self, about: About<'_>) -> Result<Transaction, StoreError> {
         let availability = self.availability.clone();
         match &self.to {
@@ -161,7 +161,7 @@ impl Pool {
         }
     }
 
-    /// Runs a statement on a connection that is let go where no answer came on it.
+    /// Runs a statement on a connection, which is dropped if no answer came on it.
     async fn on_server<T>(
         &self,
         server: &Server,
@@ -171,14 +171,13 @@ impl Pool {
         let mut connection = Box::pin(guard(&self.availability, in_time(pool.acquire()))).await?;
         let done = guard(&self.availability, in_time(work(&mut connection))).await;
         if done.as_ref().is_err_and(StoreError::is_unanswered) {
-            // What is in flight on it cannot be waited for.
+            // Its statement in flight cannot be waited for.
             drop(connection.detach());
         }
         done
     }
 
-    /// Asks for rows whether the store counts as away or not, and says nothing to those who wait for it. Takes as long as it
-    /// takes.
+    /// Fetches rows whether the store counts as away or not, and does not update the availability. Has no deadline.
     pub(super) async fn probe(&self, statement: Statement<'_>) -> Result<Vec<Row>, sqlx::Error> {
         match &self.to {
             Connections::Sqlite(pool) => Ok(sqlite_rows(statement.for_sqlite().fetch_all(pool).await?)),
@@ -189,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Lets all connections go: on those that there are, nothing may ever come again.
+    /// Replaces all connections: no answer may ever come on the existing ones.
     pub(super) fn renew(&self) {
         if let Connections::Postgres(server) = &self.to {
             server.renew();
@@ -200,14 +199,14 @@ impl Pool {
     pub(super) async fn close(&self) {
         match &self.to {
             Connections::Sqlite(pool) => pool.close().await,
-            // A server that is away gives none of them back.
+            // A server that is away returns none of them.
             Connections::Postgres(server) => drop(tokio::time::timeout(CLOSE_TIME_MAX, server.pool().close()).await),
         }
     }
 }
 
 impl Transaction {
-    /// Makes it last.
+    /// Commits the transaction.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         let availability = self.availability;
         match self.to {
@@ -247,7 +246,7 @@ impl Transaction {
     }
 }
 
-/// Does work that the store has a part in: not while the store is away, and no longer than until it is.
+/// Runs work on the store: fails at once while the store is away, and as soon as it goes away.
 async fn guard<T>(
     availability: &Availability,
     work: impl Future<Output = Result<T, sqlx::Error>>,
@@ -268,7 +267,7 @@ async fn guard<T>(
     }
 }
 
-/// Takes note of a file that could not be written. What was done well says nothing: it may have been to read.
+/// Records a failed write to a file. Success proves nothing: it may have been a read.
 fn noting_failure<T>(availability: &Availability, done: Result<T, StoreError>) -> Result<T, StoreError> {
     if let Err(StoreError::Database(error)) = &done
         && is_unwritable(error)
@@ -279,7 +278,7 @@ fn noting_failure<T>(availability: &Availability, done: Result<T, StoreError>) -
     done
 }
 
-/// Where a statement runs.
+/// Target of a statement.
 pub(super) enum On<'c> {
     /// By itself, on whichever connection is free.
     Pool(&'c Pool),
@@ -299,9 +298,9 @@ impl<'c> From<&'c mut Transaction> for On<'c> {
     }
 }
 
-/// In boxes: a future here has room for what either database does, and is part of every future that asks the store.
+/// Futures are boxed: each has room for the work of either database, and is part of every future that uses the store.
 impl Statement<'_> {
-    /// Runs it and returns how many rows it changed.
+    /// Runs it and returns the number of changed rows.
     pub(super) async fn execute<'c>(self, on: impl Into<On<'c>>) -> Result<u64, StoreError> {
         match on.into() {
             On::Pool(pool) => Box::pin(pool.execute(self)).await,
@@ -322,7 +321,7 @@ impl Statement<'_> {
         Ok(self.fetch_all(on).await?.into_iter().next())
     }
 
-    /// Runs it and returns the first row; that there is none is an error.
+    /// Runs it and returns the first row; fails if there is none.
     pub(super) async fn fetch_one<'c>(self, on: impl Into<On<'c>>) -> Result<Row, StoreError> {
         self.fetch_optional(on).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))
     }

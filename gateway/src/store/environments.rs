@@ -1,8 +1,8 @@
 //! Statements about environments of CI jobs, and about the jobs that are prepared in them.
 //!
-//! Each column has one writer, so that nobody overwrites what they have not read: whoever asks (a job, an operator) says
-//! what an environment is to be (`wish`), and whoever carries it out (one at a time for each environment) what is in the
-//! cluster (`work`). What is JSON here is a text that this module does not look into.
+//! Each column has one writer, so that no writer overwrites what it has not read: requesters (a job, an operator) write
+//! the desired state of an environment (`wish`), and its driver (one at a time for each environment) the state in the
+//! cluster (`work`). JSON is an opaque text for this module.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,15 +22,15 @@ pub use gone::Forgotten;
 pub use jobs::Begun;
 pub use wish::StateSet;
 
-/// Longest failure that is kept, in bytes.
+/// Longest failure text that is kept, in bytes.
 const FAILURE_BYTES_MAX: usize = 4096;
 
-/// Names an environment for good. Displays as its number.
+/// Permanent id of an environment. Displays as its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EnvironmentId(i64);
 
 impl EnvironmentId {
-    /// Wraps a number; one that no row can have names nothing.
+    /// Wraps a number; one that no row can have matches no environment.
     #[must_use]
     pub fn new(number: u64) -> Self {
         Self(number_of(number))
@@ -49,11 +49,11 @@ impl fmt::Display for EnvironmentId {
     }
 }
 
-/// Names what was asked for an environment: by a job, or by an operator. Ordered as they were asked for.
+/// Id of a preparation, requested by a job or an operator. Ordered by the time of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PreparationId(i64);
 
-/// What an environment is.
+/// State of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EnvironmentState {
     /// Jobs run in it, or may.
@@ -94,7 +94,7 @@ impl FromStr for EnvironmentState {
     }
 }
 
-/// What becomes of an environment's objects when it is stopped.
+/// Retention of an environment's objects when it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeptOnStop {
     /// They are deleted (`on_stop`).
@@ -114,14 +114,14 @@ impl KeptOnStop {
     }
 }
 
-/// Tries that failed in a row.
+/// Failed tries in a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
-    /// How many.
+    /// Their number.
     pub failures: u32,
-    /// Why the last one failed: a code, and a text for people.
+    /// Reason of the last failure: a code, and a text for people.
     pub failure: Option<(String, String)>,
-    /// When the next one is.
+    /// Time of the next try.
     pub retry_at: Option<UnixSeconds>,
 }
 
@@ -134,63 +134,63 @@ pub struct StoredEnvironment {
     pub cluster: ClusterId,
     /// The CI system's number of its project.
     pub project_id: u64,
-    /// Where the project was last.
+    /// Last known path of the project.
     pub project_path: String,
     /// Its name.
     pub name: String,
-    /// Its name as parts of other names have it.
+    /// Its name in the form used within other names.
     pub slug: String,
     /// Its deployment tier.
     pub tier: Option<String>,
-    /// Where what is deployed there is seen.
+    /// Web address of its deployment.
     pub url: Option<String>,
-    /// What marks its objects.
+    /// Inventory mark of its objects.
     pub inventory: String,
-    /// What it is.
+    /// Its state.
     pub state: EnvironmentState,
-    /// Since when.
+    /// Begin of that state.
     pub since: UnixSeconds,
-    /// Why, where it was nobody's wish.
+    /// Reason of the state, if no user asked for it.
     pub reason: Option<String>,
-    /// The template of the last job that was prepared; `None` before the first, and once everything was removed.
+    /// The template of the last prepared job; `None` before the first, and once everything was removed.
     pub template: Option<String>,
-    /// What becomes of its objects.
+    /// Retention of its objects.
     pub kept: KeptOnStop,
-    /// As whom its objects are removed: JSON; `None` is the agent itself.
+    /// Identity that removes its objects: JSON; `None` is the agent itself.
     pub identity: Option<String>,
-    /// What may be in the cluster: JSON.
+    /// Objects that may be in the cluster: JSON.
     pub tracked: String,
-    /// What is tracked has to go.
+    /// The tracked objects have to be removed.
     pub is_removal_due: bool,
-    /// What keeps it from going: JSON.
+    /// Blockers of the removal: JSON.
     pub blockers: Option<String>,
-    /// What was tried of late.
+    /// Recent failed tries.
     pub tries: Tries,
     /// Counts changes.
     pub revision: i64,
 }
 
-/// An environment that is to be known.
+/// An environment to register.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEnvironment<'a> {
     /// Its cluster.
     pub cluster: ClusterId,
     /// The CI system's number of its project.
     pub project_id: u64,
-    /// Where the project is.
+    /// Path of the project.
     pub project_path: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// Its name as parts of other names have it.
+    /// Its name in the form used within other names.
     pub slug: &'a str,
-    /// What would mark its objects. One that is known keeps the mark that it has.
+    /// Inventory mark of its objects. A known environment keeps its own.
     pub inventory: &'a str,
 }
 
-/// Where a preparation is.
+/// Status of a preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreparationStatus {
-    /// Under way, or waiting to be.
+    /// Under way, or waiting for its turn.
     Preparing,
     /// Everything is there.
     Completed,
@@ -210,94 +210,95 @@ impl PreparationStatus {
     }
 }
 
-/// What was asked for an environment, and what came of it.
+/// A preparation requested for an environment, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparation {
     /// Its id.
     pub id: PreparationId,
     /// The environment.
     pub environment: EnvironmentId,
-    /// The CI system's number for the job; `None` for what an operator asked for.
+    /// The CI system's number of the job; `None` for a request of an operator.
     pub job: Option<u64>,
-    /// Where it is.
+    /// Its status.
     pub status: PreparationStatus,
     /// The template.
     pub template: String,
-    /// What becomes of the objects.
+    /// Retention of the objects.
     pub kept: KeptOnStop,
-    /// As whom they are made: JSON; `None` is the agent itself.
+    /// Identity that applies the objects: JSON; `None` is the agent itself.
     pub identity: Option<String>,
-    /// What is to be made, ready to be sent: JSON; empty after the end.
+    /// Objects to apply, ready to be sent: JSON; empty after the end.
     pub objects: String,
-    /// The same as names, and after the end what is there: JSON.
+    /// Names of these objects, and after the end of the existing ones: JSON.
     pub tracked: String,
-    /// Why it failed: a code, and a text for people.
+    /// Reason of the failure: a code, and a text for people.
     pub failure: Option<(String, String)>,
-    /// The same of each object: JSON.
+    /// Failure of each object: JSON.
     pub errors: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     pub made_at: UnixSeconds,
-    /// Until when it is tried.
+    /// Deadline of the tries.
     pub give_up_at: UnixSeconds,
-    /// When it ended.
+    /// Time of its end.
     pub finished_at: Option<UnixSeconds>,
 }
 
-/// What is asked for an environment.
+/// A preparation to request for an environment.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPreparation<'a> {
     /// The environment.
     pub environment: EnvironmentId,
-    /// The CI system's number for the job; `None` for an operator.
+    /// The CI system's number of the job; `None` for an operator.
     pub job: Option<u64>,
-    /// Where the environment's project is.
+    /// Path of the environment's project.
     pub project_path: &'a str,
     /// The environment's deployment tier.
     pub tier: Option<&'a str>,
-    /// Where what is deployed there is seen.
+    /// Web address of the deployment.
     pub url: Option<&'a str>,
     /// The template.
     pub template: &'a str,
-    /// What becomes of the objects.
+    /// Retention of the objects.
     pub kept: KeptOnStop,
-    /// As whom they are made: JSON.
+    /// Identity that applies the objects: JSON.
     pub identity: Option<&'a str>,
-    /// What is to be made: JSON.
+    /// Objects to apply: JSON.
     pub objects: &'a str,
-    /// The same as names: JSON.
+    /// Names of these objects: JSON.
     pub tracked: &'a str,
-    /// Until when it is tried.
+    /// Deadline of the tries.
     pub give_up_at: UnixSeconds,
-    /// A job's earlier try that failed with one of these codes is no end: it begins anew.
+    /// Codes of failures after which a job's preparation may begin anew.
     pub again_after: &'a [&'a str],
-    /// An operator asks, and for no job: that counts also for a project that was said to be no more. Then it is there again.
+    /// Requested by an operator, for no job: accepted also for a project recorded as gone, whose record is then
+    /// removed.
     pub is_operators: bool,
 }
 
-/// How a preparation ended.
+/// Outcome of a preparation.
 #[derive(Clone, Copy, Debug)]
 pub enum PreparationEnd<'a> {
     /// Everything is there.
     Completed,
     /// It failed for good.
     Failed {
-        /// Why, as a code.
+        /// Code of the reason.
         code: &'a str,
-        /// Why, for people.
+        /// Reason for people.
         message: &'a str,
-        /// The same of each object: JSON.
+        /// Failure of each object: JSON.
         errors: &'a str,
     },
 }
 
-/// Which environments are listed. What is `None` does not matter.
+/// Filter of a list of environments. `None` matches all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnvironmentFilter {
     /// Those of a cluster.
     pub cluster: Option<ClusterId>,
     /// Those of a project.
     pub project_id: Option<u64>,
-    /// Those that are so.
+    /// Those in a state.
     pub state: Option<EnvironmentState>,
 }
 
@@ -305,7 +306,7 @@ fn number_of(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Cuts a text for people and takes out what databases do not keep.
+/// Cuts a text for people and removes characters that databases do not keep.
 fn told(text: &str) -> String {
     super::lifecycles::storable(text.get(..text.floor_char_boundary(FAILURE_BYTES_MAX)).unwrap_or(text))
 }

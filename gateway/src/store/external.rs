@@ -1,4 +1,4 @@
-//! External workspaces: names for what runs elsewhere. Their owners make and delete them.
+//! External workspaces: names for workspaces that run elsewhere. Their owners create and delete them.
 
 use super::create::{CreateError, delete_workspace, insert_workspace, make_room};
 use super::database::{About, sql};
@@ -6,7 +6,7 @@ use super::{Executor, Quotas, Store, StoreError, Workspace, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
 
 impl Store {
-    /// Makes an external workspace, of which a user may have `most`.
+    /// Creates an external workspace, of which a user may have `most`.
     ///
     /// # Errors
     /// [`CreateError::NameTaken`] or [`CreateError::UserQuota`], or a failed database; then nothing is stored.

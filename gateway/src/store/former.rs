@@ -1,8 +1,8 @@
-//! Names of workspaces that are no more, held back for their owners.
+//! Names of deleted workspaces, held back for their owners.
 //!
-//! Browsers keep what pages of a workspace stored, under its address: service workers, storage, cached files.
-//! The name's next owner would be served by the one, and could read the other. So a name goes to another owner only after a
-//! time; its owner may have it back at once.
+//! Browsers keep data stored by a workspace's pages under its address: service workers, storage, cached files. The
+//! service workers would answer for the name's next owner, who could also read the storage. So a name becomes free for
+//! other owners only after a time; its owner may have it back at once.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use super::database::{Transaction, sql};
 use super::{StoreError, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
 
-/// The time for which it is held.
+/// Time for which a name is held back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NameHold(pub(super) Duration);
 
 impl NameHold {
-    /// Notes whose a name is, right before its workspace is deleted. Names that are free for everybody by now are forgotten.
+    /// Records the owner of a name, right before its workspace is deleted. Deletes names that are free for all users by
+    /// now.
     pub(super) async fn leave(
         self,
         transaction: &mut Transaction,
@@ -36,7 +37,7 @@ impl NameHold {
         Ok(())
     }
 
-    /// Returns from when on a new workspace of `owner` may have a name; `None` if it may now.
+    /// Returns the time from which a new workspace of `owner` may have a name; `None` if it may now.
     pub(super) async fn held_until(
         self,
         transaction: &mut Transaction,

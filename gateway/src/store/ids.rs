@@ -1,10 +1,11 @@
-//! Which workspaces there are to look at, by id alone: so one row that cannot be read hides no other.
+//! Lists of workspaces by id alone, so that an unreadable row hides no other.
 
 use super::database::sql;
 use super::{ClusterId, Store, StoreError, WorkspaceId};
 
 impl Store {
-    /// Returns up to `limit` managed workspaces that are not over, of one cluster or of all, behind `after`, by id.
+    /// Returns up to `limit` managed workspaces that are not terminated, of one cluster or of all, after `after`, by
+    /// id.
     ///
     /// # Errors
     /// [`StoreError::Database`].

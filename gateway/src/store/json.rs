@@ -1,12 +1,12 @@
-//! JSON that is the same text whenever it is the same value: keys sorted at every depth, no spaces. PostgreSQL keeps the
-//! value and not the text, so texts are brought into this form on their way in and again on their way out.
+//! Canonical JSON: equal values have equal texts, with keys sorted at every depth and no spaces. PostgreSQL keeps the
+//! value and not the text, so texts are brought into this form when written and again when read.
 
 use serde_json::Value;
 
 use super::StoreError;
 use super::database::Value as Bound;
 
-/// Returns the one text of a JSON value.
+/// Returns the canonical text of a JSON value.
 ///
 /// # Errors
 /// Says what is wrong with a text that is no JSON.
@@ -14,7 +14,7 @@ pub fn canonical_json(text: &str) -> Result<String, serde_json::Error> {
     Ok(sorted(serde_json::from_str(text)?).to_string())
 }
 
-/// Returns the text in which a column gets what it is to hold.
+/// Returns the canonical text to write to a column.
 pub(super) fn given(text: &str, table: &'static str, column: &'static str) -> Result<String, StoreError> {
     canonical_json(text).map_err(|source| StoreError::NotJson { table, column, source })
 }
@@ -24,12 +24,12 @@ pub(super) fn value(text: &str) -> Bound<'_> {
     Bound::Json(text)
 }
 
-/// Returns the text of what a column holds.
+/// Returns the canonical text of a column's value.
 pub(super) fn read(text: &str, table: &'static str, column: &'static str) -> Result<String, StoreError> {
     canonical_json(text).map_err(|_| StoreError::Corrupt { table, column })
 }
 
-/// Sorts the keys, also where maps keep the order in which they were filled.
+/// Sorts the keys, even if maps keep insertion order.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -1,27 +1,27 @@
-//! Statements that change what a managed workspace is to be and what it is. Whoever changes it says which revision they
-//! read, so that of two who read the same one only one writes, and the other reads again.
+//! Statements that change the desired and actual state of a managed workspace. A writer names the revision that it
+//! read, so that of two writers with the same revision only one succeeds, and the other reads again.
 
 use super::create::delete_workspace;
 use super::database::{About, On, sql};
 use super::{ClusterId, Store, StoreError, WorkspaceId};
 use crate::model::{Lifecycle, UnixSeconds};
 
-/// What the agent of a cluster said of a workspace, beside its state.
+/// Report of a cluster's agent about a workspace, beside its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// The highest generation that was applied without error; 0 is none.
     pub applied_generation: u64,
     /// The resource version of the Deployment.
     pub deployment_version: Option<String>,
-    /// What is still to go, as JSON, for people.
+    /// Objects still to be removed, as JSON, for people.
     pub termination: Option<String>,
-    /// When it was said.
+    /// Time of the report.
     pub reported_at: Option<UnixSeconds>,
 }
 
 impl Store {
-    /// Returns up to `limit` workspaces of a cluster whose agent has not applied what is wanted, or has not said that they
-    /// are gone, by id. Those that are over are not among them.
+    /// Returns up to `limit` workspaces of a cluster whose desired state the agent has not applied, or whose
+    /// termination it has not reported, by id. Terminated ones are left out.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -35,8 +35,8 @@ impl Store {
         rows.iter().map(|row| Ok(WorkspaceId(row.get("workspace_id")?))).collect()
     }
 
-    /// Writes a lifecycle if the stored one still has that revision, and tells whether it had. The stored one has another
-    /// revision afterwards, whatever `new` says.
+    /// Writes a lifecycle if the stored one still has that revision, and returns whether it had. The stored one has
+    /// another revision afterwards, whatever the one in `new`.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -49,7 +49,7 @@ impl Store {
         swap(&self.writer, workspace, revision, new).await
     }
 
-    /// Like [`Store::swap_lifecycle`], together with what the cluster's agent reported.
+    /// Like [`Store::swap_lifecycle`], together with the report of the cluster's agent.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -81,8 +81,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Deletes a workspace of which nothing is left and nothing will come, with its tokens, shares and variables, and tells
-    /// whether it was so.
+    /// Deletes a terminated workspace, with its tokens, shares and variables, and returns whether it was terminated.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -125,13 +124,13 @@ pub(super) async fn swap<'c>(
     Ok(done > 0)
 }
 
-/// Numbers of generations come from counting; what could not be counted to is held at the end.
+/// Converts a generation. Generations come from counting; an unreachable number is capped.
 pub(super) fn number(generation: u64) -> i64 {
     i64::try_from(generation).unwrap_or(i64::MAX)
 }
 
-/// Takes NUL out of a text that came from a cluster: PostgreSQL keeps none in texts, and a report that is refused would
-/// come again for ever.
+/// Replaces NUL in a text from a cluster: PostgreSQL keeps none in texts, and a refused report would be repeated for
+/// ever.
 pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

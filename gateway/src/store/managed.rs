@@ -1,5 +1,5 @@
-//! Workspaces that the gateway itself starts and stops, as they are read: one row of each table that says something of
-//! them. What is long (devfile, frozen objects) and what is secret is read by itself.
+//! Queries of managed workspaces, which the gateway itself starts and stops: one row of each table about them. Long
+//! values (devfile, frozen objects) and secrets are read separately.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::model::{ClusterName, Lifecycle, Share, UnixSeconds, UserName, Workspa
 /// A workspace with a lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
-    /// What every workspace has.
+    /// The part that every workspace has.
     pub workspace: Workspace,
-    /// What it is to be, and what it is.
+    /// Its desired and actual state.
     pub lifecycle: Lifecycle,
-    /// What it is where it runs.
+    /// Its state in its cluster or CI system.
     pub runs: Runs,
 }
 
-/// Where a workspace runs, and what only such ones have.
+/// Place where a workspace runs, and its state there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runs {
     /// In a Kubernetes cluster.
@@ -30,7 +30,7 @@ pub enum Runs {
 }
 
 impl Managed {
-    /// Returns what it is in its cluster, if it is in one.
+    /// Returns its state in its cluster, if it is in one.
     #[must_use]
     pub fn kubernetes(&self) -> Option<&KubernetesState> {
         match &self.runs {
@@ -39,7 +39,7 @@ impl Managed {
         }
     }
 
-    /// Returns what it is in its CI system, if it is in one.
+    /// Returns its state in its CI system, if it is in one.
     #[must_use]
     pub fn ci(&self) -> Option<&CiState> {
         match &self.runs {
@@ -48,7 +48,7 @@ impl Managed {
         }
     }
 
-    /// Returns where its job is seen in its CI system, if that is an address that a browser can open.
+    /// Returns the web page of its job in its CI system, if that is an address that a browser can open.
     #[must_use]
     pub fn run_url(&self) -> Option<&str> {
         let url = self.ci()?.run.as_ref()?.web_url.as_deref()?;
@@ -61,14 +61,14 @@ impl Managed {
         self.kubernetes().map(|state| state.cluster)
     }
 
-    /// Returns what is still to go, as JSON, for people.
+    /// Returns the objects still to be removed, as JSON, for people.
     #[must_use]
     pub fn termination(&self) -> Option<&str> {
         self.kubernetes().and_then(|state| state.termination.as_deref())
     }
 }
 
-/// What only a workspace in a Kubernetes cluster has.
+/// State that only a workspace in a Kubernetes cluster has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesState {
     /// The cluster.
@@ -83,13 +83,13 @@ pub struct KubernetesState {
     pub applied_generation: u64,
     /// The resource version of its Deployment, as last reported.
     pub deployment_version: Option<String>,
-    /// What is still to go, as JSON, for people.
+    /// Objects still to be removed, as JSON, for people.
     pub termination: Option<String>,
-    /// When the cluster's agent last said something of it.
+    /// Time of the last report of the cluster's agent about it.
     pub reported_at: Option<UnixSeconds>,
 }
 
-/// A reading of everything but what is long or secret, to be ended with a condition.
+/// Query of all columns but long and secret ones, to be completed with a condition.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -126,7 +126,7 @@ impl Store {
         self.one_managed(sql(select!("WHERE workspaces.id = $1")).bind(id.0)).await
     }
 
-    /// Returns part of the managed workspaces of a user, also those that are over, by name and without their shares.
+    /// Returns part of the managed workspaces of a user, including terminated ones, by name and without their shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -138,7 +138,8 @@ impl Store {
         read_all(&statement.fetch_all(&self.readers).await?)
     }
 
-    /// Returns up to `limit` workspaces of a cluster that are not over, behind `after`, by id and without their shares.
+    /// Returns up to `limit` workspaces of a cluster that are not terminated, after `after`, by id and without their
+    /// shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -156,7 +157,7 @@ impl Store {
         read_all(&statement.fetch_all(&self.readers).await?)
     }
 
-    /// Returns up to `limit` workspaces that are not over, behind `after`, by id and without their shares.
+    /// Returns up to `limit` workspaces that are not terminated, after `after`, by id and without their shares.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -169,7 +170,7 @@ impl Store {
         read_all(&statement.fetch_all(&self.readers).await?)
     }
 
-    /// Returns the Kubernetes objects of a workspace as they were fixed when it was made: canonical JSON.
+    /// Returns the Kubernetes objects of a workspace, frozen at its creation: canonical JSON.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -207,7 +208,7 @@ fn read_managed(row: &Row) -> Result<Managed, StoreError> {
     let runs = match workspace.executor {
         Executor::Kubernetes => Runs::Kubernetes(read_kubernetes(row)?),
         Executor::Ci => Runs::Ci(Box::new(ci::read_state(row)?)),
-        // Nobody gives such a one a lifecycle.
+        // External workspaces never have a lifecycle.
         Executor::External => return Err(StoreError::Corrupt { table: "workspaces", column: "executor" }),
     };
     Ok(Managed { workspace, lifecycle: read_lifecycle(row)?, runs })

@@ -10,7 +10,7 @@ use super::database::{Connections, Pool};
 use super::postgres::{BEGIN, LOCK};
 use super::sqlite::BEGIN_WRITE;
 
-/// Where the database keeps which migrations it has seen.
+/// Table of the applied migrations.
 const MIGRATIONS_TABLE: &str = "_migrations";
 
 /// One version of the schema, for each kind of database.
@@ -57,8 +57,8 @@ pub(super) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
     ]
 });
 
-/// Applies what is missing, under a lock: of two programs that start at once, one migrates and the other sees that
-/// nothing is left to do. All or nothing.
+/// Applies the missing migrations, under a lock: of two programs that start at once, one migrates and the other finds
+/// nothing left to do. All or nothing.
 pub(super) async fn migrate(writer: &Pool) -> Result<(), StoreError> {
     migrate_to(&STEPS, writer).await
 }
@@ -74,7 +74,7 @@ pub(super) async fn migrate_to(steps: &[Step], writer: &Pool) -> Result<(), Stor
         Connections::Postgres(server) => {
             let pool = server.pool();
             let migrations: Vec<&Migration> = steps.iter().map(|step| &step.postgres).collect();
-            // Not in time: another replica's migration may take a while.
+            // Without a deadline: another replica's migration may take a while.
             let mut transaction = pool.begin_with(BEGIN).await?;
             sqlx::query(LOCK).bind("migrations").execute(&mut *transaction).await?;
             apply_missing(&migrations, &mut *transaction).await?;

@@ -1,4 +1,4 @@
-//! What the tables hold, as types.
+//! Types of the tables' contents.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ fn parse_id(text: &str, prefix: &'static str) -> Result<i64, BadId> {
     digits.parse().map_err(|_| BadId { prefix })
 }
 
-/// Names a stored token; never used again. Displays as `t-12`.
+/// Id of a stored token; never used again. Displays as `t-12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenId(pub(super) i64);
 
@@ -42,7 +42,7 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// Names a workspace for good, also after another has taken its name. Displays as `w-12`.
+/// Permanent id of a workspace, also after another has taken its name. Displays as `w-12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspaceId(pub(super) i64);
 
@@ -60,12 +60,12 @@ impl fmt::Display for WorkspaceId {
     }
 }
 
-/// Names a cluster for good. Displays as `c-12`.
+/// Permanent id of a cluster. Displays as `c-12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterId(pub(super) i64);
 
 impl ClusterId {
-    /// Returns its number, by which templates name it.
+    /// Returns its number, as used in templates.
     #[must_use]
     pub fn get(self) -> u64 {
         u64::try_from(self.0).unwrap_or_default()
@@ -86,12 +86,12 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// Who runs a workspace.
+/// Executor of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
-    /// Somebody else: an agent shows up, or not.
+    /// Outside the gateway's control: an agent connects, or not.
     External,
-    /// The agent of a Kubernetes cluster, which does what it is told.
+    /// The agent of a Kubernetes cluster, under the gateway's control.
     Kubernetes,
     /// A job of a CI system, which the gateway makes and ends.
     Ci,
@@ -108,7 +108,7 @@ impl Executor {
         }
     }
 
-    /// Returns whether somebody here runs what has it, as its owner asks.
+    /// Returns whether the gateway runs such a workspace for its owner.
     #[must_use]
     pub fn is_managed(self) -> bool {
         match self {
@@ -134,17 +134,17 @@ pub struct Workspace {
     pub id: WorkspaceId,
     /// Its name, unique at any one time.
     pub name: WorkspaceName,
-    /// Whose it is.
+    /// Its owner.
     pub owner: UserName,
-    /// Who runs it.
+    /// Its executor.
     pub executor: Executor,
-    /// When it was made.
+    /// Time of its creation.
     pub created_at: UnixSeconds,
-    /// Who else may reach which port, expired ones included.
+    /// Its shares, including expired ones.
     pub shares: Arc<[Share]>,
 }
 
-/// Whom a stored token speaks for.
+/// Subject that a stored token speaks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSubject {
     /// The agent of a workspace.
@@ -185,32 +185,32 @@ impl TokenSubject {
 pub struct TokenRecord {
     /// Its id.
     pub id: TokenId,
-    /// Whom it speaks for.
+    /// Its subject.
     pub subject: TokenSubject,
     /// The last characters of its text.
     pub hint: String,
-    /// When it was made.
+    /// Time of its creation.
     pub created_at: UnixSeconds,
-    /// From when on it is worth nothing; `None` means never.
+    /// End of its validity; `None` means never.
     pub expires_at: Option<UnixSeconds>,
-    /// When it was revoked.
+    /// Time of its revocation.
     pub revoked_at: Option<UnixSeconds>,
-    /// What its maker said of it.
+    /// Note of its creator.
     pub note: Option<Note>,
     /// The token that took its place.
     pub replaced_by: Option<TokenId>,
 }
 
 impl TokenRecord {
-    /// Tells whether the token counts now. A revoked one never does, even if the clock says that it will be revoked
-    /// later: clocks of replicas differ, and revoking means at once.
+    /// Returns whether the token is valid now. A revoked one never does, even if the clock says that it will be revoked
+    /// later: clocks of replicas differ, and a revocation takes effect at once.
     #[must_use]
     pub fn is_live(&self, now: UnixSeconds) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 }
 
-/// What the maker of a token says of it: 1 to [`NOTE_CHARS_MAX`] printable characters.
+/// Note of a token's creator about it: 1 to [`NOTE_CHARS_MAX`] printable characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note(String);
 
@@ -229,7 +229,7 @@ impl Note {
         &self.0
     }
 
-    /// Makes a note of any text: what is not printable goes, and so does what is too long.
+    /// Makes a note of any text: removes unprintable characters and cuts it to its bound.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let kept: String = text.chars().filter(|character| is_printable(*character)).take(NOTE_CHARS_MAX).collect();
@@ -250,81 +250,82 @@ impl FromStr for Note {
     }
 }
 
-/// Tells whether a character shows where it stands: no control, and nothing that turns the direction of what follows.
+/// Returns whether a character is printable in place: no control, and none that changes the direction of the text after
+/// it.
 fn is_printable(character: char) -> bool {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !character.is_control() && !turns && !matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// What a new token is to be, beside whom it speaks for.
+/// Properties of a new token, beside its subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// What its maker says of it.
+    /// Note of its creator.
     pub note: Option<Note>,
-    /// From when on it is worth nothing; `None` means never.
+    /// End of its validity; `None` means never.
     pub expires_at: Option<UnixSeconds>,
 }
 
-/// What came of asking for a token of one's own.
+/// Outcome of a user's request for a token.
 #[derive(Clone, Debug)]
 pub enum Created {
     /// It was made.
     Made(NewToken),
-    /// There is no such workspace, or it is somebody else's.
+    /// There is no such workspace, or it belongs to another user.
     NoSuchWorkspace,
-    /// There are as many live ones as there may be.
+    /// The limit of live tokens is reached.
     TooMany,
 }
 
-/// What came of rotating a token.
+/// Outcome of rotating a token.
 #[derive(Clone, Debug)]
 pub enum Rotated {
     /// It has a successor.
     Done {
         /// The successor.
         successor: NewToken,
-        /// Until when that is good.
+        /// End of the successor's validity.
         expires_at: Option<UnixSeconds>,
-        /// Until when the old one is good.
+        /// End of the old token's validity.
         until: UnixSeconds,
-        /// What the old one is known by, to forget what is remembered of it.
+        /// Hash of the old token, for removing it from caches.
         old_hash: [u8; 32],
     },
-    /// There is none of that id, or it is somebody else's.
+    /// There is none of that id, or it belongs to another user.
     NoSuchToken,
     /// It was revoked, has expired, or has a successor already.
     NotLive,
 }
 
-/// A person, as far as the store knows them.
+/// A user, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// How they are called here.
+    /// The user name.
     pub name: UserName,
-    /// The issuer and its own name for them; `None` before their first sign-in with a provider.
+    /// The issuer and its own name for the user; `None` before the first sign-in with a provider.
     pub subject: Option<(String, String)>,
-    /// Their groups at the last sign-in.
+    /// Groups at the last sign-in.
     pub groups: Arc<[GroupName]>,
-    /// When the row was made.
+    /// Time of the row's creation.
     pub created_at: UnixSeconds,
-    /// When they last signed in.
+    /// Time of the last sign-in.
     pub last_seen: Option<UnixSeconds>,
-    /// Since when they may not come in.
+    /// Time since which the user is disabled.
     pub disabled_at: Option<UnixSeconds>,
 }
 
-/// Whether somebody whom an identity provider vouches for may come in.
+/// Decision about a user authenticated by an identity provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// They may, and this is their name.
+    /// Admitted under this name.
     As(UserName),
-    /// They are new, and the name that they want is another person's.
+    /// The user is new, and the desired name belongs to another person.
     NameTaken,
-    /// The operator has disabled them.
+    /// The operator has disabled the user.
     Disabled,
 }
 
-/// A token that was just made: the only moment at which its text exists.
+/// A token that was just made. Its text exists only now.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     /// The id under which it is listed and revoked.

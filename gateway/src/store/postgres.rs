@@ -15,22 +15,22 @@ use super::StoreError;
 use super::database::cause;
 use crate::config::PostgresUrl;
 
-/// Connections of one replica. Most statements take under a millisecond, and PostgreSQL serves 100 connections if nobody
-/// tells it otherwise.
+/// Connections of one replica. Most statements take under a millisecond, and PostgreSQL serves 100 connections by
+/// default.
 const CONNECTIONS_MAX: u32 = 12;
 
-/// How long a statement waits for a connection of the pool, and a connection for the server. Whoever signs in while the
-/// server is away waits this long for the answer that it is.
+/// Time limit of a statement for getting a connection of the pool, and of a connection for reaching the server. A
+/// sign-in while the server is away waits this long for the error.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the start waits for a server that is starting too.
+/// Time limit of the start for a server that is starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait before asking again whether it has started.
+/// Pause before the next attempt to reach it.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
-/// Begins a transaction whose every statement sees what others have committed before it, whatever the server's default:
-/// after waiting in [`LOCK`], what was written meanwhile has to be seen.
+/// Begins a transaction in which every statement sees the commits before it, whatever the server's default: after a
+/// wait in [`LOCK`], writes made meanwhile have to be visible.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// Waits until no other transaction holds the lock of that name in the same schema, and holds it until the transaction
@@ -43,38 +43,38 @@ const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '30s'";
 /// Longest password file that is read, in bytes.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
-/// Opens a database that is there; waits a moment for a server that is not there yet.
+/// Opens an existing database; waits a moment for a server that is not there yet.
 pub(super) async fn open(url: &PostgresUrl, password_file: Option<&Path>) -> Result<Server, StoreError> {
     let options = options(url, password_file)?;
-    // The pool would say of every failure that it timed out; this says why.
+    // The pool would report every failure as a timeout; a direct connection reports the cause.
     let connection = connect(&options).await.map_err(|source| unreachable(url, &source))?;
     drop(connection.close().await);
     Ok(Server { pool: Arc::new(RwLock::new(pool(&options))), options: Arc::new(options) })
 }
 
-/// Makes the error of a server that cannot be reached, or does not let us in.
+/// Makes the error of a server that cannot be reached or refuses the login.
 pub(super) fn unreachable(url: &PostgresUrl, error: &sqlx::Error) -> StoreError {
     StoreError::Connect { database: url.to_string(), why: cause(error).to_string() }
 }
 
-/// Reads how a server is reached.
+/// Reads the connection options of a server.
 pub(super) fn options(url: &PostgresUrl, password_file: Option<&Path>) -> Result<PgConnectOptions, StoreError> {
     let mut options: PgConnectOptions = url.reveal().parse().map_err(|error| unreachable(url, &error))?;
     if let Some(path) = password_file {
         options = options.password(&read_password(path)?);
     }
-    // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
+    // Statements are not logged: they would fill the log at its debug level without adding to the spans.
     Ok(options.disable_statement_logging())
 }
 
-/// Connections to a server, which can all be let go at once.
+/// Connections to a server, which can all be replaced at once.
 #[derive(Clone)]
 pub(super) struct Server {
     options: Arc<PgConnectOptions>,
     pool: Arc<RwLock<PgPool>>,
 }
 
-/// Without the options: the library shows the password that is among them.
+/// Without the options: the library would show the password in them.
 impl fmt::Debug for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Server").finish_non_exhaustive()
@@ -86,11 +86,11 @@ impl Server {
         self.pool.read().clone()
     }
 
-    /// Goes on with new connections only. The pool itself waits for an answer on each before it lets it go, which may never
-    /// come.
+    /// Replaces the pool by a new one. The old pool waits for an answer on each connection before it drops it, which
+    /// may never come.
     pub(super) fn renew(&self) {
         let before = std::mem::replace(&mut *self.pool.write(), pool(&self.options));
-        // Called, it gives out no more connections; nobody waits for those that are out.
+        // The call alone makes it give out no more connections; nothing waits for those in use.
         drop(before.close());
     }
 }
@@ -123,8 +123,8 @@ pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     }
 }
 
-/// Tells whether a server may be there soon: nobody listens, or it says that it is starting (PostgreSQL documentation,
-/// appendix A, `57P03`).
+/// Returns whether a server may be there soon: no process listens, or it reports that it is starting (PostgreSQL
+/// documentation, appendix A, `57P03`).
 fn is_starting(error: &sqlx::Error) -> bool {
     if let sqlx::Error::Io(error) = error {
         return matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! Giving a token a successor.
+//! Rotates tokens: gives a token a successor.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::auth::token::Token;
 use crate::model::{UnixSeconds, UserName};
 
 impl Store {
-    /// Makes a new token that speaks for the same, and lets the old one end after `overlap`, unless it ends sooner. The new
-    /// one is good for `lasting`, or for as long as the old one was to be. `of` is whose token it has to be, as a user's own
-    /// or as that of an agent of theirs; `None` takes anybody's.
+    /// Makes a new token of the same subject, and lets the old one end after `overlap`, unless it ends sooner. The new
+    /// one is valid for `lasting`, or for the old one's full lifetime. `of` is the required owner of the token, which
+    /// is a user's own or that of an agent of theirs; `None` accepts any owner.
     ///
     /// # Errors
     /// A failed database or random source; then nothing is changed.
@@ -61,7 +61,7 @@ impl Store {
     }
 }
 
-/// Returns when a token ends that gets a successor, and when the successor does.
+/// Returns the ends of a rotated token and of its successor.
 fn ends(
     old: &TokenRecord,
     overlap: Duration,

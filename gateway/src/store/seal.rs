@@ -1,8 +1,8 @@
 //! Sealing of secrets that have to be read again: AES-256 in Galois/Counter mode (NIST SP 800-38D) with a random nonce for
 //! each, and the row that they belong to as associated data, so that no sealed text opens in another row.
 //!
-//! The key is in a file of its own (`store.key_file`) and never in the database: who has only a copy of the database has
-//! no secrets. A known text that is sealed in the database tells whether a key is the right one.
+//! The key is in a file of its own (`store.key_file`) and never in the database: a copy of the database alone reveals
+//! no secrets. A known text sealed in the database verifies the key.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::StoreError;
 use super::database::{About, Pool, sql};
 use crate::auth::token::NoRandomness;
 
-/// First byte of what is sealed: how.
+/// First byte of a sealed value: version of its format.
 const VERSION: u8 = 1;
 
 const KEY_BYTES: usize = 32;
@@ -53,7 +53,7 @@ impl Sealer {
         Ok([&[VERSION], nonce.as_ref().as_slice(), &text].concat())
     }
 
-    /// Opens what was sealed for that row; `None` for anything else.
+    /// Opens a value sealed for that row; `None` for anything else.
     pub(super) fn open(&self, belongs_to: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (version, rest) = sealed.split_first()?;
         let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>()?;
@@ -66,11 +66,11 @@ impl Sealer {
     }
 }
 
-/// Returns what seals and opens in this database. A database that has nothing sealed yet gets the key of the file, and the
-/// file a new one if it is not there; without a file, the key is forgotten when the process ends.
+/// Returns the sealer of this database. A database without sealed values gets the key of the file, which is created if
+/// it does not exist; without a file, the key is lost when the process ends.
 pub(super) async fn unlock(writer: &Pool, file: Option<PathBuf>) -> Result<Sealer, StoreError> {
     let Some(path) = file else { return Ok(Sealer::new(&new_key()?)?) };
-    // Alone, so that of two that start at once with nothing, one makes the key and the other finds it.
+    // Exclusive, so that of two processes that start at once without a key, one makes it and the other finds it.
     let mut transaction = writer.begin(About::Seal).await?;
     let statement = sql("SELECT sealed FROM seals WHERE name = $1").bind(CHECK);
     if let Some(row) = statement.fetch_optional(&mut transaction).await? {
@@ -113,8 +113,8 @@ fn read_key(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, StoreError> {
     Ok(Some(key.ok_or_else(bad)?))
 }
 
-/// Makes a key and its file, which only the owner can read. Another process that makes the same file at once has its way:
-/// a file that is there is never replaced.
+/// Makes a key and its file, which only the owner can read. Another process that makes the same file at once wins: an
+/// existing file is never replaced.
 fn make_key(path: &Path) -> Result<[u8; KEY_BYTES], StoreError> {
     let key = new_key()?;
     match write_key(path, &key) {
@@ -126,7 +126,7 @@ fn make_key(path: &Path) -> Result<[u8; KEY_BYTES], StoreError> {
     }
 }
 
-/// Writes the file whole or not at all: half a key would be taken for a wrong one.
+/// Writes the file atomically: half a key would be taken for a wrong one.
 fn write_key(path: &Path, key: &[u8; KEY_BYTES]) -> io::Result<()> {
     let mut half = path.as_os_str().to_owned();
     half.push(format!(".{}.new", std::process::id()));

@@ -5,37 +5,37 @@ use super::workspaces::find_own;
 use super::{Store, StoreError, WorkspaceId};
 use crate::model::{Audience, GroupName, Port, Share, UnixSeconds, UserName, WorkspaceName};
 
-/// What came of replacing the shares of a workspace.
+/// Outcome of replacing the shares of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
     /// They are replaced.
     Done {
-        /// What there was, without what had expired.
+        /// The shares before, without expired ones.
         before: Vec<Share>,
-        /// What there is.
+        /// The shares afterwards.
         after: Vec<Share>,
     },
-    /// There is no such workspace, or it is somebody else's.
+    /// There is no such workspace, or it belongs to another user.
     NoSuchWorkspace,
-    /// They are not what whoever asked took them for.
+    /// The live shares are not those that the caller expected.
     Changed,
 }
 
 /// A port of a workspace of another user, open to a user by name or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPort {
-    /// Which workspace.
+    /// The workspace.
     pub workspace: WorkspaceName,
     /// The user who owns it.
     pub owner: UserName,
-    /// Which port.
+    /// The port.
     pub port: Port,
 }
 
 /// Most ports that one user is shown as shared with them.
 const SHARED_PORTS_MAX: u32 = 500;
 
-/// The ports that are open to a user by name or group, with a list of the names of their groups in it.
+/// Query of the ports that are open to a user by name or group; the argument lists the names of the user's groups.
 macro_rules! shared_with {
     ($groups:literal) => {
         concat!(
@@ -51,7 +51,7 @@ macro_rules! shared_with {
 
 impl Store {
     /// Returns the ports that others share with a user by name or with a group of theirs, by workspace and port; the first
-    /// 500. What is public or open to every signed-in user is in no list.
+    /// 500. Shares that are public or open to every signed-in user are not listed.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -83,8 +83,8 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Opens a port to an audience, or changes until when it is open to them. Expired shares of the workspace go away on
-    /// this occasion. Returns whether there is such a workspace.
+    /// Opens a port to an audience, or changes the expiry of an existing share. Also deletes expired shares of the
+    /// workspace. Returns whether there is such a workspace.
     ///
     /// # Errors
     /// [`StoreError::Share`] or [`StoreError::Database`]; then nothing is changed.
@@ -111,8 +111,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Replaces all shares of a workspace of `owner`, if `expected` agrees with those that are live now. Who made a share that
-    /// stays as it is, and when, stays too.
+    /// Replaces all shares of a workspace of `owner`, if `expected` agrees with those that are live now. An unchanged
+    /// share keeps its creator and time of creation.
     ///
     /// # Errors
     /// [`StoreError::Share`], [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
@@ -149,7 +149,7 @@ impl Store {
         Ok(Replaced::Done { before, after })
     }
 
-    /// Takes a share back. Returns whether there was one, expired ones included.
+    /// Deletes a share. Returns whether there was one, expired ones included.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -171,7 +171,7 @@ impl Store {
         Ok(done > 0)
     }
 
-    /// Returns all ports that are open to everybody now.
+    /// Returns all ports that are public now.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -194,7 +194,7 @@ impl Store {
     }
 }
 
-/// In the order in which they are listed.
+/// Shares in the order of their listing.
 const SHARES_OF: &str =
     "SELECT port, audience, subject, expires_at FROM shares WHERE workspace_id = $1 ORDER BY port, audience, subject";
 

@@ -1,4 +1,4 @@
-//! Statements about what of sign-ins outlives the process: sessions of browsers, and programs that wait for their users.
+//! Statements about sign-in state that outlives the process: browser sessions, and programs that wait for their users.
 
 use super::database::{About, Row, Transaction, sql};
 use super::{Store, StoreError};
@@ -8,8 +8,8 @@ use crate::auth::secret::Digest;
 use crate::model::UnixSeconds;
 
 impl Store {
-    /// Returns the sessions of browsers that an earlier process left, those used last first. Those of another identity provider,
-    /// or of none where there is one now, are deleted: who they are of is not known here any more.
+    /// Returns the browser sessions of an earlier process, most recently used first. Sessions of another identity
+    /// provider, or of none if there is one now, are deleted: their users are not known here any more.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -23,7 +23,7 @@ impl Store {
         rows.iter().map(read_session).collect()
     }
 
-    /// Writes what has become of sessions of browsers. A session that was deleted meanwhile stays deleted.
+    /// Writes changes of browser sessions. A session that was deleted meanwhile stays deleted.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -54,7 +54,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the programs that waited for their users when an earlier process ended.
+    /// Returns the device sign-ins that were pending when an earlier process ended.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -63,7 +63,7 @@ impl Store {
         rows.iter().map(read_device).collect()
     }
 
-    /// Writes what has become of programs that wait for their users.
+    /// Writes changes of device sign-ins.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.

@@ -1,7 +1,8 @@
-//! One gateway for each database: its drivers remember what they began, and two of them would end each other's jobs.
+//! Ensures one gateway for each database: its drivers remember the jobs that they began, and two gateways would end
+//! each other's.
 //!
-//! The lock is one that the system lets go the moment its process ends, however that ends: of a file beside SQLite's, or an
-//! advisory one of a session of PostgreSQL (documentation, section 13.3.5). Commands of the operator take none.
+//! The system releases the lock the moment its process ends, however it ends: it is on a file beside SQLite's, or an
+//! advisory lock of a session of PostgreSQL (documentation, section 13.3.5). Commands of the operator take none.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -18,13 +19,13 @@ use super::database::{Connections, Pool};
 use super::{StoreError, postgres, sqlite};
 use crate::config::{PostgresUrl, StoreConfig, StoreUrl};
 
-/// How long a gateway waits for the one before it to end.
+/// Time limit of a gateway for its predecessor to end.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often it asks meanwhile.
+/// Poll interval meanwhile.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often it is tried to take a lock whose session was just ended.
+/// Attempts to take a lock after its session was just ended.
 const TRIES: u32 = 20;
 
 /// Names the lock: one for each schema, as tests have several in one database.
@@ -34,7 +35,7 @@ macro_rules! lock {
     };
 }
 
-/// Takes the lock, or not, and says by which session that would be.
+/// Tries to take the lock, and returns the session.
 const TAKE: &str = concat!(
     "SELECT pg_try_advisory_lock(",
     lock!(),
@@ -53,13 +54,13 @@ const HOLDER: &str = concat!(
     lock!()
 );
 
-/// A session whose client is gone without a word ends after 10 s and three questions, and not after hours.
+/// A session with a silently vanished client ends after 10 s and three probes, and not after hours.
 const KEEPALIVE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
 
-/// Why this process is not the gateway of its database.
+/// Reason why this process is not the gateway of its database.
 #[derive(Debug, Error)]
 pub enum SingleError {
-    /// Another one is.
+    /// Another gateway is.
     #[error(
         "another gateway serves the database {database} ({holder}), and this version serves one gateway per database: \
          end that one, or give this one a database of its own"
@@ -67,15 +68,15 @@ pub enum SingleError {
     Taken {
         /// The database, without the password.
         database: String,
-        /// What is known of the other one.
+        /// Description of the other gateway.
         holder: String,
     },
-    /// It cannot be found out.
+    /// The check failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The right of this process to be the gateway of its database. Dropped, it is given back.
+/// The right of this process to be the gateway of its database. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct SingleGateway {
     hold: Hold,
@@ -84,7 +85,7 @@ pub struct SingleGateway {
 
 #[derive(Debug)]
 enum Hold {
-    /// Nobody else can have a database in memory.
+    /// No other process can have a database in memory.
     Memory,
     /// Of a file, until this one is closed.
     File { _locked: File },
@@ -95,12 +96,12 @@ enum Hold {
 /// The session that has the lock.
 #[derive(Debug)]
 struct Session {
-    /// Nothing is ever said on it: it is there, and its end is the lock's.
+    /// Never used for statements; it exists because its end releases the lock.
     _connection: PgConnection,
     id: SessionId,
 }
 
-/// A process of the server: their numbers come again, not at the same time.
+/// A process of the server: process numbers recur, but not with the same start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SessionId {
     pid: i32,
@@ -136,11 +137,11 @@ impl SingleGateway {
         }
     }
 
-    /// Makes sure that this is still the gateway of the database, after an outage (`is_back`) or while all is well: a lock that
-    /// the server has let go is taken again.
+    /// Ensures that this is still the gateway of the database, after an outage (`is_back`) or in normal operation: a
+    /// lock that the server has released is taken again.
     ///
     /// # Errors
-    /// That the database does not answer. Within: [`SingleError::Taken`].
+    /// Outer: the database does not answer. Inner: [`SingleError::Taken`].
     pub(super) async fn confirm(&self, pool: &Pool, is_back: bool) -> Result<Result<(), SingleError>, sqlx::Error> {
         let (Hold::Server { options, session }, Connections::Postgres(server)) = (&self.hold, &pool.to) else {
             return Ok(Ok(()));
@@ -149,7 +150,7 @@ impl SingleGateway {
         for _ in 0..TRIES {
             let found = holder(&server.pool()).await?;
             match found {
-                // After an outage nobody knows whether that session still has this process at its other end.
+                // After an outage it is unknown whether that session is still connected to this process.
                 Some((holder, _)) if Some(&holder) == ours.as_ref() && is_back => {
                     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2";
                     sqlx::query(end).bind(holder.pid).bind(holder.began).execute(&server.pool()).await?;
@@ -171,7 +172,7 @@ impl SingleGateway {
     }
 }
 
-/// Tries once; returns what is known of the one that has it.
+/// Tries once; on failure returns a description of the holder.
 async fn attempt(config: &StoreConfig) -> Result<Result<Hold, String>, StoreError> {
     match &config.url {
         StoreUrl::SqliteMemory => Ok(Ok(Hold::Memory)),
@@ -197,7 +198,7 @@ async fn begin(options: &PgConnectOptions) -> Result<Result<Session, PgConnectio
     take(options.connect().await?).await
 }
 
-/// Takes the lock on a connection of its own, or gives that back.
+/// Takes the lock on a connection of its own, or returns the connection.
 async fn take(mut connection: PgConnection) -> Result<Result<Session, PgConnection>, sqlx::Error> {
     connection.execute(KEEPALIVE).await?;
     let row = sqlx::query(TAKE).fetch_one(&mut connection).await?;
@@ -208,7 +209,7 @@ async fn take(mut connection: PgConnection) -> Result<Result<Session, PgConnecti
     Ok(Ok(Session { _connection: connection, id }))
 }
 
-/// Finds who has the lock, and says it for people.
+/// Returns the session that has the lock, and a description for people.
 async fn holder<'c>(
     on: impl sqlx::Executor<'c, Database = sqlx::Postgres>,
 ) -> Result<Option<(SessionId, String)>, sqlx::Error> {
@@ -219,7 +220,7 @@ async fn holder<'c>(
     Ok(Some((id, told)))
 }
 
-/// Locks the file beside a database; returns what is known of the process that has it.
+/// Locks the file beside a database; on failure returns a description of the process that has it.
 fn lock_file(database: &Path) -> Result<Result<File, String>, StoreError> {
     // One database may have several names.
     let path = beside(&database.canonicalize().unwrap_or_else(|_| database.to_owned()));
@@ -234,7 +235,7 @@ fn lock_file(database: &Path) -> Result<Result<File, String>, StoreError> {
     let mut file = options.open(&path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {
-            // For people only: that it is locked is what counts, also where this cannot be written.
+            // For people only: the lock alone counts, even if this cannot be written.
             drop(file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())));
             Ok(Ok(file))
         }

@@ -18,13 +18,14 @@ use tokio::time::Instant;
 use super::StoreError;
 use super::database::cause;
 
-/// How long SQLite waits for another process's write. Writes take milliseconds; longer means that something hangs.
+/// Time limit of SQLite for another process's write. Writes take milliseconds; a longer wait means that something
+/// hangs.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before asking again where SQLite does not wait by itself.
+/// Pause before a retry, for operations in which SQLite does not wait by itself.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a statement waits for a connection of the pool.
+/// Time limit of a statement for getting a connection of the pool.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections that only read. Look-ups take microseconds, so a few serve many tasks.
@@ -52,13 +53,13 @@ pub(super) async fn open_file(path: PathBuf) -> Result<(SqlitePool, SqlitePool),
     Ok((writer, pool(READERS_MAX).connect_lazy_with(read)))
 }
 
-/// Makes the error of a file that cannot be opened: what is wrong with its folder says more than SQLite does.
+/// Makes the error of a file that cannot be opened: a problem of its folder says more than SQLite's message.
 pub(super) fn unopened(path: &Path, error: &sqlx::Error) -> StoreError {
     let why = folder_problem(path).unwrap_or_else(|| cause(error).to_string());
     StoreError::Open { path: path.to_owned(), why }
 }
 
-/// Returns what is wrong with the place of a database, and what helps; `None` if a file can be made there.
+/// Returns the problem with the place of a database, and its remedy; `None` if a file can be made there.
 pub(super) fn folder_problem(path: &Path) -> Option<String> {
     if path.is_dir() {
         return Some("it is a folder: name a file in store.url".to_owned());
@@ -75,7 +76,8 @@ pub(super) fn folder_problem(path: &Path) -> Option<String> {
         Err(error) => Some(format!("the folder {shown} cannot be read: {error}")),
         Ok(found) if !found.is_dir() => Some(format!("{shown} is no folder: change store.url")),
         Ok(_) => {
-            // The only sure way to find out, whoever runs this on whatever file system. The log of the database has to be made there too.
+            // A trial file is the only sure check for any user on any file system. The log of the database has to be
+            // made there too.
             let tried = tempfile_in(folder).err()?;
             Some(format!(
                 "no file can be made in the folder {shown} ({tried}): let the gateway's user write there, or change store.url"
@@ -102,8 +104,8 @@ fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Switches the file to a write-ahead log, for good. Where two programs do that to a new file at once, SQLite answers
-/// one of them `busy` without waiting as it does elsewhere, so the waiting is done here.
+/// Switches the file to a write-ahead log, for good. If two programs do that to a new file at once, SQLite answers one
+/// of them `busy` at once, unlike elsewhere, so the wait is done here.
 async fn use_write_ahead_log(writer: &SqlitePool) -> Result<(), sqlx::Error> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
@@ -114,7 +116,7 @@ async fn use_write_ahead_log(writer: &SqlitePool) -> Result<(), sqlx::Error> {
     }
 }
 
-/// Tells whether SQLite's primary result code, the low byte, is `SQLITE_BUSY`.
+/// Returns whether SQLite's primary result code, the low byte, is `SQLITE_BUSY`.
 fn is_busy(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
     code.is_some_and(|code| code & 0xff == 5)
@@ -124,7 +126,7 @@ fn is_busy(error: &sqlx::Error) -> bool {
 pub(super) type Keeper = Arc<Mutex<SqliteConnection>>;
 
 /// Makes a database in memory. It lives as long as any connection to it, and the pool closes a connection whose user
-/// was cancelled in the middle of a look-up, so one that nobody uses keeps it.
+/// was cancelled in the middle of a look-up, so an unused connection keeps it alive.
 pub(super) async fn open_memory() -> Result<(SqlitePool, Keeper), StoreError> {
     let failed = |error| unopened(Path::new(":memory:"), &error);
     // The text gives each database a name of its own, under which its connections share it.
@@ -139,7 +141,7 @@ fn options() -> SqliteConnectOptions {
 }
 
 fn common(options: SqliteConnectOptions) -> SqliteConnectOptions {
-    // Statements are not logged: they would fill the log at its debug level and say nothing that spans do not.
+    // Statements are not logged: they would fill the log at its debug level without adding to the spans.
     options.busy_timeout(BUSY_TIMEOUT).foreign_keys(true).disable_statement_logging()
 }
 
@@ -147,7 +149,7 @@ fn pool(connections_max: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        // SQLite ends a transaction by itself where the disk is full, and the library goes on counting it: a connection that is
-        // still in one takes no other, so it is closed.
+        // SQLite ends a transaction by itself on a full disk, and the library still counts it: a connection counted as
+        // in a transaction begins no other, so it is closed.
         .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }

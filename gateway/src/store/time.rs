@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::model::UnixSeconds;
 
-/// Reads the system's clock: the one place where the store's and the commands' time comes from.
+/// Reads the system's clock: the only source of the store's and the commands' time.
 #[must_use]
 pub fn wall_clock() -> UnixSeconds {
     UnixSeconds::new(i64::try_from(wall_clock_ms() / 1000).unwrap_or(i64::MAX))

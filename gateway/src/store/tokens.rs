@@ -6,10 +6,11 @@ use super::{ClusterId, Created, NewToken, Store, StoreError, Terms, TokenId, Tok
 use crate::auth::token::{Token, TokenKind};
 use crate::model::{ClusterName, UnixSeconds, UserName, WorkspaceName};
 
-/// Live tokens that one user may have, and that the agent of one workspace may have, when they are made by users themselves.
+/// Live tokens that one user may have, and that the agent of one workspace may have, for tokens created by users
+/// themselves.
 pub const TOKENS_LIVE_MAX: u32 = 100;
 
-/// A reading of all columns, to be ended with a condition.
+/// Query of all columns, to be completed with a condition.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -21,7 +22,7 @@ macro_rules! select {
     };
 }
 
-/// A reading of those that count no more, of a list of ids.
+/// Query of the tokens of a list of ids that are not valid any more.
 macro_rules! ended {
     ($list:literal) => {
         concat!(
@@ -37,8 +38,8 @@ impl Store {
     /// Makes a token for the agent of a workspace, and the workspace itself, as an `external` one, if there is none.
     ///
     /// # Errors
-    /// [`StoreError::OtherOwner`] when the workspace is somebody else's; else a failed database or random source. Then
-    /// nothing is stored.
+    /// [`StoreError::OtherOwner`] when the workspace belongs to another user; else a failed database or random source.
+    /// Then nothing is stored.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it stores everything or nothing.
@@ -73,7 +74,7 @@ impl Store {
         Ok(NewToken { id, token })
     }
 
-    /// Makes a token for the agent of a workspace that is there and that `owner` owns, as users do themselves.
+    /// Makes a token for the agent of an existing workspace of `owner`, at the user's own request.
     ///
     /// # Errors
     /// A failed database or random source; then nothing is stored.
@@ -126,7 +127,7 @@ impl Store {
         Ok(NewToken { id, token })
     }
 
-    /// Makes a token for programs of a user, as users do themselves.
+    /// Makes a token for programs of a user, at the user's own request.
     ///
     /// # Errors
     /// A failed database or random source; then nothing is stored.
@@ -183,8 +184,8 @@ impl Store {
         rows.iter().map(read_token).collect()
     }
 
-    /// Returns up to `limit` tokens of a user and of the agents of their workspaces, live or not, oldest first, from the one
-    /// behind `after` on.
+    /// Returns up to `limit` tokens of a user and of the agents of their workspaces, live or not, oldest first, from
+    /// the one after `after` on.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -204,7 +205,8 @@ impl Store {
         rows.iter().map(read_token).collect()
     }
 
-    /// Returns which of these tokens count no more, by id, and whether each was revoked (and did not only expire).
+    /// Returns the ids of those of these tokens that are not valid any more, and whether each was revoked (and did not
+    /// only expire).
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -219,7 +221,7 @@ impl Store {
         rows.iter().map(|row| Ok((TokenId(row.get("id")?), row.get("revoked")?))).collect()
     }
 
-    /// Revokes a token and tells whether there is one of that id. Doing it again changes nothing: the first time stays.
+    /// Revokes a token and returns whether there is one of that id. A repetition changes nothing: the first time stays.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -229,8 +231,8 @@ impl Store {
         Ok(done > 0)
     }
 
-    /// Revokes a token of a user, or of the agent of a workspace of theirs, and returns what it was known by; `None` when
-    /// there is none of that id, or it is somebody else's.
+    /// Revokes a token of a user, or of the agent of a workspace of theirs, and returns its hash; `None` when there is
+    /// none of that id, or it belongs to another user.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -253,7 +255,7 @@ pub(super) fn read_hash(row: &Row) -> Result<[u8; 32], StoreError> {
     hash.try_into().map_err(|_| StoreError::Corrupt { table: "tokens", column: "hash" })
 }
 
-/// Whom a token is stored for.
+/// Holder of a stored token.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holder<'a> {
     /// The agent of a workspace.

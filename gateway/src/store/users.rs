@@ -8,8 +8,8 @@ use crate::auth::principal::Standing;
 use crate::model::{GroupName, UnixSeconds, UserName};
 
 impl Store {
-    /// Admits somebody whom an identity provider vouches for, and keeps their groups. The first time they get the `wanted`
-    /// name, unless it is somebody's already; from then on they keep it, whatever they want.
+    /// Admits a user authenticated by an identity provider, and stores their groups. The first time they get the
+    /// `wanted` name, unless it is taken; from then on they keep it, whatever `wanted` is.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
@@ -31,7 +31,7 @@ impl Store {
         };
         let is_theirs = |(of, named): &(String, String)| (of.as_str(), named.as_str()) == (issuer, subject);
         let name = match there {
-            // A row without a subject is one that the operator made; whoever comes first under its name is meant.
+            // A row without a subject was made by the operator; it stands for the first user to sign in under its name.
             Some(user) if !user.subject.as_ref().is_none_or(is_theirs) => return Ok(Admission::NameTaken),
             Some(user) if user.disabled_at.is_some() => return Ok(Admission::Disabled),
             Some(user) => user.name,
@@ -54,7 +54,7 @@ impl Store {
         Ok(Admission::As(name))
     }
 
-    /// Returns what is known of a user; the default for one who never signed in with a provider.
+    /// Returns the status of a user; the default for one who never signed in with a provider.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -89,8 +89,8 @@ impl Store {
         rows.iter().map(read_user).collect()
     }
 
-    /// Disables a user and tells whether anybody is called so: somebody who signed in, owns a workspace or has a token.
-    /// Doing it again changes nothing: the first time stays.
+    /// Disables a user and returns whether there is one of that name: a user who signed in, owns a workspace or has a
+    /// token. A repetition changes nothing: the first time stays.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -101,13 +101,13 @@ impl Store {
              ON CONFLICT (name) DO UPDATE SET disabled_at = coalesce(users.disabled_at, excluded.disabled_at)";
         let mut transaction = self.write(About::Users).await?;
         let done = sql(statement).bind(name.as_str()).bind(now.get()).execute(&mut transaction).await?;
-        // Their sessions stay ended, also if no process sees that they were disabled before they are let in again.
+        // The user's sessions stay ended, even if no process notices the disabling before they are enabled again.
         sql("DELETE FROM browser_sessions WHERE user_name = $1").bind(name.as_str()).execute(&mut transaction).await?;
         transaction.commit().await?;
         Ok(done > 0)
     }
 
-    /// Lets a user in again and tells whether there is one. What they had open stays closed.
+    /// Enables a user again and returns whether there is one. Sessions that were ended stay ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -117,7 +117,7 @@ impl Store {
         Ok(done > 0)
     }
 
-    /// Forgets the groups of somebody whom the identity provider has signed out everywhere, until they sign in again.
+    /// Clears the groups of a user after a sign-out everywhere by the identity provider, until the next sign-in.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,4 +1,4 @@
-//! Statements about tokens of CI jobs, which are good for one process each.
+//! Statements about tokens of CI jobs, each of which is valid for one process.
 
 use std::collections::BTreeSet;
 
@@ -8,42 +8,42 @@ use super::workspaces::find_or_create;
 use super::{Executor, Store, StoreError, WorkspaceId};
 use crate::model::{UnixSeconds, UserName, WorkspaceName};
 
-/// Rows without a purpose that one use clears away, so that no single one takes long.
+/// Obsolete rows that one use deletes at most, so that no single use takes long.
 const CLEARED_MAX: u32 = 100;
 
-/// A token of a CI job, as a process comes with it.
+/// A token of a CI job, shown by a process.
 #[derive(Clone, Debug)]
 pub struct TokenUse<'a> {
     /// The issuer.
     pub issuer: &'a str,
-    /// What of the token, or of its job, is unique there.
+    /// Id of the token, or of its job, unique at the issuer.
     pub use_id: &'a str,
     /// SHA-256 of the token.
     pub token_hash: &'a [u8; 32],
-    /// SHA-256 of what only this process knows.
+    /// SHA-256 of a secret that only this process knows.
     pub process_hash: &'a [u8; 32],
     /// The workspace that it stands for.
     pub workspace: &'a WorkspaceName,
-    /// Whose the workspace has to be.
+    /// Required owner of the workspace.
     pub owner: &'a UserName,
-    /// Whether it is made if there is none.
+    /// Creates the workspace if there is none.
     pub create: bool,
-    /// Until when the process may come back.
+    /// Time until which the process may come back.
     pub until: UnixSeconds,
-    /// From when on the token is worth nothing to anybody, used or not.
+    /// End of the token's validity for any process, used or not.
     pub expires_at: UnixSeconds,
 }
 
-/// Whether a token was still to be used.
+/// Outcome of using a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spent {
-    /// By nobody before.
+    /// First use.
     First,
-    /// By this process, which may come back until then.
+    /// Used before by this process, which may come back until then.
     Again(UnixSeconds),
-    /// By another process.
+    /// Used before by another process.
     ByAnother,
-    /// There is no such workspace, and it is not to be made.
+    /// There is no such workspace, and it is not to be created.
     NoWorkspace,
 }
 
@@ -52,21 +52,22 @@ pub enum Spent {
 pub struct UsedToken {
     /// Its issuer.
     pub issuer: String,
-    /// What of it is unique there.
+    /// Its id, unique at the issuer.
     pub use_id: String,
     /// The workspace that it stood for.
     pub workspace: WorkspaceName,
-    /// Whose that is now.
+    /// The workspace's current owner.
     pub owner: UserName,
-    /// Until when its process may come back.
+    /// Time until which its process may come back.
     pub until: UnixSeconds,
 }
 
 impl Store {
-    /// Uses a token up, for one process. All of it is one step: of two processes that come at once, one is the first.
+    /// Uses a token up, for one process. Atomic: of two concurrent processes, one is the first.
     ///
     /// # Errors
-    /// [`StoreError::OtherOwner`] when the workspace is somebody else's, else a failed database; nothing is used then.
+    /// [`StoreError::OtherOwner`] when the workspace belongs to another user, else a failed database; nothing is used
+    /// then.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it does everything or nothing.
@@ -114,7 +115,7 @@ impl Store {
         Ok(Spent::First)
     }
 
-    /// Returns the use of a token that was good when it was used, if its process may still come back with it.
+    /// Returns the use of a token that was valid at its use, if its process may still come back with it.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -134,8 +135,8 @@ impl Store {
     }
 }
 
-/// Clears away uses that are over, and the workspaces that were made for jobs of which nobody can come any more: each job makes one,
-/// and nobody else would ever delete them. What somebody has shared, or has made a token for, is kept; so is `kept`.
+/// Deletes uses that are over, and external workspaces of jobs that cannot come back any more: each job makes one, and
+/// nothing else would ever delete them. Workspaces with a share or a token are kept; so is `kept`.
 async fn clear(
     transaction: &mut Transaction,
     kept: WorkspaceId,
@@ -228,7 +229,7 @@ mod tests {
                 Spent::ByAnother,
                 "still spent"
             );
-            // What nobody can use any more makes room.
+            // A use that no process can repeat any more makes room.
             assert_eq!(store.use_token(&names.by("b", &[1; 32]), at(200)).await.unwrap(), Spent::First);
             assert_eq!(store.use_token(&names.by("a", &[2; 32]), at(200)).await.unwrap(), Spent::First);
         })

@@ -29,7 +29,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// Where a workspace finds a variable.
+/// Place of a variable in its workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VariableKind {
     /// In the environment of its containers.
@@ -60,7 +60,7 @@ impl VariableKind {
 /// A secret of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Where the workspace finds it.
+    /// Its place in the workspace.
     pub kind: VariableKind,
     /// Its name, unique among those of its kind.
     pub name: String,

@@ -1,5 +1,5 @@
-//! The one task that asks whether the store is there: every second while it is, and again and again while it is not. The same question
-//! brings what was changed of who may do what.
+//! Watches whether the store answers: one task polls it every second while it does, and every 250 ms while it does not.
+//! The same query fetches the changes of access rights.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use super::database::{cause, is_outage};
 use super::{AccessChange, SingleError, SingleGateway, Store};
 use crate::availability::ANSWER_TIME_MAX;
 
-/// How often it is asked while all is well.
+/// Poll interval while the store answers.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often while it is away.
+/// Poll interval while the store is away.
 const AWAY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a new connection may take, of a store that may be back: it has several questions to answer then. One that is asked while
-/// it comes back gets no answer; what was revoked meanwhile is cut within 5 s all the same, which agents are asked about every 2 s.
+/// Time limit for a new connection to a store that may be back: it has several queries to answer then. A query during
+/// its return gets no answer; access revoked meanwhile is cut within 5 s all the same, because agents are checked every
+/// 2 s.
 const CONNECT_TIME_MAX: Duration = Duration::from_millis(2500);
 
-/// How often what nobody reads any more is cleared away.
+/// Interval of deleting changes that no gateway reads any more.
 const CLEAR_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often it is tried to write to a store that could not be written.
+/// Interval of trial writes to a store that could not be written.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What came of one question.
+/// Outcome of one poll.
 enum Answer {
     /// It answers.
     Here,
@@ -39,12 +40,12 @@ enum Answer {
 }
 
 impl Store {
-    /// Watches until `stop` whether the store answers, and tells what has changed of who may do what. From now on it can be away:
-    /// what is asked fails at once then.
+    /// Watches until `stop` whether the store answers, and reports changes of access rights to `changed`. From now on
+    /// the store can count as away: statements then fail at once.
     ///
     /// # Errors
-    /// [`SingleError::Taken`] as soon as another gateway serves this database: whoever gets this has to end. The store stays away
-    /// then, so that nothing of this process writes to it beside the other one.
+    /// [`SingleError::Taken`] as soon as another gateway serves this database: the caller has to end the process. The
+    /// store stays away then, so that this process does not write to it beside the other one.
     pub async fn watch(
         &self,
         single: &SingleGateway,
@@ -81,7 +82,7 @@ impl Store {
                         was_away = true;
                         self.lost(&why);
                     }
-                    // What was given up may hold a connection of the pool for as long as no answer comes.
+                    // The abandoned poll may hold a connection of the pool for as long as no answer comes.
                     self.readers.renew();
                 }
             }
@@ -94,14 +95,14 @@ impl Store {
         }
     }
 
-    /// Says that the store is away, and begins anew with connections to it.
+    /// Logs that the store is away, and replaces the connections to it.
     fn lost(&self, why: &str) {
         warn!(%why, "the store is away: who is known goes on, what was never looked up is refused");
         self.readers.renew();
     }
 
-    /// Asks once, and tells what has changed: of an outage, before it counts as over, so that what was revoked meanwhile is not taken
-    /// from memory.
+    /// Polls once, and reports the changes: those during an outage before it counts as over, so that access revoked
+    /// meanwhile is not granted from a cache.
     async fn ask(
         &self,
         single: &SingleGateway,
@@ -120,7 +121,7 @@ impl Store {
             Answer::Here if is_away => {}
             answer @ (Answer::Here | Answer::Taken(_) | Answer::Nothing(_)) => return answer,
         }
-        // It is back when it answers as quickly as requests need it.
+        // The store is back once it answers as quickly as requests need it.
         let again = async {
             self.news(feed).await?.iter().for_each(&mut *changed);
             Ok(Answer::Here)
@@ -128,7 +129,7 @@ impl Store {
         judge(timeout(ANSWER_TIME_MAX, again).await)
     }
 
-    /// Does what is to be done now and then.
+    /// Does periodic work: deletes old changes, tries to write.
     async fn tidy(&self, feed: &mut Feed, (clear_at, write_at): (&mut Instant, &mut Instant)) {
         let now = Instant::now();
         if now >= *clear_at {
@@ -147,7 +148,7 @@ impl Store {
     }
 }
 
-/// Finds what a question says about the store. What it says itself is an answer, also a complaint.
+/// Judges the store by a poll. Any reply of the store itself is an answer, also an error.
 fn judge(asked: Result<Result<Answer, sqlx::Error>, tokio::time::error::Elapsed>) -> Answer {
     match asked {
         Ok(Ok(answer)) => answer,

@@ -8,16 +8,16 @@ use super::shares::read_share;
 use super::{Executor, Store, StoreError, Workspace, WorkspaceId};
 use crate::model::{GroupName, Share, UnixSeconds, UserName, WorkspaceName};
 
-/// Which part of a list of workspaces.
+/// Part of a list of workspaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
     /// The last name of the part before.
     pub after: Option<&'a WorkspaceName>,
-    /// The longest that the part may be.
+    /// Maximum length of the part.
     pub limit: u32,
 }
 
-/// A reading of those that a user sees, with a list of the names of their groups in it.
+/// Query of the workspaces that a user sees; the argument lists the names of the user's groups.
 macro_rules! seen_by {
     ($groups:literal) => {
         concat!(
@@ -46,8 +46,8 @@ impl Store {
         Ok(Some(Workspace { shares: shares.into(), ..workspace }))
     }
 
-    /// Returns the workspace of that name, with its shares, and takes as long when there is none: for answers that do not
-    /// tell.
+    /// Returns the workspace of that name, with its shares, and takes as long when there is none: for answers that must
+    /// not reveal whether it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -62,8 +62,8 @@ impl Store {
         Ok(Some(Workspace { shares: shares.into(), ..read_workspace(&row)? }))
     }
 
-    /// Returns part of the workspaces that a user owns or that are shared with them or a group of theirs now, by name, without
-    /// their shares. What is public or open to everybody who is signed in is in nobody's list.
+    /// Returns part of the workspaces that a user owns or that are shared with them or a group of theirs now, by name,
+    /// without their shares. Shares that are public or open to all signed-in users put a workspace into no list.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -99,7 +99,7 @@ impl Store {
         rows.iter().map(read_workspace).collect()
     }
 
-    /// Returns those of the names that are of workspaces, each with its workspace's id.
+    /// Returns the names that belong to workspaces, each with the workspace's id.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -146,8 +146,8 @@ pub(super) async fn find_own(
 /// Returns the id of the workspace, which becomes an `external` one of `owner` if there is none.
 ///
 /// # Errors
-/// [`StoreError::OtherOwner`] when it exists and is somebody else's, [`StoreError::NameHeld`] when it was until lately: then the
-/// transaction must not be committed.
+/// [`StoreError::OtherOwner`] when it belongs to another user, [`StoreError::NameHeld`] when it did until recently:
+/// then the transaction must not be committed.
 pub(super) async fn find_or_create(
     connection: &mut Transaction,
     (name, hold): (&WorkspaceName, NameHold),

@@ -1,4 +1,4 @@
-//! How long requests took, counted without a lock: each of them passes here.
+//! Histogram of request durations, counted without a lock: each request passes here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Upper bounds of the buckets, in microseconds: from what a gateway itself takes to what an app may.
+/// Upper bounds of the buckets, in microseconds: from the gateway's own time to the longest of an app.
 const BOUNDS_MICROS: [u64; 15] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000, 60_000_000,
 ];
 
-/// Who answered.
+/// Origin of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
     /// The app in the workspace.
@@ -23,13 +23,13 @@ pub(crate) enum AnsweredBy {
     Gateway,
 }
 
-/// A histogram for each of them. Clones share it.
+/// A histogram for each origin. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durations(Arc<[Series; 2]>);
 
 #[derive(Debug, Default)]
 struct Series {
-    /// One for each bound, and one for what is above all of them.
+    /// One count for each bound, and one for durations above all of them.
     counts: [AtomicU64; BOUNDS_MICROS.len() + 1],
     micros: AtomicU64,
 }

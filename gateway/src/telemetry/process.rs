@@ -1,4 +1,4 @@
-//! What the system knows of this process, under the names that all of Prometheus' libraries use.
+//! Metrics of this process from the system, under the names that all of Prometheus' libraries use.
 
 use std::fs;
 
@@ -10,18 +10,18 @@ use rustix::process::{Resource, getrlimit};
 /// Clock ticks in a second, as Linux counts them for programs on all systems that we build for (proc(5), `sysconf`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What `/proc` says of a process. Units: seconds and bytes.
+/// Facts of a process from `/proc`. Units: seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Facts {
     cpu: f64,
-    /// Since the system came up.
+    /// Start of the process, since boot.
     began: f64,
     virtual_bytes: u64,
     resident_bytes: u64,
     threads: u64,
 }
 
-/// Registers what can be found out: nothing where there is no `/proc`.
+/// Registers the facts that are available: none without `/proc`.
 pub(super) fn register(registry: &mut Registry) {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let Some(facts) = facts(&read("/proc/self/stat"), &read("/proc/self/status")) else { return };
@@ -52,7 +52,7 @@ pub(super) fn register(registry: &mut Registry) {
 /// Reads `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
 #[expect(clippy::cast_precision_loss, reason = "ticks of a process stay far below 2^53")]
 fn facts(stat: &str, status: &str) -> Option<Facts> {
-    // The name may hold anything, also blanks and parentheses. What comes behind it begins with the third field.
+    // The name may hold anything, also blanks and parentheses. The fields after it begin with the third.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -70,7 +70,7 @@ fn facts(stat: &str, status: &str) -> Option<Facts> {
     })
 }
 
-/// Reads when the system came up from `/proc/stat`, in seconds since 1970.
+/// Reads the boot time from `/proc/stat`, in seconds since 1970.
 fn boot_time(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

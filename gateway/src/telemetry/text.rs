@@ -1,9 +1,9 @@
-//! Which of the two texts a scraper wants, and the older one made of the newer one.
+//! Chooses the metrics format that a scraper wants, and converts OpenMetrics to the older one.
 
 /// Media type of OpenMetrics 1.0.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
-/// A text of metrics.
+/// Format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exposition {
     /// OpenMetrics 1.0.
@@ -13,8 +13,8 @@ pub(crate) enum Exposition {
 }
 
 impl Exposition {
-    /// Reads what a request accepts (RFC 9110, section 12.5.1). OpenMetrics is for those who name it and do not like plain
-    /// text better.
+    /// Reads what a request accepts (RFC 9110, section 12.5.1). OpenMetrics is for those who name it and do not prefer
+    /// plain text.
     pub(crate) fn accepted(accept: &str) -> Self {
         let quality = |part: &str| {
             let weight = part.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix("q="));
@@ -39,7 +39,7 @@ impl Exposition {
         }
     }
 
-    /// Returns the text in this format, made of OpenMetrics.
+    /// Converts OpenMetrics to this format.
     pub(crate) fn of(self, open_metrics: String) -> String {
         match self {
             Self::OpenMetrics => open_metrics,
@@ -48,8 +48,8 @@ impl Exposition {
     }
 }
 
-/// Makes text format 0.0.4: metadata go by the names of the samples, which for counters end in `_total`; units and the end
-/// have no lines there.
+/// Makes text format 0.0.4: metadata use the names of the samples, which for counters end in `_total`; units and the
+/// end marker have no lines there.
 fn text(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = None;

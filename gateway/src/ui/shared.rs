@@ -1,11 +1,12 @@
-//! What others share with a user: a list of its own on the home page, with links to the ports that are open to them.
+//! Workspaces that others share with a user: a list of its own on the home page, with links to the ports that are open
+//! to them.
 
 use super::{Pages, unavailable};
 use crate::auth::principal::Principal;
 use crate::edge::respond::Failure;
 use crate::store::{SharedPort, wall_clock};
 
-/// Writes the list; empty where nothing is shared with the user by name or group.
+/// Writes the list; empty if nothing is shared with the user by name or group.
 ///
 /// # Errors
 /// [`Failure::Overloaded`], when the store does not answer.
@@ -19,7 +20,7 @@ pub(super) async fn list(pages: Pages<'_>, principal: &Principal) -> Result<Stri
     Ok(format!("<h2>Shared with you</h2><ul class=\"workspaces\">{items}</ul>"))
 }
 
-/// Writes one workspace of somebody else: names and owners are plain by their types.
+/// Writes one workspace of another owner: names and owners are plain by their types.
 fn item(pages: Pages<'_>, ports: &[SharedPort]) -> String {
     let Some(SharedPort { workspace, owner, .. }) = ports.first() else { return String::new() };
     let state = match pages.registry.current(workspace) {

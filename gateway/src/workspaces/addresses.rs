@@ -1,16 +1,16 @@
-//! Where a gateway is, as what is made for workspaces has to know it.
+//! Addresses of a gateway, for the definitions of workspaces.
 
 use crate::config::Config;
 use crate::model::{Scheme, Zone};
 
-/// Where things are, as workspaces have to know it.
+/// Addresses of a gateway, for the definitions of workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The domain under which workspaces have their hosts.
     pub zone: Zone,
-    /// The gateway, for people.
+    /// URL of the gateway, for people.
     pub public_url: String,
-    /// The gateway, for agents, unless a cluster's configuration says another.
+    /// URL of the gateway, for agents, unless a cluster's configuration has another.
     pub agents_url: String,
 }
 

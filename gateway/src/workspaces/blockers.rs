@@ -1,10 +1,10 @@
-//! What holds a termination up, as it is kept in the store: a JSON list, for people.
+//! Objects that hold a termination up, as the store keeps them: a JSON list, for people.
 
 use serde::Deserialize;
 use serde_json::json;
 use tunnel_proto::reconcile::Blocker;
 
-/// A member that is missing is empty: older and newer programs write the same column.
+/// A missing member is empty: older and newer programs write the same column.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -24,7 +24,7 @@ pub fn to_json(blockers: &[Blocker]) -> String {
     serde_json::Value::from_iter(rows).to_string()
 }
 
-/// Reads a list. It is only shown, so what cannot be read is nothing.
+/// Reads a list. It is only shown, so an unreadable one is empty.
 #[must_use]
 pub fn from_json(text: &str) -> Vec<Blocker> {
     let stored: Vec<Stored> = serde_json::from_str(text).unwrap_or_default();

@@ -1,26 +1,26 @@
-//! Tells within this process that something about a workspace has changed, so that nobody has to ask again and again.
+//! Announces within this process that a workspace has changed, so that no task has to poll.
 //!
-//! What changed is not told: whoever listens reads the truth from the store. So a message that is lost costs a look and
-//! nothing else, and the queues can be bounded.
+//! An announcement does not contain the change: listeners read the truth from the store. So a lost message costs a look
+//! and nothing else, and the queues can be bounded.
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::store::{ClusterId, WorkspaceId};
 
-/// How many changes a listener may be behind before it has to look at everything.
+/// Most changes that a listener may be behind before it has to look at everything.
 const BEHIND_MAX: usize = 4096;
 
-/// A workspace that is not as it was.
+/// Notice that a workspace has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The workspace.
     pub workspace: WorkspaceId,
-    /// In which cluster, if in one.
+    /// Its cluster, if it is in one.
     pub cluster: Option<ClusterId>,
 }
 
-/// Where changes are told. Clones are the same.
+/// Publisher of changes. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Changes {
     sender: broadcast::Sender<Change>,
@@ -32,7 +32,7 @@ pub struct Listener {
     receiver: broadcast::Receiver<Change>,
 }
 
-/// What a listener heard.
+/// News for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Something changed.
@@ -48,7 +48,7 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Tells all listeners. Nobody is waited for.
+    /// Notifies all listeners, and waits for none.
     pub fn say(&self, change: Change) {
         // No listener is no fault.
         drop(self.sender.send(change));
@@ -62,7 +62,7 @@ impl Changes {
 }
 
 impl Listener {
-    /// Waits for the next change. Never completes once nobody can tell any more.
+    /// Waits for the next change. Never completes once all publishers are gone.
     ///
     /// Cancel safety: safe; nothing is lost.
     pub async fn next(&mut self) -> Heard {

@@ -1,8 +1,8 @@
-//! Workspaces in CI systems, as far as they can be told without one: which CI systems an operator lets workspaces into, and
-//! what the pipeline of a workspace's run is (design, section 6.4).
+//! Workspaces in CI systems, as far as they can be decided without asking one: the CI systems that an operator opens
+//! for workspaces, and the pipeline of a workspace's run.
 //!
-//! A pipeline is made of what the owner gave and of what the operator decided, each time anew: nothing of it is stored, so a
-//! next run has what the operator changed since.
+//! A pipeline is made of the owner's input and the operator's settings, each time anew: nothing of it is stored, so the
+//! next run has the operator's latest changes.
 
 use std::collections::BTreeMap;
 
@@ -25,22 +25,22 @@ pub const TAG_BYTES_MAX: usize = 255;
 pub struct CiTargets {
     /// By their names.
     pub targets: BTreeMap<ProviderName, CiTarget>,
-    /// Where the gateway is, for jobs.
+    /// Addresses of the gateway, for jobs.
     pub addresses: Addresses,
 }
 
-/// What workspaces may be in one CI system.
+/// Settings and bounds of workspaces in one CI system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CiTarget {
-    /// What all its pipelines have.
+    /// Settings of all its pipelines.
     pub settings: PipelineSettings,
     /// The runners that workspaces may name.
     pub allowed_tags: Vec<String>,
-    /// How many there may be.
+    /// Quotas of its workspaces.
     pub quotas: Quotas,
 }
 
-/// Why a workspace cannot be in a CI system.
+/// Reason why a workspace cannot be in a CI system.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoTarget {
     /// The operator has configured none of that name.
@@ -57,26 +57,26 @@ pub enum NoTarget {
     Tags,
 }
 
-/// What the pipeline of a run is made from, beside what the operator decided.
+/// Input for the pipeline of a run, besides the operator's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct RunFacts<'a> {
     /// The workspace.
     pub workspace: &'a WorkspaceName,
-    /// Which of its runs.
+    /// Number of the run, among those of the workspace.
     pub run: u64,
-    /// Names what its runs leave to each other.
+    /// Key of the cache that its runs leave to each other.
     pub cache_key: &'a str,
     /// The devfile, as it was given.
     pub devfile: &'a [u8],
-    /// What is cloned.
+    /// Project to clone.
     pub project: Option<&'a CiProject>,
-    /// Which runners take the job.
+    /// Tags of the runners that take the job.
     pub tags: &'a [String],
-    /// The owner's variables, of which names and kinds count.
+    /// The owner's variables, of which only names and kinds count.
     pub variables: &'a [Variable],
 }
 
-/// Why there is no pipeline.
+/// Reason why there is no pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoPipeline {
     /// The operator has configured no such CI system.
@@ -85,7 +85,7 @@ pub enum NoPipeline {
     /// The devfile cannot be used.
     #[error("the devfile cannot be used: {0}")]
     Devfile(#[from] devfile::DevfileProblems),
-    /// What is asked for cannot be in CI; all of it.
+    /// Requests that CI cannot fulfil; all of them.
     #[error("CI cannot give what is asked for: {}", told(.0))]
     Problems(Vec<PipelineProblem>),
 }
@@ -110,7 +110,7 @@ impl CiTargets {
     /// Makes the pipeline of a run.
     ///
     /// # Errors
-    /// [`NoPipeline`] has everything that is wrong.
+    /// [`NoPipeline`] lists all problems.
     pub fn definition(&self, provider: &ProviderName, facts: &RunFacts<'_>) -> Result<String, NoPipeline> {
         let (_, target) = self.find(Some(provider))?;
         let devfile = devfile::parse(facts.devfile)?;
@@ -141,7 +141,7 @@ impl CiTargets {
 }
 
 impl CiTarget {
-    /// Agrees to the runners that a workspace names.
+    /// Checks that a workspace may use the runners that it names.
     ///
     /// # Errors
     /// [`NoTarget::Tag`] or [`NoTarget::Tags`].

@@ -1,9 +1,9 @@
-//! The configuration of a cluster agent (`agents_dir/NAME/config.yaml`, design, section 2.2): what workspaces in its
-//! cluster may and get.
+//! The configuration of a cluster agent (`agents_dir/NAME/config.yaml`): permissions and settings of the workspaces in
+//! its cluster.
 //!
-//! A file with one mistake is refused as a whole, with all its mistakes; what was in force stays in force. What is
-//! stored is not the file but its meaning, as canonical JSON: each workspace keeps the version that it was made with,
-//! and comments or another order of keys are no new version.
+//! A file with one mistake is refused as a whole, with all its mistakes; the configuration that was in force stays in
+//! force. The store keeps not the file but its meaning, as canonical JSON: each workspace keeps the version that it was
+//! made with, and comments or another order of keys are no new version.
 
 mod access;
 mod amounts;
@@ -32,28 +32,28 @@ pub const CONFIG_BYTES_MAX: usize = 256 * 1024;
 /// The greatest age of a workspace, in hours: about a year.
 pub const AGE_HOURS_MAX: u32 = 8760;
 
-/// What keys of labels and annotations that are ours begin with.
+/// Prefix of the keys of our own labels and annotations.
 pub const OWN_PREFIX: &str = "workspace-gateway.dev";
 
-/// What workspaces in a cluster may and get. Without a file, they are not enabled.
+/// Permissions and settings of the workspaces in a cluster. Without a file, workspaces are not enabled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// Whether workspaces may be made; those that are there go on.
+    /// Whether workspaces may be made; existing ones go on.
     pub enabled: bool,
-    /// What the names of namespaces begin with, if each workspace has its own; the workspace's name follows.
+    /// Prefix of the names of namespaces, if each workspace has its own; the workspace's name follows.
     pub namespace_prefix: String,
     /// The one namespace that all workspaces are in, if they are.
     pub shared_namespace: Option<String>,
-    /// Where containers may connect to.
+    /// Network access of containers.
     pub network_policy: NetworkPolicy,
-    /// What a container gets if its devfile does not say.
+    /// Resources of a container whose devfile names none.
     pub default_resources: Option<Resources>,
-    /// What all containers of a workspace may have together; `None` with a shared namespace.
+    /// Most resources of all containers of a workspace together; `None` with a shared namespace.
     pub max_resources: Option<Resources>,
-    /// How many workspaces there may be; `None` for any number.
+    /// Most workspaces; `None` for any number.
     pub quota: Option<u32>,
-    /// How many workspaces each user may have; `None` for any number.
+    /// Most workspaces of each user; `None` for any number.
     pub quota_per_user: Option<u32>,
     /// Whether pods get a user namespace: `hostUsers` is then **false**.
     pub user_namespaces: bool,
@@ -67,16 +67,16 @@ pub struct ClusterConfig {
     pub annotations: BTreeMap<String, String>,
     /// Labels of all objects.
     pub labels: BTreeMap<String, String>,
-    /// Hours from the last change of intent until a workspace stops.
+    /// Hours from the last change of the desired state until a workspace stops.
     pub max_active_hours: u32,
     /// Hours until a stopped workspace is terminated.
     pub max_stopped_hours: u32,
     /// The image that carries the workspace agent and the editor; empty only if workspaces are not enabled.
     pub tools_image: String,
-    /// What agents in workspaces dial; `None` for the gateway's own address.
+    /// URL that agents in workspaces dial; `None` for the gateway's own address.
     pub gateway_url: Option<String>,
-    /// Jobs of which projects may have environments in the cluster. Left out of the JSON where there are none, so that what
-    /// was stored before there was such a thing stays what it is.
+    /// Projects whose jobs may have environments in the cluster. Left out of the JSON if there are none, so that
+    /// configurations stored before this field existed stay the same.
     #[serde(skip_serializing_if = "CiAccess::is_empty")]
     pub ci_access: CiAccess,
 }
@@ -108,7 +108,7 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Returns how long a workspace may be what it is.
+    /// Returns the time limits of a workspace.
     #[must_use]
     pub fn time_limits(&self) -> TimeLimits {
         let hours = |hours: u32| Duration::from_secs(u64::from(hours) * 3600);
@@ -119,15 +119,15 @@ impl ClusterConfig {
         }
     }
 
-    /// Returns the JSON of what it says: keys in order at every depth and no spaces, so that the same meaning is always
-    /// the same bytes.
+    /// Returns its meaning as JSON: keys in order at every depth and no spaces, so that the same meaning is always the
+    /// same bytes.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Only maps with keys that are not text cannot be written, and there are none.
         serde_json::to_value(self).map(|value| canonical(&value)).unwrap_or_default()
     }
 
-    /// Reads what [`ClusterConfig::to_json`] wrote, also by an earlier version: what was not there has its default.
+    /// Reads the output of [`ClusterConfig::to_json`], also of an earlier version: a missing field has its default.
     ///
     /// # Errors
     /// It is something else, or was written by a later version that knows more.
@@ -141,7 +141,7 @@ impl ClusterConfig {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// All that is wrong with it, from the first line to the last; never empty.
+/// All problems, from the first line to the last; never empty.
 pub fn parse(text: &[u8]) -> Result<ClusterConfig, Vec<Problem>> {
     let mut problems = Problems::default();
     let root = document::parse(text, CONFIG_BYTES_MAX, &mut problems);

@@ -1,8 +1,8 @@
-//! The devfile of a workspace: which containers, volumes and commands it is made from.
+//! The devfile of a workspace: the containers, volumes and commands that it is made from.
 //!
-//! A subset of devfile 2.2.0. What is left out is refused by name, so that nobody's file does less than it says; and
-//! all problems of a file are told at once, each with its place. The rules are in the parts: `variables` are put in
-//! first, then `components`, `commands` and `events` are read, each knowing what came before.
+//! A subset of devfile 2.2.0. Unsupported parts are refused by name, so that no file does less than it says; and all
+//! problems of a file are reported at once, each with its place. The rules are in the parts: `variables` are put in
+//! first, then `components`, `commands` and `events` are read, each knowing the ones before.
 
 mod attributes;
 mod commands;
@@ -32,10 +32,10 @@ pub const DEFAULT_DEVFILE: &str = include_str!("devfile/default.yaml");
 /// The port of the editor in the main component's container.
 pub const EDITOR_PORT: u16 = tunnel_proto::terminal::EDITOR_PORT;
 
-/// Where the workspace's own volume is mounted in each container.
+/// Mount path of the workspace's own volume in each container.
 pub const PROJECTS_PATH: &str = "/projects";
 
-/// Longest name of a person's making that is only shown, in characters.
+/// Longest name given by a person that is only shown, in characters.
 const SHOWN_NAME_MAX: usize = 256;
 
 /// A devfile that keeps every rule.
@@ -49,7 +49,7 @@ pub struct Devfile {
     pub volumes: Vec<Volume>,
     /// The commands, in the order of the file.
     pub commands: Vec<Command>,
-    /// Which commands run when.
+    /// Commands that run at events.
     pub events: Events,
 }
 
@@ -64,9 +64,9 @@ pub struct Component {
     pub is_main: bool,
     /// Whether its entry point is replaced by something that only waits. If so, `command` and `args` are empty.
     pub override_command: bool,
-    /// What replaces the image's entry point; empty for the image's own.
+    /// Replacement of the image's entry point; empty for the image's own.
     pub command: Vec<String>,
-    /// What replaces the image's arguments, byte for byte.
+    /// Replacement of the image's arguments, byte for byte.
     pub args: Vec<String>,
     /// Environment, in the order of the file; no name is there twice, none is one of ours.
     pub env: Vec<(String, String)>,
@@ -91,7 +91,7 @@ pub struct Endpoint {
     pub name: String,
     /// The port, not one of ours.
     pub target_port: u16,
-    /// Who should reach it.
+    /// Intended audience.
     pub exposure: Exposure,
     /// `http`, `https`, `ws`, `wss`, `tcp` or `udp`.
     pub protocol: String,
@@ -99,14 +99,14 @@ pub struct Endpoint {
     pub secure: bool,
 }
 
-/// Who should reach an endpoint.
+/// Intended audience of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
-    /// Whoever the gateway lets in.
+    /// Every user that the gateway lets in.
     Public,
-    /// What runs in the workspace's pod and beside it.
+    /// Processes in the workspace's pod and beside it.
     Internal,
-    /// What runs in the workspace's pod.
+    /// Processes in the workspace's pod.
     None,
 }
 
@@ -120,7 +120,7 @@ pub struct VolumeMount {
 }
 
 impl VolumeMount {
-    /// Returns where the volume is mounted.
+    /// Returns the mount path of the volume.
     #[must_use]
     pub fn mount_path(&self) -> String {
         self.path.clone().unwrap_or_else(|| format!("/{}", self.name))
@@ -143,11 +143,11 @@ pub struct Volume {
 pub struct Command {
     /// A DNS label, of all commands the only one of this id.
     pub id: String,
-    /// What it does.
+    /// Its action.
     pub kind: CommandKind,
 }
 
-/// What a command does. Each `component` is one of [`Devfile::components`].
+/// Action of a command. Each `component` is one of [`Devfile::components`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandKind {
     /// Runs a line in a container.
@@ -158,7 +158,7 @@ pub enum CommandKind {
         command_line: String,
         /// For people.
         label: Option<String>,
-        /// Where it runs; may name variables of the environment.
+        /// Working directory; may name variables of the environment.
         working_dir: Option<String>,
     },
     /// Runs a container to its end.
@@ -171,7 +171,7 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
-    /// Returns the container that it is about.
+    /// Returns the container of the command.
     #[must_use]
     pub fn component(&self) -> &str {
         match self {
@@ -180,12 +180,12 @@ impl CommandKind {
     }
 }
 
-/// Which commands run when, by their ids, in order.
+/// Commands that run at events, by their ids, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Before the containers start: `apply` commands, and never the main component.
     pub pre_start: Vec<String>,
-    /// When the containers have started: `exec` commands.
+    /// Once the containers have started: `exec` commands.
     pub post_start: Vec<String>,
 }
 
@@ -208,7 +208,7 @@ impl fmt::Display for DevfileProblems {
 /// Reads a devfile.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All problems of the file.
 pub fn parse(text: &[u8]) -> Result<Devfile, DevfileProblems> {
     let mut problems = Problems::default();
     let devfile = document::parse(text, DEVFILE_BYTES_MAX, &mut problems).and_then(|root| read(root, &mut problems));
@@ -219,7 +219,7 @@ pub fn parse(text: &[u8]) -> Result<Devfile, DevfileProblems> {
     }
 }
 
-/// Reads the tree. `None` only with a problem noted; where there are problems, what is returned is not whole.
+/// Reads the tree. `None` only with a problem noted; with problems, the result is incomplete.
 fn read(mut root: Node, problems: &mut Problems) -> Option<Devfile> {
     let variables = variables::read(&root, problems);
     variables::put_in(&mut root, &variables, problems);

@@ -1,9 +1,8 @@
-//! A YAML file as a tree in which each value knows its place, so that every problem of a file is told at once, with its
-//! line.
+//! A YAML file as a tree in which each value knows its place, so that every problem of a file is reported at once, with
+//! its line.
 //!
-//! The bytes are a stranger's. What they can cost is bounded before anything is built: size, characters, depth, number
-//! of values, and what aliases copy. YAML is read as version 1.2 (core schema): `yes` and `no` are text, `0755` is a
-//! number.
+//! The bytes are untrusted. Their cost is bounded before anything is built: size, characters, depth, number of values,
+//! and the copies of aliases. YAML is read as version 1.2 (core schema): `yes` and `no` are text, `0755` is a number.
 
 mod build;
 mod node;
@@ -20,17 +19,17 @@ pub const DEPTH_MAX: usize = 32;
 /// Most values of a file, with those that its aliases repeat.
 pub const VALUES_MAX: usize = 50_000;
 
-/// What a byte order mark is in UTF-8; editors of one system begin files with it.
+/// The byte order mark; editors of one system begin files with it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// How a text is read that is not quite YAML 1.2, or not quite the file.
+/// Rules for text that is not quite YAML 1.2, or not quite the file.
 pub trait Dialect {
-    /// Returns what a text without quotes means.
+    /// Returns the value of a text without quotes.
     fn plain(&self, text: &str) -> Value {
         Value::of_plain(text)
     }
 
-    /// Returns where something stands in the file, given where it stands in the text that is read.
+    /// Returns the place in the file of a place in the text that is read.
     fn place(&self, place: Place) -> Place {
         place
     }
@@ -50,7 +49,7 @@ pub fn parse(bytes: &[u8], bytes_max: usize, problems: &mut Problems) -> Option<
     parse_text(text, bytes_max, &Core, problems)
 }
 
-/// Reads what [`decode`] returned, or what was made of it, as somebody's dialect. Anchors and aliases may copy `copied_max` bytes.
+/// Reads the result of [`decode`], or text made of it, in a dialect. Anchors and aliases may copy `copied_max` bytes.
 /// `None` only with a problem noted.
 pub fn parse_text(text: &str, copied_max: usize, dialect: &dyn Dialect, problems: &mut Problems) -> Option<Node> {
     build::build(text, copied_max, dialect, problems)

@@ -1,9 +1,9 @@
 //! The frozen config: a workspace's Kubernetes objects, generated once when it is created and never again.
 //!
-//! Whatever a later version of the gateway would generate, an existing workspace keeps its objects, so that no upgrade restarts
-//! it (design, section 6.2). Only the data of Secrets and the number of replicas are filled in when sending. That is why there are
-//! two ways to get a [`FrozenConfig`], and both end in the same validation: [`freeze`] for a new workspace, and
-//! [`FrozenConfig::from_json`] for what is stored.
+//! An existing workspace keeps its objects, whatever a later version of the gateway would generate, so that no upgrade
+//! restarts it (`docs/decisions/2026-11-21-frozen-at-creation.md`). Only the data of Secrets and the number of replicas
+//! are filled in when sending. There are therefore two ways to get a [`FrozenConfig`], and both end in the same
+//! validation: [`freeze`] for a new workspace, and [`FrozenConfig::from_json`] for a stored one.
 
 mod canonical;
 mod expansion;
@@ -35,12 +35,12 @@ pub const FROZEN_BYTES_MAX: usize = 256 * 1024;
 /// The longest text that is read as one, in bytes: databases write the same JSON with spaces in it.
 const TEXT_BYTES_MAX: usize = 2 * FROZEN_BYTES_MAX;
 
-/// What is generated from beside a devfile and a cluster's configuration.
+/// Input of generation besides a devfile and a cluster's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The workspace.
     pub workspace: &'a WorkspaceName,
-    /// The cluster whose agent looks after it.
+    /// The cluster whose agent reconciles it.
     pub cluster: &'a ClusterName,
     /// The namespace that its objects are in.
     pub namespace: &'a str,
@@ -48,7 +48,7 @@ pub struct Facts<'a> {
     pub zone: &'a Zone,
     /// The gateway's own address for people; hosts of workspaces have the same scheme and port.
     pub public_url: &'a str,
-    /// What agents dial, if the cluster's configuration does not say.
+    /// URL that agents dial, if the cluster's configuration has none.
     pub agents_url: &'a str,
 }
 
@@ -64,7 +64,7 @@ pub struct FrozenConfig(Arc<[Object]>);
 /// Generates the objects of a new workspace. The same input makes the same bytes.
 ///
 /// # Errors
-/// All that is wrong: what the inputs say together, or what Kubernetes would refuse.
+/// All problems: contradictions of the inputs, or objects that Kubernetes would refuse.
 pub fn freeze(
     devfile: &Devfile,
     config: &ClusterConfig,
@@ -79,7 +79,7 @@ impl FrozenConfig {
     /// Reads stored objects: a JSON array, in any spelling.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All their problems.
     pub fn from_json(text: &str) -> Result<Self, Vec<FrozenProblem>> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(vec![FrozenProblem::too_large()]);

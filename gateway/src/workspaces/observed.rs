@@ -1,5 +1,5 @@
-//! What a cluster agent's report makes of a workspace: its actual state, and why, in words for its owner (design,
-//! section 6.3; Kubernetes API, apps/v1 DeploymentStatus).
+//! Derives a workspace's actual state from a cluster agent's report, with the reason in words for its owner (Kubernetes
+//! API, apps/v1 DeploymentStatus).
 
 use tunnel_proto::reconcile::{Blocker, Condition, Deployment, Detail, Failure, Report};
 
@@ -8,27 +8,27 @@ use crate::model::{ActualState, DesiredState, Lifecycle};
 /// Most objects that a reason names.
 const NAMED_MAX: usize = 3;
 
-/// What a report says.
+/// Outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What the workspace is.
+    /// Actual state of the workspace.
     pub actual: ActualState,
-    /// Why, if there is something to say.
+    /// Reason of the state, if there is one.
     pub reason: Option<String>,
-    /// Highest generation that was applied without a failure, never above what was asked for.
+    /// Highest generation that was applied without a failure, never above the requested one.
     pub applied: u64,
 }
 
-/// Reads a report about a workspace with this life.
+/// Reads a report about a workspace with this lifecycle.
 #[must_use]
 pub fn observe(report: &Report, life: &Lifecycle) -> Observed {
     let (actual, reason) = state(report, life);
-    // An agent that claims more than was asked for would keep the gateway from ever sending it.
+    // An agent that claims more than the requested generation would keep the gateway from ever sending it.
     Observed { actual, reason, applied: report.applied.min(life.generation) }
 }
 
 fn state(report: &Report, life: &Lifecycle) -> (ActualState, Option<String>) {
-    // A failure of an intent that was taken back says nothing about this one.
+    // A failure of a withdrawn desired state says nothing about this one.
     let failure = report.failure.as_ref().filter(|failure| failure.generation >= life.generation);
     if life.desired == DesiredState::Terminated {
         return terminating(report, failure, life);
@@ -41,7 +41,7 @@ fn state(report: &Report, life: &Lifecycle) -> (ActualState, Option<String>) {
         None if report.applied < life.generation && life.actual == ActualState::CreationRequested => {
             (ActualState::CreationRequested, first(&report.details))
         }
-        // It was applied, and the cluster does not show it yet.
+        // The Deployment was applied, and the cluster does not show it yet.
         None if life.actual == ActualState::CreationRequested => (ActualState::Starting, first(&report.details)),
         None => (ActualState::Unknown, Some("its Deployment is not in the cluster".to_owned())),
     }
@@ -60,7 +60,7 @@ fn terminating(report: &Report, failure: Option<&Failure>, life: &Lifecycle) -> 
 fn of_deployment(deployment: &Deployment, details: &[Detail]) -> (ActualState, Option<String>) {
     let stops = deployment.replicas_wanted == 0;
     if deployment.observed_generation < deployment.generation {
-        // The rest of the status is about an earlier intent.
+        // The rest of the status is about an earlier desired state.
         return (if stops { ActualState::Stopping } else { ActualState::Starting }, first(details));
     }
     if stops {
@@ -81,7 +81,8 @@ fn of_deployment(deployment: &Deployment, details: &[Detail]) -> (ActualState, O
     if condition("Available", "True").is_some() && deployment.updated >= wanted && deployment.available >= wanted {
         return (ActualState::Running, None);
     }
-    // It has run before, so nothing waits for it any more and no deadline would ever tell that it keeps falling over.
+    // The Deployment was available before: nothing waits for it any more, and no deadline would ever report its crash
+    // loop.
     let was_up = condition("Progressing", "True").is_some_and(|condition| condition.reason == "NewReplicaSetAvailable");
     let falls_over = details.iter().find(|detail| detail.reason == "CrashLoopBackOff");
     if let Some(detail) = falls_over.filter(|_| was_up) {
@@ -117,7 +118,7 @@ fn of_failure(failure: &Failure) -> String {
     if failure.message.is_empty() { "the cluster agent gave no reason".to_owned() } else { failure.message.clone() }
 }
 
-/// Names what is still there, and who holds it.
+/// Names the remaining objects, and who holds them.
 fn of_blockers(blockers: &[Blocker]) -> Option<String> {
     let one = |blocker: &Blocker| {
         let holders = blocker.finalizers.join(", ");

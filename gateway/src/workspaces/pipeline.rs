@@ -1,11 +1,12 @@
-//! The definition of a CI pipeline whose one job is a workspace (design, section 6.4): GitLab CI YAML made of a devfile.
+//! The definition of a CI pipeline whose one job is a workspace: GitLab CI YAML made of a devfile.
 //!
-//! One job that stays: the main component's image is the job's, the other components are its services, and its script fetches
-//! and checks the workspace agent, places and clones the project, starts the editor, runs the devfile's commands and ends when
-//! told. What a devfile asks for and CI cannot give is refused here, all of it at once.
+//! One job that stays: the main component's image is the job's, the other components are its services, and its script
+//! fetches and checks the workspace agent, places and clones the project, starts the editor, runs the devfile's
+//! commands and ends when told. Requests of a devfile that CI cannot fulfil are refused here, all of them at once.
 //!
-//! Pure: the same input makes the same bytes. [`generate`] is the only way to a [`Pipeline`]. No byte of a user's field becomes
-//! structure: `yaml` writes what every reader reads alike, and what a script needs of a user is in quoted words.
+//! Pure: the same input makes the same bytes. [`generate`] is the only way to a [`Pipeline`]. No byte of a user's field
+//! becomes structure: `yaml` writes only YAML that every reader reads alike, and a script has users' texts in quoted
+//! words.
 
 mod check;
 mod environment;
@@ -21,43 +22,45 @@ pub(crate) use self::yaml::Yaml;
 use super::devfile::Devfile;
 use crate::model::{JobTime, WorkspaceName, Zone};
 
-/// The largest definition, in bytes: what CI systems take of one file.
+/// The largest definition, in bytes: the most that CI systems take of one file.
 pub const YAML_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a job's script says first when it ends. The runner saves the job's files then.
+/// First words of a job's script when it ends. The runner saves the job's files then.
 pub const ENDING_WORDS: &str = "workspace: ends, since";
 
-/// What an operator decided about all workspaces of one provider.
+/// The operator's settings for all workspaces of one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineSettings {
-    /// Which runners take the job, unless the workspace names others; empty for those that take jobs without tags.
+    /// Tags of the runners that take the job, unless the workspace names others; empty for runners that take jobs
+    /// without tags.
     pub tags: Vec<String>,
-    /// After how long the CI system ends the job. Whole minutes count.
+    /// Time after which the CI system ends the job. Whole minutes count.
     pub job_timeout: Duration,
-    /// How long it may take to save the job's files.
+    /// Longest time that it takes to save the job's files.
     pub save_max: Duration,
-    /// The CI system's own variables that stay in the environment of what runs in the workspace. All others are taken out.
+    /// The CI system's own variables that stay in the environment of the workspace's processes. All others are taken
+    /// out.
     pub inherit_variables: Vec<String>,
-    /// Where the editor comes from.
+    /// Source of the editor.
     pub editor: Editor,
     /// The workspace agent's programs, one for each architecture; at least one.
     pub agents: Vec<AgentFile>,
-    /// How the job proves who it is.
+    /// Credential of the job.
     pub proof: Proof,
     /// Longest value of a workspace's variable that the CI system can hand to a job, in bytes.
     pub value_bytes_max: usize,
-    /// Certificates to trust besides the system's, in PEM, where the gateway's are not signed by one of those.
+    /// Certificates to trust besides the system's, in PEM, if the gateway's are not signed by one of those.
     pub ca_pem: Option<String>,
 }
 
 impl PipelineSettings {
-    /// Returns what happens when in the time of a job.
+    /// Returns the schedule of a job.
     fn job_time(&self) -> JobTime {
         JobTime::of(self.job_timeout, self.save_max)
     }
 }
 
-/// Where the editor of a job comes from.
+/// Source of a job's editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Editor {
     /// There is none: the workspace has a terminal only.
@@ -66,9 +69,9 @@ pub enum Editor {
     Installed,
     /// A `.tar.gz` with `bin/code-server` in the one folder that it has, as code-server is published.
     Archive {
-        /// Where it is fetched: `http` or `https`.
+        /// Its URL: `http` or `https`.
         url: String,
-        /// What it has to be.
+        /// Expected SHA-256 of it.
         sha256: [u8; 32],
     },
 }
@@ -76,11 +79,11 @@ pub enum Editor {
 /// A program of the workspace agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentFile {
-    /// What it runs on.
+    /// Architecture that it runs on.
     pub architecture: Architecture,
-    /// Where it is fetched: `http` or `https`.
+    /// Its URL: `http` or `https`.
     pub url: String,
-    /// What it has to be.
+    /// Expected SHA-256 of it.
     pub sha256: [u8; 32],
 }
 
@@ -93,7 +96,7 @@ pub enum Architecture {
     Arm64,
 }
 
-/// How a job proves to the gateway who it is.
+/// Credential with which a job proves its identity to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A signed token that the CI system makes for the job (`id_tokens`).
@@ -105,27 +108,27 @@ pub enum Proof {
     FileVariable,
 }
 
-/// What is generated from beside a devfile and the settings.
+/// Input of generation besides a devfile and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineFacts<'a> {
     /// The workspace.
     pub workspace: &'a WorkspaceName,
-    /// Counts the workspace's pipelines.
+    /// Number of the run, among the workspace's pipelines.
     pub run: u64,
-    /// Names what the job leaves to the next one: one for each workspace, and not to be guessed.
+    /// Key of the cache that the job leaves to the next one: one for each workspace, and not to be guessed.
     pub cache_key: &'a str,
-    /// What the agent dials.
+    /// URL that the agent dials.
     pub agents_url: &'a str,
     /// The gateway's own address for people; hosts of workspaces have the same scheme and port.
     pub public_url: &'a str,
     /// The domain under which workspaces live.
     pub zone: &'a Zone,
-    /// What is cloned; `None` for the project that the pipeline runs in, if there is one.
+    /// Project to clone; `None` for the project that the pipeline runs in, if there is one.
     pub project: Option<&'a Project>,
-    /// Which runners take the job; empty for what the settings say.
+    /// Tags of the runners that take the job; empty for those of the settings.
     pub tags: &'a [String],
-    /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order: in base64, and
-    /// as files or as they are.
+    /// The workspace's variables. Their values come as the variables `GW_VAR_1`, `GW_VAR_2` and so on, in this order:
+    /// in base64, and as files or as they are.
     pub variables: &'a [VariableName],
 }
 
@@ -145,7 +148,7 @@ pub struct VariableName {
     pub name: String,
     /// The value is in a file of this name in `GW_FILES_DIR`; else it is in the environment.
     pub is_file: bool,
-    /// How long the value is, in bytes.
+    /// Length of the value, in bytes.
     pub bytes: usize,
 }
 
@@ -159,7 +162,7 @@ pub struct Pipeline {
 /// Generates the pipeline of one run of a workspace.
 ///
 /// # Errors
-/// All that CI cannot give, and all that is wrong with the input.
+/// All requests that CI cannot fulfil, and all problems of the input.
 pub fn generate(
     devfile: &Devfile,
     settings: &PipelineSettings,

@@ -1,6 +1,7 @@
-//! What of a frozen config is sent, and what is filled in (design, section 6.2). A cluster agent prunes what an inventory
-//! lists and a message leaves out, so the law is: an inventory travels with all the objects that it owns, or not at all,
-//! and alone only to terminate. [`check_law`] guards the sender with code of its own.
+//! Chooses the objects of a frozen config to send, and fills in the parts that are not frozen. A cluster agent prunes
+//! the objects that an inventory lists and a message leaves out, so the law is: an inventory travels with all the
+//! objects that it owns, or not at all, and alone only to terminate. [`check_law`] guards the sender with code of its
+//! own.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::frozen::{FrozenConfig, Object, Role};
 use crate::model::{DesiredState, Lifecycle};
 use crate::store::{Variable, VariableKind};
 
-/// How much is sent of a workspace.
+/// Extent of a message about a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cycle {
     /// Because something changed.
@@ -23,21 +24,22 @@ pub enum Cycle {
 }
 
 impl Cycle {
-    /// Decides how much is sent: of what was never applied everything, because its pods wait for their secrets.
+    /// Decides the extent: everything for a workspace that was never applied, because its pods wait for their secrets.
     #[must_use]
     pub fn of(in_round: bool, applied_generation: u64) -> Self {
         if in_round || applied_generation == 0 { Self::Full } else { Self::Partial }
     }
 }
 
-/// Returns the objects to send, in order, complete with what is not frozen: how many pods, and the secrets' data.
+/// Returns the objects to send, in order, complete with the parts that are not frozen: number of pods, and data of
+/// secrets.
 #[must_use]
 pub fn config_for(frozen: &FrozenConfig, cycle: Cycle, life: &Lifecycle, variables: &[Variable]) -> Vec<Value> {
     let sent = frozen.objects().iter().filter(|object| is_sent(object.role, cycle, life.desired));
     sent.map(|object| filled(object, life.desired, variables)).collect()
 }
 
-/// The table.
+/// Table of the roles to send.
 fn is_sent(role: Role, cycle: Cycle, desired: DesiredState) -> bool {
     match role {
         Role::CoreInventory => true,
@@ -85,7 +87,7 @@ fn fill(secret: &mut Value, variables: &[Variable], kind: VariableKind) {
     }
 }
 
-/// What was about to be sent would have made the cluster agent delete what is still needed, or keep what is not.
+/// Error of a message that would have made the cluster agent delete objects that are still needed, or keep others.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LawBroken {
     /// An inventory without something that it owns.
@@ -93,7 +95,7 @@ pub enum LawBroken {
     Incomplete {
         /// Its name.
         inventory: String,
-        /// Kind and name of what is missing.
+        /// Kind and name of the missing object.
         object: String,
     },
     /// Something to apply without its inventory, or of one that is not frozen.
@@ -108,7 +110,7 @@ pub enum LawBroken {
         /// Kind and name.
         object: String,
     },
-    /// An inventory missing, to terminate: what it lists would stay for ever.
+    /// An inventory missing, to terminate: the objects that it lists would stay for ever.
     #[error("the workspace would end without the inventory {inventory}")]
     Missing {
         /// Its name.
@@ -116,8 +118,8 @@ pub enum LawBroken {
     },
 }
 
-/// Checks the law for what is about to be sent. It looks at kinds, names and annotations, not at [`Role`]s, so that a
-/// mistake in the table above is not made twice.
+/// Checks the law for a message before it is sent. It looks at kinds, names and annotations, not at [`Role`]s, so that
+/// a mistake in the table above is not made twice.
 ///
 /// # Errors
 /// [`LawBroken`], with the first object that breaks it.
@@ -153,7 +155,7 @@ fn inventory_id(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("labels")?.get("cli-utils.sigs.k8s.io/inventory-id")?.as_str()
 }
 
-/// The annotation of what an inventory owns (kubernetes-sigs/cli-utils).
+/// The annotation of an object that an inventory owns (kubernetes-sigs/cli-utils).
 fn owner(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get("config.k8s.io/owning-inventory")?.as_str()
 }

@@ -1,6 +1,6 @@
-//! Creates workspaces and changes what they are to be: validated, frozen, stored, told (design, sections 6.1 and 6.2).
+//! Creates workspaces and changes their desired state: validated, frozen, stored, announced.
 //!
-//! Whoever calls has asked already who it is and whether they may. The store is the truth: what is told afterwards only says
+//! Callers have authenticated and authorised the user. The store is the truth: an announcement afterwards only says
 //! that there is something to read.
 
 mod ci;
@@ -28,27 +28,28 @@ pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as ch
 /// Longest name of a namespace (RFC 1123 label), in bytes.
 const NAMESPACE_BYTES_MAX: usize = 63;
 
-/// How often a change of intent is tried again when something else was written meanwhile. Reports of a cluster come a few
-/// times a second for one workspace at most.
+/// Most attempts at a change of the desired state when something else was written meanwhile. Reports of a cluster come
+/// a few times a second for one workspace at most.
 const TRIES: usize = 16;
 
-/// How often a workspace is prepared anew because its cluster got another configuration meanwhile. Operators change files by hand.
+/// Most preparations of a workspace when its cluster got another configuration meanwhile. Operators change files by
+/// hand.
 const CONFIGS_MAX: usize = 4;
 
-/// A workspace that somebody wants.
+/// Request for a new workspace.
 #[derive(Debug)]
 pub struct NewWorkspace {
     /// Its name.
     pub name: WorkspaceName,
-    /// What is to run it.
+    /// Executor that is to run it.
     pub on: NewOn,
-    /// What is to run; `None` for [`devfile::DEFAULT_DEVFILE`].
+    /// Devfile to run; `None` for [`devfile::DEFAULT_DEVFILE`].
     pub devfile: Option<Bytes>,
-    /// What its containers find in their environment and as files.
+    /// Variables and files for its containers.
     pub variables: Vec<Variable>,
 }
 
-/// What is to run a workspace.
+/// Executor that is to run a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewOn {
     /// A Kubernetes cluster.
@@ -60,7 +61,7 @@ pub enum NewOn {
     Ci(NewOnCi),
 }
 
-/// What creates workspaces and changes what they are to be. Clones share everything.
+/// Creates workspaces and changes their desired state. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Workspaces {
     store: Store,
@@ -70,7 +71,7 @@ pub struct Workspaces {
     ci: Option<Arc<CiTargets>>,
 }
 
-/// A workspace's objects and where they go, before anything is stored.
+/// A workspace's objects and their namespace, before anything is stored.
 struct Prepared {
     devfile: String,
     frozen: String,
@@ -80,7 +81,7 @@ struct Prepared {
 }
 
 impl Workspaces {
-    /// Makes one that tells `changes` of what it stores.
+    /// Makes one that announces on `changes` what it stores.
     #[must_use]
     pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
         Self { store, changes, addresses: Arc::new(addresses), ci: None }
@@ -102,7 +103,7 @@ impl Workspaces {
     /// Makes a workspace that is to run. In a cluster, its objects are generated here, once, and never again.
     ///
     /// # Errors
-    /// [`WorkspaceError`] names what is wrong, of a devfile everything at once; then nothing is stored.
+    /// [`WorkspaceError`] names the problem, of a devfile all problems at once; then nothing is stored.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it stores everything or nothing.
@@ -172,10 +173,11 @@ impl Workspaces {
         tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
     }
 
-    /// Changes what a workspace is to be.
+    /// Changes the desired state of a workspace.
     ///
     /// # Errors
-    /// [`WorkspaceError::NoSuchWorkspace`] also for one that nobody runs for its owner; else as [`Workspaces::change`].
+    /// [`WorkspaceError::NoSuchWorkspace`] also for one that no executor runs for its owner; else as
+    /// [`Workspaces::change`].
     pub async fn request(
         &self,
         name: &WorkspaceName,
@@ -186,11 +188,12 @@ impl Workspaces {
         self.change(found, desired, |_| true, now).await
     }
 
-    /// Changes what a workspace that was `found` is to be, if `may_change` agrees to what it is when that is written. It is
-    /// this workspace that changes, and not another that has taken its name meanwhile.
+    /// Changes the desired state of a workspace that was `found`, if `may_change` agrees to its lifecycle at the time
+    /// of the write. It is this workspace that changes, and not another that has taken its name meanwhile.
     ///
     /// # Errors
-    /// [`WorkspaceError::Refused`] when that cannot be, [`WorkspaceError::Changed`] when `may_change` does not agree.
+    /// [`WorkspaceError::Refused`] if the lifecycle does not allow it, [`WorkspaceError::Changed`] if `may_change` does
+    /// not agree.
     ///
     /// # Cancel safety
     /// Dropped before it returns, the change is stored or not, as a whole.
@@ -208,7 +211,7 @@ impl Workspaces {
             }
             let next = found.lifecycle.request(desired, now)?;
             if next == found.lifecycle {
-                // Nothing to write; but only if it is still what was found.
+                // Nothing to write; but only if the workspace is still as it was found.
                 let present = self.store.managed_by_id(id).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
                 if present.lifecycle.revision == found.lifecycle.revision {
                     return Ok(present);
@@ -246,7 +249,7 @@ impl Workspaces {
     }
 }
 
-/// Makes a workspace's objects from what was given.
+/// Makes a workspace's objects from the request.
 fn prepare(
     addresses: &Addresses,
     name: &WorkspaceName,

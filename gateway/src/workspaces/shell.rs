@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// What a shell makes of a word: the reading direction, for this kind of words alone.
+    /// Reads a word as a shell does: the reading direction, for this kind of words alone.
     fn read(quoted: &str) -> Option<String> {
         let mut text = String::new();
         let mut rest = quoted;

@@ -1,4 +1,4 @@
-//! What Kubernetes accepts as names and amounts, told before Kubernetes has to.
+//! Names and amounts that Kubernetes accepts, checked before Kubernetes has to.
 
 mod address;
 mod name;

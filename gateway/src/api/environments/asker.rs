@@ -1,6 +1,7 @@
-//! Who asks about environments: a CI job by its `id_token`, the CI system's hook by its secret, or an operator.
+//! Identifies callers about environments: a CI job by its `id_token`, the CI system's hook by its secret, or an
+//! operator.
 //!
-//! The first two count for these paths and services alone, and are looked at before anybody is asked who the user is.
+//! The first two count for these paths and services alone, and are checked before the user is identified.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use crate::environments::request::{By, JobFacts};
 use crate::model::{UnixSeconds, UserName};
 use crate::store::wall_clock;
 
-/// Where GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
+/// Header in which GitLab's system hook shows the secret that was set for it (GitLab documentation, system hooks).
 const HOOK_SECRET: HeaderName = HeaderName::from_static("x-gitlab-token");
 
-/// Where it is heard.
+/// Path of the hook.
 const HOOK_PATH: &str = "/environments/hooks/gitlab";
 
-/// A job, and until when what proves it counts.
+/// A job, and the end of its proof.
 #[derive(Clone, Debug)]
 pub(crate) struct ProvenJob {
     /// The facts in its token.
@@ -47,7 +48,7 @@ impl Deref for ProvenJob {
     }
 }
 
-/// What proves itself without being a user.
+/// Proof of a caller that is no user.
 #[derive(Clone, Debug)]
 pub(crate) enum Vouched {
     /// A job, by a token that is good now.
@@ -58,9 +59,9 @@ pub(crate) enum Vouched {
     BadJob(&'static str),
     /// A secret that is not the hook's.
     BadHook,
-    /// A job's token, and nobody can say whether it is good: its issuer does not answer.
+    /// A job's token that cannot be checked: its issuer does not answer.
     Unchecked,
-    /// What could be good anywhere but here, where it is not set up.
+    /// A credential of a kind that is not set up here.
     Off,
 }
 
@@ -73,7 +74,7 @@ impl Vouched {
         }
     }
 
-    /// Returns whether it is not good, as far as whoever sent it can help that.
+    /// Returns whether it is bad, and its sender can help that.
     pub(crate) fn is_bad(&self) -> bool {
         match self {
             Self::BadJob(_) | Self::BadHook => true,
@@ -83,7 +84,7 @@ impl Vouched {
 }
 
 impl EnvironmentParts {
-    /// Looks whether a request proves itself without being a user's; `None` where it does not try to.
+    /// Checks the proof of a request that is no user's; `None` if it carries none.
     ///
     /// Cancel safety: safe.
     pub(in crate::api) async fn vouch(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
@@ -109,7 +110,7 @@ impl EnvironmentParts {
     fn hook(&self, headers: &HeaderMap) -> Vouched {
         let Some(secret) = &self.hook else { return Vouched::Off };
         let shown = headers.get(HOOK_SECRET).map(http::HeaderValue::as_bytes).unwrap_or_default();
-        // Of equal length whatever was shown, so that nothing is learned of the secret's.
+        // Of equal length whatever was shown, so that nothing is learned of the secret's length.
         let (shown, secret) = (digest(&SHA256, shown), digest(&SHA256, secret.reveal().as_bytes()));
         match verify_slices_are_equal(shown.as_ref(), secret.as_ref()) {
             Ok(()) => Vouched::Hook,
@@ -118,7 +119,7 @@ impl EnvironmentParts {
     }
 }
 
-/// How somebody may come who is no user.
+/// Way in for a caller that is no user.
 enum Way {
     Job,
     Hook,
@@ -136,7 +137,7 @@ fn way_in(path: &str) -> Option<Way> {
     (below.is_empty() || below.starts_with('/')).then_some(Way::Job)
 }
 
-/// Who asks, once that is proven.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(in crate::api) enum Asker {
     /// A job, of its own environment.
@@ -146,7 +147,7 @@ pub(in crate::api) enum Asker {
 }
 
 impl Asker {
-    /// Finds out who asks.
+    /// Identifies the caller.
     pub(in crate::api) fn of(api: &Shared, caller: &Caller) -> Result<Self, Problem> {
         match &caller.vouched {
             Some(Vouched::Job(facts)) => return Ok(Self::Job(facts.clone())),
@@ -162,7 +163,7 @@ impl Asker {
         }
     }
 
-    /// Returns by whose word something is done.
+    /// Returns the author of a change.
     fn by(&self) -> By {
         match self {
             Self::Job(facts) => facts.by(),
@@ -170,13 +171,13 @@ impl Asker {
         }
     }
 
-    /// Takes the place in the audit log without which nothing is changed at their word.
+    /// Takes the place in the audit log without which nothing is changed for this caller.
     pub(in crate::api) async fn on_record(&self, api: &Shared) -> Result<OnRecord, Unrecordable> {
         Ok(OnRecord::new(self.by(), api.audit.slot().await?))
     }
 }
 
-/// Finds the operator who asks.
+/// Returns the operator who calls.
 pub(in crate::api) fn operator(api: &Shared, caller: &Caller) -> Result<UserName, Problem> {
     match Asker::of(api, caller)? {
         Asker::Operator(user) => Ok(user),
@@ -184,7 +185,7 @@ pub(in crate::api) fn operator(api: &Shared, caller: &Caller) -> Result<UserName
     }
 }
 
-/// Returns whether it is the hook that speaks.
+/// Requires that the caller is the hook.
 pub(in crate::api) fn hook(caller: &Caller) -> Result<(), Problem> {
     match &caller.vouched {
         Some(Vouched::Hook) => Ok(()),

@@ -1,4 +1,4 @@
-//! What operators say of an environment, and what the gateway adds to it.
+//! Facts that operators give about an environment, and those that the gateway adds.
 
 use super::ops::missing;
 use crate::api::Shared;
@@ -11,7 +11,7 @@ use crate::model::ClusterName;
 /// Facts of which some may be left out.
 #[derive(Clone, Debug, Default)]
 pub(in crate::api) struct AskedInfo {
-    /// The name of the agent, if it is said once more.
+    /// The agent, if it is named once more.
     pub(in crate::api) agent: Option<AskedAgent>,
     pub(in crate::api) environment: AskedEnvironment,
     pub(in crate::api) project: AskedProject,
@@ -43,7 +43,7 @@ pub(in crate::api) struct AskedProject {
     pub(in crate::api) url: Option<String>,
 }
 
-/// Adds what was left out: what is known of agent and environment, and what is made of names.
+/// Completes the facts that were left out: those known of agent and environment, and those made of names.
 pub(super) async fn complete_info(api: &Shared, agent: &ClusterName, asked: AskedInfo) -> Result<Info, Problem> {
     let service = &api.environments.service;
     let known = service.agent(agent)?;
@@ -53,7 +53,7 @@ pub(super) async fn complete_info(api: &Shared, agent: &ClusterName, asked: Aske
             let detail = "names another agent than the request".to_owned();
             return Err(Problem::invalid(vec![Mistake { pointer: "/info/agent/name".to_owned(), detail }]));
         }
-        // What the gateway knows itself counts: labels and names are made of it too.
+        // The gateway's own knowledge counts: labels and names are made of it too.
         Some(_) | None => known,
     };
     let id = match environment.id {

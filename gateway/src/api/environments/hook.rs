@@ -1,4 +1,4 @@
-//! Projects that are no more: heard of by GitLab's system hook, or from an operator.
+//! Deleted projects: reported by GitLab's system hook, or by an operator.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ struct Heard {
     project_id: Option<u64>,
 }
 
-/// Hears an event. Those of other kinds are heard too: a hook that is refused often is not asked any more.
+/// Takes an event. Those of other kinds are accepted too: a hook that is refused often is not called any more.
 pub(super) async fn gitlab(
     State(api): State<Arc<Shared>>,
     caller: Caller,
@@ -56,7 +56,7 @@ pub(super) async fn gitlab(
     Ok(answer::done())
 }
 
-/// Does the same at an operator's word.
+/// Does the same at an operator's request.
 pub(super) async fn sweep(
     State(api): State<Arc<Shared>>,
     caller: Caller,

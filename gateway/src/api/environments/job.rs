@@ -1,5 +1,5 @@
-//! What a job's token says of the job (GitLab documentation, `id_tokens`): everything that counts, and nothing of it is said
-//! by the request.
+//! Reads the facts of a job from its token (GitLab documentation, `id_tokens`): everything that counts, and none of it
+//! comes from the request.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::auth::jwt::Claims;
 use crate::environments::facts::ID_MAX;
 use crate::environments::request::JobFacts;
 
-/// Longest text of a claim, in bytes. What the parts of an environment may have is checked when they are used.
+/// Longest text of a claim, in bytes. The parts of an environment are checked when they are used.
 const CLAIM_BYTES_MAX: usize = 1024;
 
 /// The name of a refusal: a claim is missing, or has another form than the documented one.
@@ -56,7 +56,7 @@ fn number(claims: &Claims, name: &str) -> Result<Option<u64>, &'static str> {
     number.filter(|number| *number <= ID_MAX).map(Some).ok_or(BAD)
 }
 
-/// Reads a truth value, which the claims have as text. A missing one is the one that lets less through.
+/// Reads a truth value, which the claims have as text. A missing one counts as the more restrictive value.
 fn truth(claims: &Claims, name: &str) -> Result<bool, &'static str> {
     match claims.rest.get(name) {
         None | Some(Value::Null | Value::Bool(false)) => Ok(false),

@@ -1,4 +1,4 @@
-//! What can be done with environments, whatever it is asked for with: who may, and then the doing.
+//! Operations on environments for both APIs: they check the caller's rights, and then do the work.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::environments::service::{Filter, Source, Wanted};
 use crate::environments::template::{Rendered, Template, TemplateName};
 use crate::model::ClusterName;
 
-/// What is asked for a job.
+/// Request for a job.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Asked {
     pub(in crate::api) agent: ClusterName,
     pub(in crate::api) template: Option<TemplateName>,
     pub(in crate::api) is_disabled: bool,
     pub(in crate::api) url: Option<String>,
-    /// Which environment the caller means.
+    /// Environment that the caller means.
     pub(in crate::api) environment: Option<String>,
-    /// Of which job, as an operator says it.
+    /// Facts of the job, as an operator gives them.
     pub(in crate::api) job: Option<JobFacts>,
 }
 
 impl Asked {
-    /// Finds out of which job: of the one that asks, or of the one that an operator tells of.
+    /// Makes the request of a job: of the one that calls, or of the one that an operator describes.
     fn by(self, asker: &Asker) -> Result<JobRequest, Problem> {
         let Self { agent, template, is_disabled, url, environment, job } = self;
         let job = match (asker, job) {
@@ -46,7 +46,7 @@ impl Asked {
     }
 }
 
-/// Says that something is missing.
+/// Reports that something is missing.
 pub(in crate::api) fn missing(pointer: &str) -> Problem {
     Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: "is missing".to_owned() }])
 }
@@ -57,19 +57,19 @@ pub(in crate::api) fn unmet(api: &Shared, asker: &Asker, asked: Asked) -> Result
     Ok(api.environments.service.unmet(&request))
 }
 
-/// Does what is to be done before a job may run. It takes a seat, but not for what may not be done: jobs of projects that
-/// nobody allowed have none to take.
+/// Meets the prerequisites of a job. It takes a seat, but only for a request that is allowed: jobs of projects that are
+/// not allowed have none to take.
 pub(in crate::api) async fn complete(api: &Shared, asker: &Asker, asked: Asked) -> Result<(Following, Held), Problem> {
     let request = asked.by(asker)?;
     api.environments.service.check(&request).map_err(|refusal| told_to(asker, refusal))?;
     let held = asker.seat_for(api, &request)?;
-    // What is asked for has a place in the audit log, or is not done.
+    // Without a place in the audit log, nothing is done.
     let by = asker.on_record(api).await?;
     Ok((api.environments.service.complete_by(request, by).await?, held))
 }
 
-/// Tells a job of an agent that is not there what it is told of one that has nothing for its project: every job of a CI system
-/// may ask, and names of agents are not for all of them.
+/// Tells a job of an unknown agent the same as of one that has nothing for its project: every job of a CI system may
+/// ask, and names of agents are not for all of them.
 fn told_to(asker: &Asker, refusal: Refusal) -> Refusal {
     match (asker, refusal.code) {
         (Asker::Job(_), RefusalCode::NoSuchAgent) => RefusalCode::ProjectNotAllowed.into(),
@@ -77,14 +77,14 @@ fn told_to(asker: &Asker, refusal: Refusal) -> Refusal {
     }
 }
 
-/// A template that somebody names, and perhaps brings.
+/// A template by its name, perhaps with its text.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Given {
     pub(in crate::api) name: TemplateName,
     pub(in crate::api) data: Option<String>,
 }
 
-/// What an operator wants to be there.
+/// Environment that an operator wants to exist.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct Wish {
     pub(in crate::api) agent: ClusterName,
@@ -92,7 +92,7 @@ pub(in crate::api) struct Wish {
     pub(in crate::api) info: AskedInfo,
 }
 
-/// Has what is rendered be there; without data, what the agent's template renders to.
+/// Ensures that the rendered objects exist; without data, those that the agent's template renders to.
 pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> Result<Following, Problem> {
     let Wish { agent, template, info } = wish;
     let info = complete_info(api, &agent, info).await?;
@@ -105,7 +105,8 @@ pub(in crate::api) async fn ensure(api: &Shared, asker: &Asker, wish: Wish) -> R
     Ok(service.ensure(&agent, source, info, by).await?)
 }
 
-/// Puts values into a template; without data, into the agent's. Returns too what is wrong with that one's file as it is now.
+/// Puts values into a template; without data, into the agent's. Also returns the present faults of that template's
+/// file.
 pub(in crate::api) async fn render(
     api: &Shared,
     caller: &Caller,
@@ -135,7 +136,7 @@ pub(in crate::api) fn template(
     Ok(api.environments.service.template(agent, name)?)
 }
 
-/// Returns what is wrong with the file of an agent's template as it is now: then what is in force is the last that was good.
+/// Returns the present faults of the file of an agent's template: if there are any, the last good version is in force.
 pub(in crate::api) fn template_problems(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Vec<Place> {
     api.environments.service.template_problems(agent, name).into_iter().map(Place::from).collect()
 }
@@ -151,16 +152,16 @@ fn known(api: &Shared, agent: &ClusterName, name: &TemplateName) -> Result<Arc<T
     }
 }
 
-/// Which environment is meant.
+/// Choice of an environment.
 #[derive(Clone, Debug)]
 pub(in crate::api) enum Which {
-    /// The one of that number.
+    /// The one with that number.
     Id(u64),
     /// The one of that agent, project and name. A job leaves out what its token says.
     Named { agent: ClusterName, project_id: Option<u64>, name: Option<String> },
 }
 
-/// Finds an environment for somebody who may see it. A job may see its own, and is told of no other.
+/// Finds an environment for a caller who may see it. A job may see its own, and is told of no other.
 pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> Result<Environment, Problem> {
     let service = &api.environments.service;
     let found = match (which, asker) {
@@ -188,7 +189,8 @@ pub(in crate::api) async fn find(api: &Shared, asker: &Asker, which: Which) -> R
     if is_theirs { Ok(found) } else { Err(Refused::Environment(RefusalCode::NoSuchEnvironment).into()) }
 }
 
-/// Tells a job that its environment is not there: the same of an agent that is none as of one that has nothing for its project.
+/// Tells a job that its environment does not exist: the same for an unknown agent as for one that has nothing for its
+/// project.
 fn not_found(api: &Shared, agent: ClusterName, own: &JobFacts, refusal: Refusal) -> Refusal {
     if !matches!(refusal.code, RefusalCode::NoSuchAgent | RefusalCode::NoSuchEnvironment) {
         return refusal;
@@ -213,7 +215,7 @@ pub(in crate::api) async fn list(
     Ok(api.environments.service.list(filter, after, limit).await?)
 }
 
-/// Says what an environment has come to be. A job says so of its own, if it might have it made.
+/// Sets the state of an environment. A job sets that of its own, if it might have it made.
 pub(in crate::api) async fn set_state(
     api: &Shared,
     asker: &Asker,
@@ -229,7 +231,7 @@ pub(in crate::api) async fn set_state(
     Ok(service.set_state(found.id, wanted, by).await?)
 }
 
-/// Deletes what is recorded of an environment, whatever its template says; for operators.
+/// Deletes the recorded objects of an environment, whatever its template says; for operators.
 pub(in crate::api) async fn remove(api: &Shared, asker: &Asker, id: u64) -> Result<Following, Problem> {
     let by = asker.on_record(api).await?;
     Ok(api.environments.service.remove(id, by).await?)

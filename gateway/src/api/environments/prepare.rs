@@ -1,4 +1,4 @@
-//! Before a job runs: whether anything is to be done, and doing it.
+//! Prerequisites of a job: whether any are unmet, and meeting them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) async fn unmet(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    // Who asks is known before a byte of the body is read.
+    // The caller is known before a byte of the body is read.
     let asker = Asker::of(&api, &caller)?;
     let asked = Object::from_request(request, &api).await?.read(asked)?;
     let row = match ops::unmet(&api, &asker, asked)? {
@@ -144,7 +144,7 @@ fn info(fields: &mut Fields<'_>) -> Option<AskedInfo> {
 
 fn agent(fields: &mut Fields<'_>) -> Option<AskedAgent> {
     let name = fields.required("name", words);
-    // What else somebody says of it who has shown or rendered it before: the gateway knows that itself.
+    // Other facts that a client repeats after it has shown or rendered one: the gateway knows them itself.
     let (_, _) = (fields.optional("id", number), fields.optional("url", words));
     Some(AskedAgent { name: name? })
 }

@@ -1,4 +1,4 @@
-//! What is known of environments, and what they come to be.
+//! Records of environments, and changes of their state.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::model::ClusterName;
 /// Keeps cursors of this list apart from others.
 const CURSOR: &str = "e";
 
-/// By what the list can be narrowed down.
+/// Filters of the list.
 const FILTERS: [&str; 4] = ["agent", "project_id", "name", "state"];
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ struct List {
     next_cursor: Option<String>,
 }
 
-/// What the query says.
+/// Filters of a query.
 struct Narrowed {
     filter: Filter,
     name: Option<String>,
@@ -156,7 +156,8 @@ fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
     if mistakes.is_empty() { Ok(is_of_removal) } else { Err(Problem::invalid(mistakes)) }
 }
 
-/// Deletes what is recorded, or with `forget` only the record. It is told as it happens, or answered at once: what holds an object up may do so for ever.
+/// Deletes the recorded objects, or with `forget` only the record. Progress is streamed, or the answer comes at once:
+/// an object may be held up for ever.
 pub(super) async fn remove(
     State(api): State<Arc<Shared>>,
     caller: Caller,

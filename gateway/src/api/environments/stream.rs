@@ -1,4 +1,5 @@
-//! What happens to an environment, as server-sent events (HTML Living Standard, section 9.2), or how it ended.
+//! Events of an environment as they happen (server-sent events, HTML Living Standard, section 9.2), or the outcome
+//! alone.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -19,16 +20,16 @@ use crate::api::{Shared, answer};
 use crate::environments::following::Following;
 use crate::environments::refusal::RefusalCode;
 
-/// How long nothing may be sent, so that nobody on the way takes the stream for dead.
+/// Longest silence of a stream, so that no proxy takes it for dead.
 pub(in crate::api) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Returns whether somebody wants to be told as it happens.
+/// Returns whether a client asks for events as they happen.
 pub(super) fn wants_events(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.any(|value| value.split(',').any(|kind| kind.trim_start().starts_with("text/event-stream")))
 }
 
-/// Tells as it happens.
+/// Streams events as they happen.
 pub(super) fn events(api: &Arc<Shared>, following: Following, held: Held) -> Response {
     let teller = Teller { api: api.clone(), following, is_over: false, held };
     let mut response = Response::new(Body::from_stream(stream::unfold(teller, Teller::next)));
@@ -48,8 +49,8 @@ struct Teller {
 }
 
 impl Teller {
-    /// Waits for something to tell. A drain ends it without a word, so that the listener asks again, elsewhere; so does the
-    /// end of a job's right to listen.
+    /// Waits for something to tell. A drain ends it without an event, so that the listener asks again, elsewhere; so
+    /// does the end of a job's right to listen.
     async fn next(mut self) -> Option<(Result<String, Infallible>, Self)> {
         if self.is_over {
             return None;
@@ -72,7 +73,7 @@ impl Teller {
 
 /// Writes an event.
 fn told(event: &EventRow) -> String {
-    // What is written has no line break: JSON escapes them.
+    // The text has no line break: JSON escapes them.
     let data = serde_json::to_string(event).unwrap_or_default();
     let mut text = String::with_capacity(data.len() + 32);
     // Writing into a string cannot fail.
@@ -80,7 +81,7 @@ fn told(event: &EventRow) -> String {
     text
 }
 
-/// Waits for the end and tells that alone.
+/// Waits for the end and answers with that alone.
 pub(super) async fn end(api: &Shared, following: Following, held: Held) -> Result<Response, Problem> {
     let draining = api.drain.draining().clone();
     let outcome = tokio::select! {
@@ -95,7 +96,7 @@ pub(super) async fn end(api: &Shared, following: Following, held: Held) -> Resul
         None => Ok(answer::json(StatusCode::OK, &row)),
         Some(code) => {
             let objects = Objects { errors: row.errors.clone(), left: row.left.clone() };
-            // What another version stored is at least known to have failed.
+            // A code that another version stored at least means a failure.
             let known = RefusalCode::ALL.into_iter().find(|known| known.as_str() == code);
             Err(Problem::ended(known.unwrap_or(RefusalCode::ObjectsFailed), objects))
         }

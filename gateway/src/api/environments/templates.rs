@@ -1,4 +1,4 @@
-//! Templates, and what they render to.
+//! Templates, and their rendering.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::environments::refusal::RefusalCode;
 use crate::environments::template::TemplateName;
 use crate::model::ClusterName;
 
-/// Most that is wrong with one file of a list: the template itself has more.
+/// Most faults shown of one file in a list: the template itself shows more.
 const LISTED_MAX: usize = 5;
 
 #[derive(Serialize)]
 struct TemplateRow {
     name: String,
     data: String,
-    /// What is wrong with its file as it is now: then this is the last that was good.
+    /// Present faults of its file: if there are any, this is the last good version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Value>,
 }
@@ -105,7 +105,7 @@ pub(super) async fn show(
     Ok(answer::json(StatusCode::OK, &row))
 }
 
-/// Answers with the built-in template; everybody who is signed in may see it.
+/// Answers with the built-in template; all users who are signed in may see it.
 pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
     caller.user()?;
     let found = api.environments.service.default_template();
@@ -113,7 +113,7 @@ pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> R
     Ok(answer::json(StatusCode::OK, &row))
 }
 
-/// Reads the name of an agent; what cannot be one is none.
+/// Reads the name of an agent; an invalid name is no agent.
 fn agent(name: Option<String>) -> Result<ClusterName, Problem> {
     let agent = name.and_then(|name| name.parse().ok());
     agent.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchAgent).into())

@@ -1,4 +1,4 @@
-//! Environments and what happens to them, as JSON.
+//! JSON of environments and of their events.
 
 use serde::Serialize;
 use tunnel_proto::environments::Step;
@@ -26,7 +26,7 @@ impl From<ObjectRef> for ObjectRow {
     }
 }
 
-/// What is wrong with an object.
+/// Fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::api) struct ObjectErrorRow {
     pub(in crate::api) object: Option<ObjectRow>,
@@ -41,7 +41,7 @@ impl From<ObjectFailure> for ObjectErrorRow {
     }
 }
 
-/// Why the last try failed.
+/// Reason the last try failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::api) struct FailureRow {
     pub(in crate::api) code: String,
@@ -101,7 +101,7 @@ impl From<Environment> for EnvironmentRow {
     }
 }
 
-/// How something ended.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::api) struct OutcomeRow {
     pub(in crate::api) outcome: &'static str,
@@ -121,7 +121,7 @@ impl From<Outcome> for OutcomeRow {
             environment.as_ref().map(|row| (row.objects.clone(), row.left.clone())).unwrap_or_default();
         let (code, message, errors) = match outcome.failure {
             Some(Failure { code, message, errors }) => (Some(code), Some(message), errors),
-            // Nobody is to read out of an end without failure that everything is gone.
+            // An end without a failure must not suggest that everything is gone.
             None if environment.as_ref().is_some_and(|row| !row.removal_due) && !left.is_empty() => {
                 let count = left.len();
                 (
@@ -145,7 +145,7 @@ impl From<Outcome> for OutcomeRow {
     }
 }
 
-/// Something that happens, as the data of an event.
+/// Data of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(in crate::api) enum EventRow {
@@ -180,7 +180,7 @@ impl From<Event> for EventRow {
     }
 }
 
-/// Returns what became of an object as one lower-case word.
+/// Returns the step of an object as one lower-case word.
 fn step_name(step: Step) -> &'static str {
     match step {
         Step::Applied => "applied",

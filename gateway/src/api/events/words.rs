@@ -1,4 +1,4 @@
-//! What is said to somebody who follows a workspace: pure, from what was told to what is.
+//! Derives the events for a follower of a workspace from the state that was told and the present one. Pure.
 
 use serde::Serialize;
 use serde_json::json;
@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::api::state::{BlockerRow, StateRow, is_failure};
 use crate::model::ActualState;
 
-/// A comment, which nobody hears.
+/// A comment, which clients ignore.
 pub(super) const HEARTBEAT: &str = ": still here\n\n";
 
-/// How long a browser waits before it comes again, in milliseconds.
+/// Time that a browser waits before it comes again, in milliseconds.
 const RETRY_MS: u32 = 2_000;
 
 /// A workspace as it is.
@@ -22,7 +22,7 @@ pub(super) struct View {
     pub(super) connected: bool,
 }
 
-/// What was told already.
+/// State that was told already.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     last: Option<View>,
@@ -43,7 +43,7 @@ impl Told {
         self.has_ended
     }
 
-    /// Returns what has to be said now; nothing if that was said. `None` is a workspace that was forgotten.
+    /// Returns the events that are due now; none if the state was told. `None` is a workspace that was forgotten.
     pub(super) fn tell(&mut self, now: Option<View>) -> String {
         let Some(now) = now else {
             self.has_ended = true;

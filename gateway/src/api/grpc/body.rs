@@ -1,4 +1,4 @@
-//! Until when a call may go on: as long as the caller says (gRPC over HTTP/2, `grpc-timeout`), and never beyond a bound.
+//! Deadlines of calls: as long as the caller says (gRPC over HTTP/2, `grpc-timeout`), and never beyond a bound.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Most digits of a timeout.
 const DIGITS_MAX: usize = 8;
 
-/// Reads how long the caller waits; what is no time says nothing.
+/// Reads the caller's timeout; an invalid one counts as none.
 pub(super) fn timeout_of(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(TIMEOUT)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

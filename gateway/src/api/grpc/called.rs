@@ -1,4 +1,5 @@
-//! One call: who asks is known first, then its message is read, the answer written, a refusal translated.
+//! Handles one call: the caller is identified first, then its message is read, the answer written, a refusal
+//! translated.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,7 @@ use super::status::status_of;
 use crate::api::BODY_BYTES_MAX;
 use crate::api::problem::Problem;
 
-/// With which of our codes a call was refused, if it was: for metrics and the log.
+/// Code with which a call was refused, if it was: for metrics and the log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failed(Arc<OnceLock<&'static str>>);
 
@@ -36,7 +37,7 @@ impl Failed {
         request.extensions().get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Notes a refusal, and returns what the caller is told.
+    /// Notes a refusal, and returns the status for the caller.
     fn status(&self, problem: &Problem) -> Status {
         let (status, code) = status_of(problem);
         self.with(code);
@@ -47,7 +48,7 @@ impl Failed {
 /// Messages of an answer, as they come.
 pub(super) type Messages<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// What a method does with the message of a call.
+/// Work of a method on the message of a call.
 type Doing<A> = BoxFuture<'static, Result<A, Problem>>;
 
 /// A call whose message has not been read.
@@ -58,12 +59,12 @@ pub(super) struct Unread<W> {
 }
 
 impl<W> Unread<W> {
-    /// Takes a call of somebody who is known, or refused: nobody else's message is read.
+    /// Takes a call of a caller who is known, or refused: a refused caller's message is not read.
     pub(super) fn of(request: Request<Body>, who: Result<W, Problem>) -> Self {
         Self { request, bytes_max: BODY_BYTES_MAX, who }
     }
 
-    /// Takes one that may bring a template.
+    /// Takes a call that may bring a template.
     pub(super) fn large(request: Request<Body>, who: Result<W, Problem>) -> Self {
         Self { bytes_max: TEMPLATE_BYTES_MAX, ..Self::of(request, who) }
     }
@@ -112,7 +113,7 @@ pub(super) fn answer_of(status: &Status) -> Response<tonic::body::Body> {
     status.clone().into_http()
 }
 
-/// A method that is called once, by somebody who is known.
+/// A method that is called once, by a known caller.
 struct Once<W, F> {
     parts: Option<(W, F)>,
     failed: Failed,

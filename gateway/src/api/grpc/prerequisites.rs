@@ -1,4 +1,4 @@
-//! The service `Prerequisites`: for jobs, and for operators who say of which job.
+//! The service `Prerequisites`: for jobs, and for operators who name the job.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ where
     })
 }
 
-/// Reads what has to be said. What proto3 has in its place may be said too: 0 is a number.
+/// Reads a required field. The default of proto3 is a valid value too: 0 is a number.
 pub(super) fn said<T>(value: Option<T>, pointer: &str) -> Result<T, Problem> {
     value.ok_or_else(|| ops::missing(pointer))
 }
@@ -104,7 +104,7 @@ fn job(job: wire::Job) -> Result<JobFacts, Problem> {
     })
 }
 
-/// Reads which environment is meant: proto3 has zero and nothing for what is not said.
+/// Reads the choice of an environment: proto3 has zero and nothing for fields that are left out.
 fn which(which: Option<wire::Which>) -> Result<Which, Problem> {
     let which = said(which, "/which")?;
     if which.id != 0 {

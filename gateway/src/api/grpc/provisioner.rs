@@ -78,7 +78,7 @@ pub(super) fn find(method: &str) -> Option<Answerer> {
     })
 }
 
-/// Writes what is wrong with the file of a template, a line for each.
+/// Writes the faults of a template's file, a line for each.
 fn lines(problems: &[Place]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
@@ -87,7 +87,7 @@ fn shown(template: &Template) -> wire::Template {
     wire::Template { name: template.name().to_string(), data: template.text().to_owned() }
 }
 
-/// Reads a template and facts. What the gateway knows itself, or makes of a name, is zero or empty where it is not said.
+/// Reads a template and facts. Facts that the gateway knows itself, or makes of a name, are zero or empty if left out.
 fn wish(template: Option<wire::Template>, info: Option<wire::Info>) -> Result<Wish, Problem> {
     let template = said(template, "/template")?;
     let info = said(info, "/info")?;

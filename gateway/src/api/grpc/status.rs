@@ -1,4 +1,4 @@
-//! The table of failures, as gRPC says them: codes of the protocol, and ours beside them.
+//! Table of failures for gRPC: codes of the protocol, and ours beside them.
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -23,7 +23,7 @@ pub(super) fn with_code(status: Status, code: &str) -> Status {
     Status::with_metadata(status.code(), status.message(), metadata)
 }
 
-/// Our code of a call whose time is over: ours, or the caller's own.
+/// Our code of a call whose deadline has passed: ours, or the caller's own.
 pub(super) const RESPONSE_TIMEOUT: &str = "response_timeout";
 
 /// Says that a call's time is over.
@@ -51,10 +51,10 @@ pub(super) fn grpc_code(code: &str, status: StatusCode) -> Code {
     }
 }
 
-/// Adds what every answer carries.
+/// Adds the headers of every answer.
 pub(super) fn seal(headers: &mut HeaderMap, trace: &str) {
     headers.insert(GATEWAY_TRACE, ascii(trace));
-    // What the library refused has no code of ours: a message that is none, too large, or for no method.
+    // Refusals of the library have no code of ours: a message that is invalid, too large, or for no method.
     if headers.get("grpc-status").is_some_and(|status| status != "0") && !headers.contains_key(GATEWAY_ERROR) {
         headers.insert(GATEWAY_ERROR, HeaderValue::from_static(Refused::BadRequest { reason: "no_call" }.code()));
     }

@@ -1,4 +1,4 @@
-//! What is told, as messages.
+//! Converts rows and events to messages.
 
 use std::sync::Arc;
 
@@ -93,17 +93,17 @@ impl From<EventRow> for wire::Event {
     }
 }
 
-/// Where a stream is.
+/// State of a stream.
 enum Telling {
-    /// Something happens.
+    /// Events are still to come.
     Following(Box<(Arc<Shared>, Following, Held)>),
-    /// The end was told, and that it did not go well.
+    /// The end was told, and it was a failure.
     Failed(Status),
     /// Nothing comes any more.
     Over,
 }
 
-/// Tells what happens, and at the end whether it went well.
+/// Streams the events, and at the end the status of a failure.
 pub(super) fn events(api: Arc<Shared>, following: Following, held: Held) -> Messages<wire::Event> {
     Box::pin(stream::unfold(Telling::Following(Box::new((api, following, held))), next))
 }
@@ -137,13 +137,13 @@ async fn next(telling: Telling) -> Option<(Result<wire::Event, Status>, Telling)
     Some((Ok(event.into()), after))
 }
 
-/// Makes the status of something that came to its end and did not go well.
+/// Makes the status of an operation that has failed.
 fn failed(code: &str, message: &str) -> Status {
-    // What another version stored is at least known to have failed.
+    // A code that another version stored at least means a failure.
     let known = RefusalCode::ALL.into_iter().find(|known| known.as_str() == code);
     let known = known.unwrap_or(RefusalCode::ObjectsFailed);
     let status = Refused::Environment(known).status();
-    // The event before it has all of it.
+    // The event before it has the whole message.
     let message = cut(message, WORDS_BYTES_MAX);
     with_code(Status::new(grpc_code(known.as_str(), status), message), known.as_str())
 }

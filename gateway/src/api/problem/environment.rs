@@ -1,4 +1,4 @@
-//! What the table says of environments.
+//! Part of the table for environments.
 
 use http::StatusCode;
 
@@ -97,18 +97,18 @@ impl From<document::Problem> for Place {
 }
 
 impl Problem {
-    /// Tells what is wrong with a template that somebody brought.
+    /// Lists the faults of a template that a caller brought.
     pub(in crate::api) fn template(problems: Vec<document::Problem>) -> Self {
         let places = problems.into_iter().take(super::PLACES_MAX).map(Place::from).collect();
         Self { places, ..Self::from(Refused::Environment(RefusalCode::TemplateInvalid)) }
     }
 
-    /// Returns whether it is this one.
+    /// Returns whether it is this refusal.
     pub(in crate::api) fn is(&self, refused: Refused) -> bool {
         self.refused == refused
     }
 
-    /// Tells how something ended that did not go well.
+    /// Reports the end of an operation that has failed.
     pub(in crate::api) fn ended(code: RefusalCode, objects: Objects) -> Self {
         Self { objects, ..Self::from(Refused::Environment(code)) }
     }

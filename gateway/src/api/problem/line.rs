@@ -1,4 +1,4 @@
-//! A problem as the text of a gRPC status, which travels in a header: all there is room for.
+//! Writes a problem as the text of a gRPC status, which travels in a header: as much as there is room for.
 
 use std::fmt;
 
@@ -6,17 +6,18 @@ use http::StatusCode;
 
 use super::{Place, Problem};
 
-/// Longest text of a status, in bytes as it is sent: some clients take 8 KiB of headers, and fail on more with words of their own.
+/// Longest text of a status, in bytes as it is sent: some clients take 8 KiB of headers, and fail on more with words of
+/// their own.
 pub(in crate::api) const WORDS_BYTES_MAX: usize = 4 * 1024;
 
-/// Longest line of it. What is wrong is shortened where it is found; how deep it is nested is not.
+/// Longest line of it. Faults are shortened where they are found; their paths, which may be deep, are not.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Room for the words that say how much more there is.
 const MORE_BYTES: usize = 64;
 
 impl Problem {
-    /// Returns code, status and words, and a line for each thing that is wrong: what a gRPC status can say.
+    /// Returns code, status and words, with a line for each fault, as a gRPC status can carry them.
     pub(in crate::api) fn in_a_line(&self) -> (&'static str, StatusCode, String) {
         let mut words = self.refused.words().1.to_owned();
         if let Some((name, value)) = self.refused.detail() {
@@ -29,7 +30,7 @@ impl Problem {
 }
 
 impl fmt::Display for Place {
-    /// Writes the rule, where it is broken, and what is wrong.
+    /// Writes the rule, its place, and the fault.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { code, path, line, column, message } = self;
         let line = line.map(|line| format!("line {line}"));
@@ -59,7 +60,7 @@ fn with_lines(mut words: String, lines: &[String]) -> String {
     words
 }
 
-/// Cuts a text off behind as many bytes as it may have when it is sent.
+/// Cuts a text off so that it has at most `bytes_max` bytes when it is sent.
 pub(in crate::api) fn cut(text: &str, bytes_max: usize) -> String {
     const END: &str = "...";
     if sent_bytes(text) <= bytes_max {
@@ -78,7 +79,8 @@ pub(in crate::api) fn cut(text: &str, bytes_max: usize) -> String {
     kept
 }
 
-/// Counts the bytes of a text in a header: what may not stand there is written with three (gRPC over HTTP/2, `grpc-message`).
+/// Counts the bytes of a text in a header: each byte that is not allowed there takes three (gRPC over HTTP/2,
+/// `grpc-message`).
 fn sent_bytes(text: &str) -> usize {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:;/()'*+=!|~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { 1 } else { 3 }).sum()

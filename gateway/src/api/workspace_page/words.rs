@@ -1,19 +1,19 @@
-//! What the page says, as a function of what the workspace is.
+//! Texts of the page, as a function of the workspace's state.
 
 use crate::markup::escape;
 use crate::model::{ActualState, DesiredState};
 use crate::store::Managed;
 use crate::workspaces::blockers;
 
-/// Where whoever looks may go from here.
+/// Ways for the visitor to go on.
 pub(super) struct Ways<'a> {
     /// The address of the workspace.
     pub(super) open: &'a str,
-    /// The address that they came from.
+    /// The address that the visitor came from.
     pub(super) back: Option<&'a str>,
     /// Host and path of that, for the forms.
     pub(super) hidden: Option<(&'a str, &'a str)>,
-    /// They wait to get there.
+    /// The visitor waits to get there.
     pub(super) follows: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn is_usable(managed: &Managed, connected: bool) -> bool {
     life.desired == DesiredState::Running && life.actual == ActualState::Running && connected
 }
 
-/// Returns whether it is about to become something else.
+/// Returns whether its state is about to change.
 pub(super) fn is_under_way(managed: &Managed, connected: bool) -> bool {
     let life = &managed.lifecycle;
     let went_wrong = match life.actual {
@@ -78,7 +78,7 @@ pub(super) fn text(managed: &Managed, connected: bool, ways: &Ways<'_>) -> Strin
     )
 }
 
-/// Says what is going on, and what to expect.
+/// Describes what is going on, and what to expect.
 fn advice(managed: &Managed, connected: bool) -> &'static str {
     let life = &managed.lifecycle;
     match (life.desired, life.actual) {

@@ -1,4 +1,4 @@
-//! The part of browser sessions that outlives the process: rows for the store, and what is made of them at the next start.
+//! Persistence of browser sessions: rows for the store, and their restoration at the next start.
 //!
 //! Rows have the digests of ids only, and no ID token. A session that is used is written again only when its last use has
 //! moved by a part of the time after which it would end, so a busy session costs a row each few minutes; after a restart it
@@ -29,7 +29,7 @@ pub struct KeptSession {
     pub id: Digest,
     /// Its user.
     pub user: UserName,
-    /// The session that it hangs on; `None` for one of the public host.
+    /// The parent session; `None` for a session of the public host.
     pub of: Option<KeptParent>,
     /// The subject that the identity provider signed in, and its name of that session.
     pub provider: Option<(Box<str>, Option<Box<str>>)>,
@@ -41,12 +41,12 @@ pub struct KeptSession {
     pub used_at: UnixSeconds,
 }
 
-/// The public session that one of a workspace host hangs on.
+/// Parent of a session of a workspace host, and that host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptParent {
     /// The SHA-256 of the public session's id.
     pub parent: Digest,
-    /// The only host where it is good.
+    /// The only host at which the session is valid.
     pub host: Box<str>,
 }
 
@@ -55,9 +55,9 @@ pub struct KeptParent {
 pub enum SessionChange {
     /// A session has begun.
     Begun(Box<KeptSession>),
-    /// One that is there was used.
+    /// An existing session was used.
     Used(Digest, UnixSeconds),
-    /// One is over.
+    /// A session has ended.
     Ended(Digest),
 }
 
@@ -71,13 +71,13 @@ pub struct Both {
 }
 
 impl BrowserSessions {
-    /// Returns what is to be written, and is.
+    /// Returns the journal of sessions that the store has yet to get.
     #[must_use]
     pub fn journal(&self) -> &Journal<Digest> {
         &self.journal
     }
 
-    /// Forgets what has expired, and notes for the journal what was used.
+    /// Forgets expired sessions, and notes used ones in the journal.
     pub fn note_uses(&self, now: Instant) {
         let mut state = self.state.write();
         state.sweep(self.epoch, now);
@@ -94,7 +94,7 @@ impl BrowserSessions {
         }
     }
 
-    /// Returns what a batch of the journal's says to the store, sessions before those that hang on them.
+    /// Returns the changes for the store of a batch of the journal, parents before their children.
     #[must_use]
     pub fn changes(&self, batch: &[Noted<Digest>], at: Both) -> Vec<SessionChange> {
         let state = self.state.read();
@@ -145,12 +145,12 @@ impl BrowserSessions {
         }
     }
 
-    /// Takes in what an earlier process left in the store. What is over by now, hangs on nothing, or is too much is left to the
-    /// journal to be deleted.
+    /// Restores the sessions that an earlier process left in the store. Rows that have expired, have no parent or
+    /// exceed the limits are left to the journal to be deleted.
     pub fn restore(&self, rows: Vec<KeptSession>, at: Both) {
         let mut state = self.state.write();
         let since = |time: UnixSeconds| {
-            // A date in the future is a clock that was set back.
+            // A date in the future means a clock that was set back.
             let ago = at.wall.get().saturating_sub(time.get()).max(0);
             milliseconds(self.epoch, at.now).saturating_sub(ago.saturating_mul(1_000))
         };

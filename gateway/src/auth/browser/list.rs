@@ -15,8 +15,8 @@ use super::{BrowserSessions, Lifetimes, age};
 use crate::auth::secret::Digest;
 use crate::model::UserName;
 
-/// What a public session is called where it may be seen: `s-` and 16 characters. It is neither the cookie, nor does it lead
-/// to it.
+/// Displayable name of a public session: `s-` and 16 characters. It is not the cookie, and the cookie cannot be derived
+/// from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionName(String);
 
@@ -52,11 +52,11 @@ impl fmt::Display for SessionName {
 pub struct SessionRow {
     /// Its name.
     pub name: SessionName,
-    /// How long ago it began.
+    /// Time since it began.
     pub age: Duration,
-    /// How long ago it was used.
+    /// Time since its last use.
     pub idle: Duration,
-    /// After how long it ends, if it is not used.
+    /// Time until it ends if it is not used.
     pub ends_in: Duration,
     /// The address of the sign-in.
     pub peer: IpAddr,
@@ -64,16 +64,16 @@ pub struct SessionRow {
     pub hosts: Vec<HostSignIn>,
 }
 
-/// One sign-in to a workspace host. One that its user does not know may be another person's doing.
+/// One sign-in to a workspace host. A sign-in unknown to the user may be another person's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSignIn {
     /// The host.
     pub host: Box<str>,
-    /// How long ago it was.
+    /// Time since the sign-in.
     pub age: Duration,
-    /// How long ago it was used.
+    /// Time since its last use.
     pub idle: Duration,
-    /// Where the browser was.
+    /// Address of the browser.
     pub peer: IpAddr,
 }
 
@@ -128,7 +128,7 @@ impl BrowserSessions {
         self.state.read().hosts.get(id).map(|session| session_name(&session.parent))
     }
 
-    /// Ends the session of a user that has this name, and all its children; tells whether there was one.
+    /// Ends the session of a user that has this name, and all its children; returns whether there was one.
     pub fn end_named(&self, user: &UserName, name: &SessionName) -> bool {
         let mut state = self.state.write();
         let found = state.public.iter().find(|(id, session)| session.who.user == *user && session_name(id) == *name);

@@ -1,4 +1,4 @@
-//! The part of sign-ins of programs that outlives the process: rows for the store, and what is made of them at the next start.
+//! Persistence of device sign-ins: rows for the store, and their restoration at the next start.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct KeptDevice {
 pub enum KeptAnswer {
     /// Nothing yet.
     None,
-    /// Yes, and who that is. It may have been told to the program already, whose token may not have been made.
+    /// Yes, by this user. The program may have been told already, and its token may not have been made.
     Yes(UserName),
     /// No.
     No,
@@ -40,20 +40,20 @@ pub enum KeptAnswer {
 /// A change of the rows in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceChange {
-    /// It is so now.
+    /// The current state of a request.
     Is(Box<KeptDevice>),
-    /// It is over.
+    /// The request has ended.
     Ended(Digest),
 }
 
 impl Devices {
-    /// Returns what is to be written, and is.
+    /// Returns the journal of requests that the store has yet to get.
     #[must_use]
     pub fn journal(&self) -> &Journal<Digest> {
         &self.journal
     }
 
-    /// Returns what a batch of the journal's says to the store.
+    /// Returns the changes for the store of a batch of the journal.
     #[must_use]
     pub fn changes(&self, batch: &[Noted<Digest>], at: Both) -> Vec<DeviceChange> {
         let state = self.state.lock();
@@ -81,7 +81,8 @@ impl Devices {
         batch.iter().map(change).collect()
     }
 
-    /// Takes in what an earlier process left in the store. What is too old by now is left to the journal to be deleted.
+    /// Restores the requests that an earlier process left in the store. Those too old by now are left to the journal to
+    /// be deleted.
     pub fn restore(&self, mut rows: Vec<KeptDevice>, at: Both) {
         let mut state = self.state.lock();
         rows.sort_by_key(|row| row.asked_at.get());

@@ -1,4 +1,4 @@
-//! Programs that show tokens of one issuer which only has keys: a CI system, and its jobs.
+//! Tokens of programs from an issuer that only publishes keys: a CI system, and its jobs.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::auth::jwt::{Algorithm, Claims, Expect, KeySet, Moment, Refused, Token
 use crate::model::Endpoint;
 use crate::net::fetch::{Credentials, Fetch};
 
-/// An issuer of programs' tokens, and for whom these have to be made.
+/// An issuer of programs' tokens, and their required audience.
 #[derive(Debug)]
 pub struct Programs {
     issuer: Endpoint,
@@ -17,7 +17,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Makes one whose keys are at `jwks_url`, or where the issuer says. Nothing is asked before it is needed.
+    /// Creates an issuer with its keys at `jwks_url`, or at the address in its metadata. Nothing is fetched before it
+    /// is needed.
     #[must_use]
     pub fn new(fetch: Fetch, issuer: Endpoint, jwks_url: Option<Endpoint>, audience: &str) -> Self {
         let keys = match jwks_url {
@@ -50,14 +51,14 @@ impl Programs {
     }
 }
 
-/// The part of what an issuer says of itself that counts here. Issuers for programs need not have the rest.
+/// The fields of an issuer's metadata that are used here. Issuers for programs need not have the rest.
 #[derive(Deserialize)]
 struct Discovered {
     issuer: String,
     jwks_uri: String,
 }
 
-/// Returns the keys of an issuer that says itself where they are.
+/// Returns the keys of an issuer whose metadata has their address.
 #[must_use]
 pub fn keys_of(fetch: Fetch, issuer: Endpoint) -> KeySet {
     KeySet::new(move || {
@@ -66,7 +67,8 @@ pub fn keys_of(fetch: Fetch, issuer: Endpoint) -> KeySet {
             let url = issuer.join(DISCOVERY_PATH).map_err(|error| error.to_string())?;
             let document = get(&fetch, &url).await?;
             let found = Discovered::deserialize(document).map_err(|_| format!("{url} says not where its keys are"))?;
-            // OpenID Connect Discovery 1.0, section 4.3: whoever answers here must not be able to speak for another issuer.
+            // OpenID Connect Discovery 1.0, section 4.3: the server that answers here must not be able to speak for
+            // another issuer.
             if found.issuer != issuer.as_str() {
                 return Err(format!("{url} speaks for another issuer"));
             }

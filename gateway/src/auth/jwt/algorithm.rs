@@ -1,11 +1,11 @@
-//! Signature algorithms: those with public keys. What needs a shared secret, or none, has no name here.
+//! Signature algorithms with public keys. Algorithms with a shared secret, or with none, are left out.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A way to sign (RFC 7518, section 3.1; RFC 8037, section 3.1).
+/// A signature algorithm (RFC 7518, section 3.1; RFC 8037, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSA PKCS #1 v1.5 with SHA-256.
@@ -34,7 +34,7 @@ pub enum Algorithm {
 pub struct BadAlgorithm;
 
 impl Algorithm {
-    /// What counts unless an operator says otherwise.
+    /// Algorithms accepted unless the operator configures others.
     pub const DEFAULT: &'static [Self] = &[Self::Rs256, Self::Es256, Self::Ps256, Self::EdDsa];
 
     const ALL: [Self; 9] = [

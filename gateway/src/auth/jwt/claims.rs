@@ -1,4 +1,4 @@
-//! What a token says: claims of fixed names with exactly their types, and the rest as it came.
+//! Claims of a token: those with fixed names have exactly their types, the rest stays as it came.
 
 use serde_json::{Map, Value};
 
@@ -8,23 +8,23 @@ use crate::model::UnixSeconds;
 /// The claims of a token whose signature was checked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
-    /// `iss`: who made it.
+    /// `iss`: the issuer.
     pub issuer: Option<String>,
-    /// `sub`: of whom it speaks, by a name that the issuer never gives to anybody else.
+    /// `sub`: the subject, by a name that the issuer never gives to another one.
     pub subject: Option<String>,
-    /// `aud`: for whom it is; a single text counts as a list of one.
+    /// `aud`: the audiences; a single text counts as a list of one.
     pub audience: Vec<String>,
     /// `azp`: the one of several audiences that asked for it.
     pub authorized_party: Option<String>,
-    /// `exp`: from when on it is worth nothing.
+    /// `exp`: end of its validity.
     pub expires_at: Option<UnixSeconds>,
-    /// `iat`: when it was made.
+    /// `iat`: time of issue.
     pub issued_at: Option<UnixSeconds>,
-    /// `nbf`: before when it is worth nothing.
+    /// `nbf`: begin of its validity.
     pub not_before: Option<UnixSeconds>,
-    /// `jti`: its own name.
+    /// `jti`: its own id.
     pub id: Option<String>,
-    /// `nonce`: what the client sent along.
+    /// `nonce`: the client's nonce.
     pub nonce: Option<String>,
     /// `sid`: the issuer's session.
     pub session: Option<String>,
@@ -61,7 +61,7 @@ impl Claims {
         Ok(Self { rest: from, ..claims })
     }
 
-    /// Adds what the issuer says elsewhere of the same subject; what the token says stays.
+    /// Adds claims that the issuer makes elsewhere about the same subject; the token's own claims take precedence.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Claims {
         if more.subject.is_none() || more.subject != self.subject {
             return Err(Refused::Subject);
         }
-        // Whether an address is verified is said of that address only.
+        // `email_verified` applies to the address beside it only.
         let (email, email_verified) = match self.email {
             Some(email) => (Some(email), self.email_verified),
             None => (more.email, more.email_verified),
@@ -92,7 +92,7 @@ impl Claims {
         }
     }
 
-    /// Checks all that does not depend on what the token is for.
+    /// Checks all claims whose rules do not depend on the token's purpose.
     pub(super) fn check(&self, expect: &Expect<'_>, now: UnixSeconds) -> Result<(), Refused> {
         if self.issuer.as_deref().ok_or(Refused::Missing("iss"))? != expect.issuer {
             return Err(Refused::Issuer);

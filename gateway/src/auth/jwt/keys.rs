@@ -20,7 +20,7 @@ pub enum BadKeys {
     /// More than [`KEYS_MAX`] keys.
     #[error("the set has more than {KEYS_MAX} keys")]
     TooMany,
-    /// None of the keys is one that a signature could be checked with.
+    /// No key can check a signature.
     #[error("the set has no public key for signatures")]
     NoneUsable,
 }
@@ -47,8 +47,8 @@ impl fmt::Debug for Key {
 }
 
 impl Keys {
-    /// Reads a key set. Keys of kinds that are not known, or not for signatures, are passed over, as RFC 7517, section 5
-    /// asks: an issuer may have others for other purposes.
+    /// Reads a key set. Skips keys of unknown kinds or not for signatures, as RFC 7517, section 5 asks: an issuer may
+    /// have keys for other purposes.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Key {
             return None;
         }
         let key_type = text("kty")?;
-        // A shared secret (`oct`) has no place in a public document; whoever finds it could sign.
+        // A shared secret (`oct`) has no place in a public document: any reader could sign with it.
         let key = match key_type {
             "RSA" => DecodingKey::from_rsa_components(text("n")?, text("e")?).ok()?,
             "EC" => DecodingKey::from_ec_components(text("x")?, text("y")?).ok()?,

@@ -1,4 +1,4 @@
-//! The keys of one issuer as they are now: asked for when they are needed, by one at a time, and not too often.
+//! The current keys of one issuer: fetched on demand, by one request at a time, and rate-limited.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use tokio::time::{Instant, timeout};
 use super::{Claims, Expect, Keys, Refused, verify};
 use crate::model::UnixSeconds;
 
-/// The least time between two requests for keys while there are some. Anybody can show a token with a made-up key id; this
-/// is all that it costs the issuer.
+/// The least time between two requests for keys while there are some. Any client can show a token with a made-up key
+/// id; this bounds the cost for the issuer.
 pub const COOL_DOWN: Duration = Duration::from_secs(30);
 
 /// The least time between two requests while there are no keys at all.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// Keys older than this are asked for anew, so that one which the issuer took back ends. The old ones count meanwhile, and
-/// for as long as the issuer cannot be reached.
+/// Keys older than this are fetched anew, so that a key withdrawn by the issuer ends. The old ones stay valid
+/// meanwhile, and for as long as the issuer cannot be reached.
 pub const KEYS_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The longest that asking may take.
+/// Time limit of a request for keys.
 pub const LOAD_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Asks the issuer for its key set; the error is for the log.
 type Load = Box<dyn Fn() -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
-/// Now, on both clocks: the wall's for what tokens say, the other for waiting.
+/// The current time on both clocks: the wall clock for the times in tokens, the monotonic one for waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// The wall's.
+    /// The wall clock.
     pub wall: UnixSeconds,
-    /// The one that only goes forward.
+    /// The monotonic clock.
     pub clock: Instant,
 }
 
@@ -44,12 +44,12 @@ pub struct Moment {
 ///
 /// # Invariants
 ///
-/// At most one request for keys is under way, and they are begun at least [`COOL_DOWN`] apart ([`RETRY_AFTER`] without any
-/// keys). Keys that were read are given up for newer ones only.
+/// At most one request for keys is under way, and requests begin at least [`COOL_DOWN`] apart ([`RETRY_AFTER`] without
+/// any keys). Keys that were read are replaced by newer ones only.
 pub struct KeySet {
     load: Load,
     shared: Arc<Shared>,
-    /// Owns the request under way: one that was begun ends, also if nobody waits for it any more. Otherwise somebody who
+    /// Owns the request under way: it runs to its end even if no caller waits for it any more. Otherwise a client that
     /// hangs up each time could keep new keys from ever being read.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -77,7 +77,7 @@ impl fmt::Debug for KeySet {
 }
 
 impl KeySet {
-    /// Makes one without keys. `load` asks the issuer for its key set, as JSON.
+    /// Creates a set without keys. `load` asks the issuer for its key set, as JSON.
     pub fn new<L, F>(load: L) -> Self
     where
         L: Fn() -> F + Send + Sync + 'static,
@@ -87,12 +87,13 @@ impl KeySet {
         Self { load: Box::new(move || Box::pin(load())), shared: Arc::new(shared), tasks: Mutex::default() }
     }
 
-    /// Checks a token, and asks the issuer for its keys if the token's is not known and it is time to.
+    /// Checks a token, and asks the issuer for its keys if the token's key is not known and a request is due.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; the cause of [`Refused::KeysUnavailable`] is in the log. [`Refused::UnknownKey`] is what the issuer said after
-    /// this was asked; where it was not asked, or did not answer, it is [`Refused::UnknownKeySoFar`].
+    /// [`Refused`]; the cause of [`Refused::KeysUnavailable`] is in the log. [`Refused::UnknownKey`] means that the
+    /// issuer answered during this call and lacks the key; if it was not asked, or did not answer, the error is
+    /// [`Refused::UnknownKeySoFar`].
     ///
     /// # Cancel safety
     ///
@@ -114,7 +115,7 @@ impl KeySet {
         }
     }
 
-    /// Returns how often keys were read.
+    /// Returns the number of times that keys were read.
     fn readings(&self) -> u64 {
         self.shared.state.lock().readings
     }
@@ -123,16 +124,16 @@ impl KeySet {
     ///
     /// # Cancel safety
     ///
-    /// Safe: what was begun goes on.
+    /// Safe: the request goes on.
     pub async fn refresh(&self, now: Moment) {
         let mut ended = self.shared.ended.subscribe();
         if self.begin(now) {
-            // Fails only when the sender is gone, and we hold it.
+            // Fails only if the sender is gone, and we hold it.
             drop(ended.changed().await);
         }
     }
 
-    /// Returns the keys, and has them asked for anew if they are old.
+    /// Returns the keys, and begins to fetch them anew if they are old.
     fn current(&self, now: Moment) -> Option<Arc<Keys>> {
         let (keys, is_old) = {
             let state = self.shared.state.lock();
@@ -171,7 +172,7 @@ impl KeySet {
     }
 }
 
-/// A request under way. Ends it when it is dropped too, as when its task panics.
+/// A request under way. Dropping it marks the request as ended, also if its task panics.
 struct UnderWay {
     shared: Arc<Shared>,
     read: Instant,

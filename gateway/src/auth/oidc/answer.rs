@@ -1,4 +1,4 @@
-//! What the provider's redirect back says.
+//! Parses and checks the provider's redirect back.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use super::metadata::Metadata;
 use crate::auth::secret::Opaque;
 use crate::model::Endpoint;
 
-/// Longest code, in bytes. They are opaque; some providers make tokens of them.
+/// Longest code, in bytes. Codes are opaque; some providers use tokens as codes.
 pub const CODE_BYTES_MAX: usize = 4096;
 
 /// Longest part of the provider's error code that is logged.
@@ -15,15 +15,15 @@ const ERROR_CHARS_MAX: usize = 40;
 /// The parameters of the redirect (RFC 6749, section 4.1.2; RFC 9207, section 2).
 #[derive(Debug)]
 pub struct Answer {
-    /// `state`: which sign-in it answers.
+    /// `state`: the sign-in that it answers.
     pub state: Opaque,
-    /// `iss`: who answers, if they say.
+    /// `iss`: the answering issuer, if stated.
     pub issuer: Option<String>,
     /// `code`, or `error`.
     pub outcome: Outcome,
 }
 
-/// How the provider answered.
+/// Outcome of the provider's answer.
 pub enum Outcome {
     /// `code`: to be exchanged. A secret, once.
     Code(String),
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Outcome {
 #[error("the provider's answer is malformed")]
 pub struct BadAnswer;
 
-/// The answer is not of the provider that was asked.
+/// The answer comes from another provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the answer is of another provider")]
 pub struct OtherProvider;
@@ -79,8 +79,8 @@ impl Answer {
         Ok(Self { state, issuer, outcome })
     }
 
-    /// Checks who answered: an answer that another provider made for a client of the same name must not be taken to ours
-    /// (RFC 9207, section 2.4).
+    /// Checks the answering issuer: an answer of another provider, made for a client of the same name, must not be
+    /// exchanged at ours (RFC 9207, section 2.4).
     ///
     /// # Errors
     ///

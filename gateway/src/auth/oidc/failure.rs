@@ -1,4 +1,4 @@
-//! Why a sign-in fails, and why a provider's message is not followed.
+//! Reasons for a failed sign-in and for a refused message of the provider.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use super::identity::NotAdmitted;
 use super::logout::BadNotice;
 use crate::auth::jwt::Refused;
 
-/// Why a sign-in failed. For the log; the user sees one of a few pages.
+/// Reason of a failed sign-in. For the log; the user sees one of a few pages.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SignInError {
     /// The provider's description or keys are not known.
@@ -16,10 +16,10 @@ pub enum SignInError {
     /// Its description lacks what sign-in needs.
     #[error("the identity provider's description has no `{0}`")]
     Lacks(&'static str),
-    /// As many codes are being exchanged as may be at once.
+    /// The maximum number of concurrent code exchanges is reached.
     #[error("too many codes are being exchanged")]
     Busy,
-    /// The redirect came from somebody else.
+    /// The redirect came from another provider.
     #[error(transparent)]
     OtherProvider(#[from] OtherProvider),
     /// The provider refused, or the user did.
@@ -36,27 +36,27 @@ pub enum SignInError {
         /// Its error code, cut to what can be logged.
         error: String,
     },
-    /// The provider did not say more about the user.
+    /// The provider's user info could not be fetched.
     #[error("the provider was asked about the user in vain: {0}")]
     UserInfo(String),
-    /// The ID token is worth nothing.
+    /// The ID token is invalid.
     #[error("the ID token is refused: {0}")]
     Token(#[from] Refused),
     /// The ID token answers another sign-in.
     #[error("the ID token's nonce is of another sign-in")]
     Nonce,
-    /// Who it is may not come in.
+    /// The user is not admitted.
     #[error("{why}")]
     NotAdmitted {
-        /// Why not.
+        /// The reason.
         why: NotAdmitted,
-        /// Their name, if the provider said one that can be told.
+        /// Their name, if the provider gave one that can be shown.
         user: Option<String>,
     },
 }
 
 impl SignInError {
-    /// Returns who it was, as far as the provider's word goes.
+    /// Returns the user's name as claimed by the provider, if known.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         match self {
@@ -75,10 +75,10 @@ impl SignInError {
     }
 }
 
-/// Why a message about ended sessions is not followed.
+/// Reason why a message about ended sessions is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoticeRefused {
-    /// The token is worth nothing.
+    /// The token is invalid.
     #[error(transparent)]
     Token(#[from] Refused),
     /// The token is no such message.

@@ -1,4 +1,4 @@
-//! Who a checked ID token says that somebody is, by the rules of the configuration.
+//! Derives a user's identity from a verified ID token, by the rules of the configuration.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -12,13 +12,13 @@ pub const GROUPS_MAX: usize = 256;
 /// Longest `sub`, in bytes (Core 1.0, section 2).
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Longest name in the log of somebody who may not come in, in characters.
+/// Longest logged name of a refused user, in characters.
 const CLAIMED_CHARS_MAX: usize = 128;
 
-/// Names that speak for no person: dev mode's user, and whoever uses the command line.
+/// Names that stand for no person: dev mode's user, and the operator at the command line.
 const RESERVED: [&str; 2] = ["dev", "operator"];
 
-/// Which claims say what.
+/// Claims that hold the user's name and groups, and the group required for sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The claim with the user's name.
@@ -29,18 +29,18 @@ pub struct Rules {
     pub required_group: Option<GroupName>,
 }
 
-/// Who somebody is.
+/// Identity of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The provider's own name for them, which never means anybody else.
+    /// The provider's own name for the user, never given to another one.
     pub subject: String,
-    /// How they would like to be called here; counts at their first sign-in.
+    /// Desired user name; used at the first sign-in.
     pub wanted: UserName,
-    /// Their groups, sorted, each once.
+    /// Groups, sorted, each once.
     pub groups: Vec<GroupName>,
 }
 
-/// Why somebody who proved who they are may not come in all the same. Each has a page of its own.
+/// Reason why an authenticated user is not admitted. Each has a page of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotAdmitted {
     /// `sub` is empty or too long.
@@ -49,10 +49,10 @@ pub enum NotAdmitted {
     /// The claim of `auth.oidc.username_claim` is not there, or no text.
     #[error("the claim with the user's name is not there, or no text")]
     NoName,
-    /// The name cannot be one here.
+    /// The name is not a valid user name.
     #[error("the user's name cannot be one here")]
     UnusableName,
-    /// The name is the address of somebody who did not prove that it is theirs.
+    /// The name is an email address that the provider has not verified.
     #[error("the user's name is an email address that the provider has not verified")]
     UnverifiedEmail,
     /// The claim of `auth.oidc.groups_claim` is no list of texts.
@@ -72,14 +72,14 @@ pub enum NotAdmitted {
     Disabled,
 }
 
-/// Returns whether the claims hold all that the rules look at. Providers may leave claims out of the ID token and say them
-/// when they are asked (Core 1.0, section 5.4).
+/// Returns whether the claims hold all that the rules use. Providers may leave claims out of the ID token and serve
+/// them at the userinfo endpoint (Core 1.0, section 5.4).
 #[must_use]
 pub fn is_complete(claims: &Claims, rules: &Rules) -> bool {
     claims.text(&rules.username_claim).is_some() && claims.rest.contains_key(&rules.groups_claim)
 }
 
-/// Reads who somebody is from the claims of their ID token.
+/// Reads a user's identity from the claims of their ID token.
 ///
 /// # Errors
 ///
@@ -100,8 +100,8 @@ pub fn identity(claims: &Claims, rules: &Rules) -> Result<Identity, NotAdmitted>
     Ok(Identity { subject, wanted: user_name(name)?, groups })
 }
 
-/// Returns the name that the claims have, for the log, whether it can be one here or not: cut, and without anything that could
-/// be more than a name.
+/// Returns the name in the claims, for the log, valid as a user name or not: cut, and with plain printable characters
+/// only.
 #[must_use]
 pub fn claimed_name(claims: &Claims, rules: &Rules) -> Option<String> {
     let name = claims.text(&rules.username_claim)?;
@@ -109,8 +109,8 @@ pub fn claimed_name(claims: &Claims, rules: &Rules) -> Option<String> {
     Some(name.chars().filter(is_plain).take(CLAIMED_CHARS_MAX).collect())
 }
 
-/// Makes a user name of a claim. Names that differ in case only would be told apart by nobody, so case goes. What else
-/// could be mistaken for another name, or for more than a name, makes it unusable.
+/// Makes a user name of a claim. Case is dropped, because readers would not tell apart names that differ in case only.
+/// Anything else that could be mistaken for another name, or for more than a name, makes the claim unusable.
 fn user_name(claim: &str) -> Result<UserName, NotAdmitted> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'@' | b'+');
     let begins_plain = claim.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -124,7 +124,7 @@ fn user_name(claim: &str) -> Result<UserName, NotAdmitted> {
     name.parse().map_err(|_| NotAdmitted::UnusableName)
 }
 
-/// Reads the groups. One whose name no share could spell is passed over: it can open nothing.
+/// Reads the groups. Skips a group whose name no share could spell: it can open nothing.
 fn groups(claim: Option<&Value>) -> Result<Vec<GroupName>, NotAdmitted> {
     let Some(claim) = claim else { return Ok(Vec::new()) };
     let listed = claim.as_array().ok_or(NotAdmitted::GroupsType)?;

@@ -1,4 +1,4 @@
-//! The provider says that sessions of its own have ended (`OpenID` Connect Back-Channel Logout 1.0).
+//! Back-channel logout: notices of the provider about ended sessions (`OpenID` Connect Back-Channel Logout 1.0).
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 /// Longest notice, in bytes: a form with one token.
 pub const NOTICE_BYTES_MAX: usize = 32 * 1024;
 
-/// How old a notice may be, in seconds. Providers send them at once.
+/// Maximum age of a notice, in seconds. Providers send them at once.
 pub const NOTICE_AGE_SECONDS_MAX: i64 = 5 * 60;
 
-/// How long what was ended is remembered: longer than a notice can be used, and than a sign-in can be under way.
+/// Retention of ended sessions: longer than a notice can be used, and than a sign-in can be under way.
 const REMEMBERED: Duration = Duration::from_secs(15 * 60);
 
-/// Notices remembered of each kind. Only the provider can make any; when there are more, the oldest is forgotten.
+/// Entries remembered of each kind. Only the provider can make any; when there are more, the oldest is forgotten.
 const REMEMBERED_MAX: usize = 16 * 1024;
 
-/// What ended.
+/// Notice about ended sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whose sessions, if only theirs.
+    /// The subject whose sessions ended, if named.
     pub subject: Option<String>,
-    /// Which session; `None` for all of the subject.
+    /// The ended session; `None` for all of the subject.
     pub session: Option<String>,
-    /// When the provider said so.
+    /// Time at which the provider issued the notice.
     pub issued_at: UnixSeconds,
-    /// The notice's own name, so that it counts once.
+    /// The notice's own id, so that it is used only once.
     id: String,
 }
 
-/// Why a token is no notice.
+/// Reason why a token is no notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadNotice {
     /// It is not about logging out.
@@ -52,7 +52,7 @@ pub enum BadNotice {
     /// It names neither a session nor a subject.
     #[error("the token names neither a session nor a subject")]
     Nobody,
-    /// It has no name of its own.
+    /// It has no id (`jti`).
     #[error("the token has no `jti`")]
     NoId,
     /// It is older than [`NOTICE_AGE_SECONDS_MAX`].
@@ -88,7 +88,7 @@ impl Notice {
         Ok(Self { subject: claims.subject, session: claims.session, issued_at, id })
     }
 
-    /// Returns whether it is about this session of the provider's.
+    /// Returns whether the notice covers this session of the provider.
     #[must_use]
     pub fn is_about(&self, session: &ProviderSession) -> bool {
         let same_subject = self.subject.as_deref().is_none_or(|subject| subject == session.subject());
@@ -99,8 +99,8 @@ impl Notice {
     }
 }
 
-/// What the provider has ended of late: notices that were used, and sessions that a sign-in under way may still be about
-/// to open here.
+/// Recently ended sessions of the provider: used notices, and sessions that a sign-in under way may still be about to
+/// open here.
 #[derive(Debug)]
 pub struct EndedAtProvider(Mutex<Ended>);
 
@@ -111,7 +111,7 @@ struct Ended {
     subjects: Expiring<Name, UnixSeconds>,
 }
 
-/// The SHA-256 of a text of the provider's, so that its length is of no concern.
+/// The SHA-256 of a text of the provider's, so that its length does not matter.
 type Name = [u8; 32];
 
 impl Default for EndedAtProvider {
@@ -125,8 +125,8 @@ impl Default for EndedAtProvider {
 }
 
 impl EndedAtProvider {
-    /// Remembers a notice. To be called before sessions are ended, so that one that is opened meanwhile is found by
-    /// [`EndedAtProvider::includes`].
+    /// Remembers a notice. Call it before ending sessions, so that [`EndedAtProvider::includes`] finds one opened
+    /// meanwhile.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl EndedAtProvider {
         Ok(())
     }
 
-    /// Returns whether a session of the provider's was ended, given when the ID token of its sign-in was made. To be asked
-    /// after a session was opened for it.
+    /// Returns whether a session of the provider was ended; `issued_at` is the time of issue of its ID token. Call it
+    /// after opening a session for it.
     #[must_use]
     pub fn includes(&self, session: &ProviderSession, issued_at: UnixSeconds, now: Instant) -> bool {
         let ended = self.0.lock();

@@ -1,22 +1,22 @@
-//! What a provider says about itself (`OpenID` Connect Discovery 1.0, section 3).
+//! Metadata of a provider (`OpenID` Connect Discovery 1.0, section 3).
 
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::model::{BadEndpoint, Endpoint};
 
-/// What of a provider's description is used here.
+/// The fields of a provider's metadata that are used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// `jwks_uri`.
     pub keys: Endpoint,
-    /// `authorization_endpoint`: where browsers are sent to sign in. Issuers of machines have none.
+    /// `authorization_endpoint`: sign-in page for browsers. Issuers for machines have none.
     pub authorization: Option<Endpoint>,
-    /// `token_endpoint`: where a code is exchanged.
+    /// `token_endpoint`: exchanges codes.
     pub token: Option<Endpoint>,
-    /// `userinfo_endpoint`: where the claims are that the ID token leaves out.
+    /// `userinfo_endpoint`: serves the claims that the ID token leaves out.
     pub user_info: Option<Endpoint>,
-    /// `end_session_endpoint`: where browsers are sent to sign out.
+    /// `end_session_endpoint`: sign-out page for browsers.
     pub end_session: Option<Endpoint>,
     /// `authorization_response_iss_parameter_supported`: each answer names its issuer (RFC 9207, section 3).
     pub answers_name_issuer: bool,
@@ -24,10 +24,10 @@ pub struct Metadata {
     pub token_auth_methods: Vec<String>,
 }
 
-/// Why a description cannot be used.
+/// Reason why metadata cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadMetadata {
-    /// It is another's: whoever answers at the address is not who is named in the configuration.
+    /// It is another's: the server at the address is not the issuer named in the configuration.
     #[error("the provider calls itself by another issuer than the one that is configured")]
     OtherIssuer,
     /// A field is not there.
@@ -36,13 +36,13 @@ pub enum BadMetadata {
     /// A field has another type than it must have.
     #[error("the provider's description has a `{0}` of the wrong type")]
     Type(&'static str),
-    /// An address is none.
+    /// An address is invalid.
     #[error("the provider's `{0}`: {1}")]
     Address(&'static str, BadEndpoint),
 }
 
 impl Metadata {
-    /// Reads the description of the provider that is configured as `issuer`.
+    /// Reads the metadata of the provider that is configured as `issuer`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Sign-ins that a browser began and has not come back from.
+//! Sign-ins pending at the provider, begun by a browser that has not come back yet.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::auth::expiring::Expiring;
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::sign_in::path::ReturnPath;
 
-/// How long a user may take at the provider.
+/// Time limit for the user at the provider.
 pub const PENDING_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Sign-ins outstanding at once from addresses that share a part. Full: the oldest of the part is given up.
+/// Sign-ins outstanding at once from addresses of one part. Full: the oldest of the part is dropped.
 pub const PENDING_PER_PART_MAX: usize = 128;
 
-/// Parts. Anybody can begin sign-ins without end, but from one address only in one part.
+/// Parts of the table. Any client can begin sign-ins without end, but from one address only in one part.
 const PARTS: usize = 64;
 
-/// Where a browser goes once it is signed in. Never travels: the provider sees the `state` alone.
+/// Destination of a browser after sign-in. Never sent: the provider sees the `state` alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A path of the public host.
     Public(ReturnPath),
-    /// A path of a workspace host, which the browser has to find by itself (it has no session there).
+    /// A path of a workspace host, which the browser has to open by itself (it has no session there).
     Workspace {
         /// The workspace host.
         host: Box<str>,
         /// The path.
         path: ReturnPath,
     },
-    /// A workspace host that waits to be vouched for.
+    /// A workspace host that waits for the public host to vouch for the browser.
     Authorize {
         /// The workspace host.
         host: Box<str>,
@@ -49,16 +49,16 @@ pub struct Pending {
     pub pre: Digest,
     /// `nonce`: what the ID token has to repeat.
     pub nonce: Opaque,
-    /// `code_verifier`: proof towards the provider that whoever shows the code also began this (RFC 7636).
+    /// `code_verifier`: proof to the provider that the party with the code also began this sign-in (RFC 7636).
     pub verifier: Opaque,
-    /// Where the browser goes afterwards.
+    /// Destination of the browser after the sign-in.
     pub destination: Destination,
 }
 
-/// Why an answer belongs to no sign-in.
+/// Reason why an answer belongs to no sign-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPending {
-    /// Never begun, already used, given up, or older than [`PENDING_AGE_MAX`].
+    /// Never begun, already used, dropped, or older than [`PENDING_AGE_MAX`].
     Unknown,
     /// Begun in another browser.
     OtherBrowser,
@@ -85,8 +85,8 @@ impl PendingSignIns {
         }
     }
 
-    /// Takes the sign-in of a `state` out: it is good once, whatever the answer. A browser may come back from another
-    /// address than it left from, so all parts are looked at.
+    /// Removes and returns the sign-in of a `state`, which is good once, whatever the answer. A browser may come back
+    /// from another address than it left from, so all parts are searched.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl PendingSignIns {
     }
 }
 
-/// Returns the part of an address. An IPv6 network of 64 bits is one user's, who can be at any address of it.
+/// Returns the part of an address. An IPv6 /64 belongs to one user, who can use any address of it.
 fn part_of(peer: IpAddr) -> usize {
     let network = match peer {
         IpAddr::V4(address) => u64::from(address.to_bits()),

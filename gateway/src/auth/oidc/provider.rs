@@ -1,4 +1,4 @@
-//! The shell around sign-in with a provider: it asks the provider over the network, and has what comes back checked.
+//! Network shell of sign-in with a provider: sends the requests, and has the answers checked.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::Secret;
 use crate::model::{Endpoint, UnixSeconds};
 use crate::net::fetch::{Credentials, Fetch, FetchError};
 
-/// Codes being exchanged at once. Anybody can have made-up ones exchanged; more than this wait for nobody.
+/// Codes being exchanged at once. Any client can have made-up codes exchanged; further exchanges are refused at once.
 pub const EXCHANGES_MAX: usize = 64;
 
 /// The provider, as it is configured.
@@ -33,18 +33,18 @@ pub struct Provider {
     exchanges: Semaphore,
 }
 
-/// Somebody whom the provider vouches for.
+/// A user authenticated by the provider.
 #[derive(Debug)]
 pub struct Authenticated {
-    /// Who.
+    /// The user's identity.
     pub identity: Identity,
     /// The provider's session.
     pub session: ProviderSession,
-    /// When the ID token was made.
+    /// Time of issue of the ID token.
     pub issued_at: UnixSeconds,
 }
 
-/// The answer of the token endpoint, as far as it is used.
+/// The used fields of the token endpoint's answer.
 #[derive(Deserialize)]
 struct Tokens {
     id_token: String,
@@ -58,7 +58,7 @@ struct TokenError {
 }
 
 impl Provider {
-    /// Makes one; nothing is asked yet.
+    /// Creates a provider; sends no request yet.
     #[must_use]
     pub fn new(fetch: Fetch, issuer: Endpoint, client: Client, secret: Option<Secret>, rules: Rules) -> Self {
         let issuer = Issuer::new(fetch.clone(), issuer);
@@ -71,11 +71,11 @@ impl Provider {
         self.issuer.url()
     }
 
-    /// Returns what the provider says about itself; asks if that is not known.
+    /// Returns the provider's metadata; fetches it if not known.
     ///
     /// # Errors
     ///
-    /// [`SignInError::Unavailable`]; why is in the log.
+    /// [`SignInError::Unavailable`]; the cause is in the log.
     ///
     /// # Cancel safety
     ///
@@ -84,7 +84,7 @@ impl Provider {
         self.issuer.metadata(now).await.ok_or(SignInError::Unavailable)
     }
 
-    /// Finds out who it is that came back with an answer to a sign-in that was begun here.
+    /// Authenticates the user who came back with an answer to a pending sign-in.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Provider {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the code is spent and nobody is signed in.
+    /// Dropped before it returns, the code is spent and no user is signed in.
     pub async fn authenticate(
         &self,
         answer: &Answer,
@@ -133,7 +133,7 @@ impl Provider {
         Ok(Notice::read(claims, now.wall)?)
     }
 
-    /// Adds what the provider says of the user when it is asked, if the ID token leaves out what the rules look at.
+    /// Adds claims from the userinfo endpoint if the ID token leaves out claims that the rules use.
     async fn completed(
         &self,
         claims: Claims,

@@ -1,4 +1,4 @@
-//! What is sent to the provider: the browser with a question, the code for a token, the browser to sign out.
+//! Requests to the provider: sign-in address, code exchange, sign-out address.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -10,10 +10,10 @@ use super::{Client, ProviderSession};
 use crate::auth::secret::Opaque;
 use crate::model::Endpoint;
 
-/// How this gateway proves to the provider that it is the client.
+/// Client authentication of this gateway at the token endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenAuth {
-    /// Not at all: a public client, which PKCE alone protects.
+    /// None: a public client, which PKCE alone protects.
     Nothing,
     /// `client_secret_basic`.
     Basic,
@@ -22,7 +22,8 @@ pub enum TokenAuth {
 }
 
 impl TokenAuth {
-    /// Chooses from what the provider announces. One that announces neither gets what all must support.
+    /// Chooses from the methods that the provider announces. A provider that announces neither gets the one that all
+    /// must support.
     #[must_use]
     pub fn choose(metadata: &Metadata, has_secret: bool) -> Self {
         let announces = |method: &str| metadata.token_auth_methods.iter().any(|known| known == method);

@@ -1,9 +1,9 @@
-//! Sign-ins that a workspace host's own redirect has begun: only these are vouched for.
+//! Sign-ins begun by a workspace host's own redirect: the public host vouches only for these.
 //!
-//! The nonce of a sign-in says which browser it is, and only its hash travels. A script on a workspace host could make up a
-//! nonce of its own and send a visitor to the public host with its hash: the code that comes of it would be good for the
-//! script. So a hash counts only if this gateway has given the nonce to a browser that came to that host, and for as many
-//! sign-ins as were begun with it.
+//! The nonce of a sign-in identifies the browser, and only its hash is sent. A script on a workspace host could make up
+//! a nonce and send a visitor to the public host with its hash: the resulting code would be valid for the script. So a
+//! hash counts only if this gateway has issued the nonce to a browser at that host, and for as many sign-ins as were
+//! begun with it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use crate::auth::fair::FairMap;
 use crate::auth::secret::Digest;
 
-/// How long a sign-in may take from the workspace host's redirect to the public host's, a visit to an identity provider
-/// included.
+/// Time limit of a sign-in, from the workspace host's redirect to the public host's, including a visit to an identity
+/// provider.
 pub(super) const BEGUN_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Nonces remembered at once. Full: the block of addresses with the most gives up its oldest, whose browser begins again.
 pub(super) const BEGUN_MAX: usize = 16 * 1024;
 
-/// Nonces remembered of one address. Full: its oldest is given up.
+/// Nonces remembered of one address. Full: its oldest is dropped.
 pub(super) const BEGUN_PER_ADDRESS_MAX: usize = 256;
 
 /// Sign-ins that one browser has under way with one nonce: its tabs.
@@ -47,8 +47,8 @@ impl Default for BegunSignIns {
 }
 
 impl BegunSignIns {
-    /// Begins one more sign-in with a nonce that the browser has already, and tells whether it may: a nonce that this gateway
-    /// did not give out for that host of late is not gone on with.
+    /// Begins one more sign-in with the browser's existing nonce, and returns whether it may: a nonce that this gateway
+    /// did not issue recently for that host is refused.
     pub(super) fn again(&self, pre: &Digest, host: &str, peer: IpAddr, now: Instant) -> bool {
         let mut nonces = self.nonces.lock();
         let Some(begun) = nonces.get(pre, now).filter(|begun| *begun.host == *host) else { return false };
@@ -72,7 +72,7 @@ impl BegunSignIns {
         self.nonces.lock().get(pre, now).is_some_and(|begun| begun.open > 0 && *begun.host == *host)
     }
 
-    /// Uses up one sign-in that is under way, and tells whether there was one.
+    /// Uses up one sign-in that is under way, and returns whether there was one.
     pub(super) fn take(&self, pre: &Digest, host: &str, now: Instant) -> bool {
         let mut nonces = self.nonces.lock();
         match nonces.get_mut(pre, now) {

@@ -1,9 +1,9 @@
-//! Sign-in without an identity provider: whoever can read the gateway's terminal or log is the one user.
+//! Sign-in without an identity provider: a reader of the gateway's terminal or log is the one user.
 //!
-//! The gateway prints a link with a one-time code. A code is good once and for [`LINK_AGE_MAX`], so that a link in an old
-//! log is worth nothing. When somebody comes with a link that is not good (any more) and no good one is outstanding, a
-//! fresh one is printed, at most once per [`FRESH_LINK_INTERVAL`]. A good link that nobody used yet is never replaced that
-//! way: otherwise a stranger could keep the operator from ever using one.
+//! The gateway prints a link with a one-time code. A code is good once and for [`LINK_AGE_MAX`], so that a link in an
+//! old log is worth nothing. A visitor with an invalid or used link causes a fresh one to be printed if no valid one is
+//! outstanding, at most once per [`FRESH_LINK_INTERVAL`]. A valid unused link is never replaced that way: otherwise a
+//! stranger could keep the operator from ever using one.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::auth::secret::{Digest, Opaque};
 use crate::model::UserName;
 
-/// How long a printed link is good.
+/// Validity of a printed link.
 pub const LINK_AGE_MAX: Duration = Duration::from_secs(15 * 60);
-/// The least time between links that visitors cause to be printed, so that nobody can fill the log.
+/// The least time between links that visitors cause to be printed, so that no visitor can fill the log.
 pub const FRESH_LINK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The state of development sign-in: at most one code is good at any time.
@@ -44,18 +44,18 @@ impl Code {
 }
 
 impl DevSignIn {
-    /// Makes one that signs everybody in as `user`. No code is good yet.
+    /// Creates a sign-in that makes every visitor `user`. No code is valid yet.
     #[must_use]
     pub fn new(user: UserName) -> Self {
         Self { user, state: Mutex::default() }
     }
 
-    /// Makes `code` the good one, on the operator's word; an earlier one is worth nothing any more.
+    /// Makes `code` the valid one, for the operator; an earlier one becomes invalid.
     pub fn issue(&self, code: &Opaque, now: Instant) {
         self.state.lock().good = Some(Code { digest: code.digest(), issued: now });
     }
 
-    /// Redeems a code: the user, if it was the good one. A wrong one does not use up the good one.
+    /// Redeems a code: returns the user if it was the valid one. A wrong code does not use up the valid one.
     #[must_use]
     pub fn redeem(&self, code: &Opaque, now: Instant) -> Option<UserName> {
         let mut state = self.state.lock();
@@ -64,7 +64,7 @@ impl DevSignIn {
         redeemed.is_good(now).then(|| self.user.clone())
     }
 
-    /// Makes `fresh` the good code if a visitor needs one and may have one now; tells whether it is to be printed.
+    /// Makes `fresh` the valid code if a visitor needs one and may have one now; returns whether it is to be printed.
     #[must_use]
     pub fn renew(&self, fresh: &Opaque, now: Instant) -> bool {
         let mut state = self.state.lock();

@@ -1,33 +1,33 @@
-//! What a sign-in page did, for the audit log. It travels beside the answer, as one of its extensions: these pages know
-//! neither the log nor who asks.
+//! Events of the sign-in pages, for the audit log. An event is an extension of the answer, because these pages know
+//! neither the log nor the client.
 
 use crate::auth::browser::SessionName;
 use crate::model::UserName;
 
-/// What happened on a sign-in page.
+/// Event on a sign-in page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignInEvent {
-    /// Somebody signed in.
+    /// A user signed in.
     SignedIn {
-        /// Who.
+        /// The user.
         user: UserName,
-        /// How: `dev_link`, `oidc`.
+        /// Way of the sign-in: `dev_link`, `oidc`.
         how: &'static str,
         /// The session that was opened.
         session: SessionName,
     },
-    /// Somebody could not.
+    /// A sign-in failed.
     Failed {
-        /// How it was tried.
+        /// Way of the attempt.
         how: &'static str,
-        /// Why not.
+        /// Reason of the failure.
         reason: &'static str,
-        /// Who, as far as the provider's word goes.
+        /// The user as claimed by the provider, if known.
         user: Option<String>,
     },
-    /// Somebody signed out.
+    /// A user signed out.
     SignedOut {
-        /// Who.
+        /// The user.
         user: UserName,
         /// The sessions that ended.
         sessions: Vec<SessionName>,

@@ -7,7 +7,7 @@ use crate::auth::sign_in::SIGN_IN_PATH;
 use crate::auth::sign_in::path::ReturnPath;
 use crate::auth::site::Site;
 
-/// A link that signs whoever opens it in. `Display` shows it whole, for the operator; `Debug` masks it.
+/// A link that signs its opener in. `Display` shows it whole, for the operator; `Debug` masks it.
 pub struct SignInLink(String);
 
 impl SignInLink {

@@ -1,4 +1,4 @@
-//! What sign-in shows: fixed pages that repeat nothing from the request, and the headers on all its answers.
+//! Pages of sign-in: fixed, without any text of the request, and the headers of all answers.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use crate::auth::token::NoRandomness;
 
 const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
 
-/// Keeps the opener of a page of sign-in from reading its address, where a code may be (HTML Living Standard,
+/// Keeps the opener of a sign-in page from reading its address, which may contain a code (HTML Living Standard,
 /// "Cross-origin opener policies"). On redirects too: they are part of the navigation.
 pub const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 /// The one value of it.
@@ -42,7 +42,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 /// A page of its own, shown instead of going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
-    /// A sign-in link that is used, expired or wrong: which one is nobody's business.
+    /// A sign-in link that is used, expired or wrong; the page does not say which.
     LinkNotGood,
     /// The public host needs a session and there is none.
     SignInNeeded,
@@ -50,19 +50,19 @@ pub(super) enum Page {
     TransferFailed,
     /// This browser has no session here.
     SignedOut,
-    /// The page that one comes to after signing out, opened in a browser that did not.
+    /// The page after signing out, opened in a browser that is still signed in.
     StillSignedIn,
-    /// The identity provider cannot be reached, or makes no sense.
+    /// The identity provider cannot be reached, or its answers are unusable.
     ProviderUnavailable,
     /// The identity provider refused, or the user did there.
     ProviderDenied,
-    /// What the identity provider answered is worth nothing.
+    /// The identity provider's answer is invalid.
     ProviderFailed,
-    /// A browser came back from the identity provider with a sign-in that is not (any more) one of its own.
+    /// A browser came back from the identity provider with a sign-in that is not, or no longer, its own.
     NotPending,
-    /// The user proved who they are, and may not come in.
+    /// The user authenticated, and is not admitted.
     NotAdmitted(NotAdmitted),
-    /// A prefetch, a frame or a script asks for what only a visit may have.
+    /// A prefetch, a frame or a script asks for a page that only a visit may have.
     NotAVisit,
     /// Malformed, or sent from a foreign page.
     BadRequest,
@@ -77,8 +77,8 @@ const PROVIDER_UNAVAILABLE: Parts = (
     StatusCode::SERVICE_UNAVAILABLE,
     Some("provider_unavailable"),
     "The identity provider cannot be reached",
-    "Nobody can sign in until it answers; whoever is signed in already can go on. Please try again soon. The gateway's log \
-     says why.",
+    "No user can sign in until it answers; users who are signed in can go on. Please try again soon. The gateway's log says \
+     why.",
 );
 
 const PROVIDER_DENIED: Parts = (
@@ -113,7 +113,7 @@ impl From<NoRandomness> for Page {
 }
 
 impl Page {
-    /// Returns status, `gateway-error` code (design, section 2.5), title and text.
+    /// Returns status, `gateway-error` code, title and text.
     fn parts(self) -> Parts {
         match self {
             Self::LinkNotGood => (
@@ -179,7 +179,7 @@ impl Page {
         }
     }
 
-    /// Returns why a sign-in failed, if this page says that one did.
+    /// Returns the reason of a failed sign-in, if this page reports one.
     fn failed_sign_in(self) -> Option<&'static str> {
         match self {
             Self::LinkNotGood => Some("link_not_good"),
@@ -235,7 +235,7 @@ impl Page {
     }
 }
 
-/// Returns title and text for somebody who may not come in.
+/// Returns title and text for a user who is not admitted.
 fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
     match why {
         NotAdmitted::Subject | NotAdmitted::NoName => (
@@ -260,16 +260,16 @@ fn not_admitted(why: NotAdmitted) -> (&'static str, &'static str) {
         ),
         NotAdmitted::NotMember => (
             "You are not in the group that may use this gateway",
-            "Ask whoever runs it to add you to the group, then sign in again.",
+            "Ask its operator to add you to the group, then sign in again.",
         ),
         NotAdmitted::NameTaken => (
             "Your user name belongs to somebody else here",
-            "Another person of the identity provider signed in with it before. Names are not handed on: ask whoever runs \
-             this gateway.",
+            "Another person of the identity provider signed in with it before. Names are not handed on: ask the \
+             gateway's operator.",
         ),
         NotAdmitted::Disabled => (
             "Your account is disabled on this gateway",
-            "You proved who you are, but may not come in. Ask whoever runs this gateway.",
+            "You are authenticated, but not admitted. Ask the gateway's operator.",
         ),
     }
 }
@@ -289,7 +289,7 @@ pub(super) fn go_on(address: &str) -> Response<Bytes> {
     response
 }
 
-/// Redirects to `location`, setting cookies on the way. 303 after something was done, 302 where signing in is asked for.
+/// Redirects to `location`, setting cookies on the way. 303 after a completed action, 302 to a sign-in.
 pub(super) fn redirect(
     status: StatusCode,
     location: &str,

@@ -1,7 +1,7 @@
-//! Paths: where a browser goes after sign-in, and which paths of a workspace host are the gateway's.
+//! Return paths after sign-in, and the paths of a workspace host reserved for the gateway.
 
-/// Longest return path, in bytes. It travels percent-encoded inside another URL, at worst three times as long, and has to
-/// fit common limits there. A longer one is given up for `/`.
+/// Longest return path, in bytes. It travels percent-encoded inside another URL, at worst three times as long, and has
+/// to fit common limits there. A longer one is replaced by `/`.
 pub const RETURN_PATH_BYTES_MAX: usize = 4096;
 
 /// The first segment of the paths that the gateway answers itself, on every host.

@@ -1,4 +1,4 @@
-//! The steps of sign-in with an identity provider, each as far as it goes without asking it.
+//! Steps of sign-in with an identity provider, each up to the next request to it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,32 +24,32 @@ use crate::auth::shape;
 use crate::auth::sign_in::event::SignInEvent;
 use crate::model::UnixSeconds;
 
-/// How long the browser keeps the nonce of a sign-in with a provider, in seconds: as long as one may take.
+/// Lifetime of the nonce cookie of a sign-in with a provider, in seconds: as long as such a sign-in may take.
 const PRE_SECONDS: u64 = 10 * 60;
 
-/// What a visit to a sign-in page needs next.
+/// Next step of a visit to a sign-in page.
 #[derive(Debug)]
 pub enum Step {
     /// Nothing: this is the answer.
     Answer(Response<Bytes>),
     /// The provider's description, then [`SignIn::to_provider`].
     ToProvider(Destination),
-    /// The provider's word on who it is, then [`SignIn::admit`].
+    /// Authentication by the provider, then [`SignIn::admit`].
     FromProvider(Box<Returned>),
     /// The provider's description, then [`SignIn::sign_out_at_provider`].
     SignOutAtProvider(Arc<ProviderSession>, SignInEvent),
 }
 
-/// A browser that came back from the provider, to an address that it was sent to.
+/// A browser that came back from the provider with an answer to a pending sign-in.
 #[derive(Debug)]
 pub struct Returned {
-    /// What it brought.
+    /// The answer that it brought.
     pub answer: Answer,
     /// The sign-in that this ends.
     pub pending: Pending,
 }
 
-/// What is remembered of sign-ins with a provider.
+/// State of sign-ins with a provider.
 #[derive(Debug)]
 pub(super) struct AtProvider {
     client: Client,
@@ -64,8 +64,8 @@ impl AtProvider {
 }
 
 impl SignIn {
-    /// Sends a page visit to the public host off to sign in, if an identity provider does that; `None` in dev mode, where
-    /// nothing can be done without a link.
+    /// Sends a page visit to the public host off to sign in at the identity provider; `None` in dev mode, which needs a
+    /// link.
     #[must_use]
     pub fn begin_public(&self, visit: Visit<'_>) -> Option<Response<Bytes>> {
         let is_visit = shape::is_page_visit(visit.method, visit.headers);
@@ -78,7 +78,7 @@ impl SignIn {
         redirect(StatusCode::FOUND, &format!("{SIGN_IN_PATH}?{query}"), None).ok()
     }
 
-    /// Sends a browser to the provider, and remembers where it wants to go. `peer` is where it is.
+    /// Sends a browser at `peer` to the provider, and remembers its destination.
     #[must_use]
     pub fn to_provider(
         &self,
@@ -137,8 +137,8 @@ impl SignIn {
         Ok(Step::FromProvider(Box::new(Returned { answer, pending })))
     }
 
-    /// Opens a session for somebody whom the provider vouched for, and sends the browser to where it wanted to go.
-    /// `issued_at` is when the provider did.
+    /// Opens a session for a user authenticated by the provider, and sends the browser to its destination. `issued_at`
+    /// is the time of issue of the ID token.
     #[must_use]
     pub fn admit(
         &self,
@@ -162,13 +162,15 @@ impl SignIn {
     ) -> Result<Response<Bytes>, Page> {
         let at = self.at_provider()?;
         let (names, id) = (self.site.cookies(), Opaque::random()?);
-        // What the browser had before ends: its cookie is about to be replaced, and nobody could sign out of it any more.
+        // The browser's previous session ends: its cookie is about to be replaced, and the user could not sign out of
+        // it any more.
         if let Found::One(old) = cookie::find(visit.headers, names.session) {
             self.sessions.sign_out(&old.digest());
         }
         let (user, provider) = (who.user.clone(), who.provider.clone());
         self.sessions.open_public(&id, who, visit.peer, now);
-        // Looked at after the session is there: a notice that comes now finds it, one that came before is found here.
+        // Checked after the session is open: a notice that comes later finds the session, an earlier notice is found
+        // here.
         if provider.is_some_and(|session| at.ended.includes(&session, issued_at, now)) {
             self.sessions.sign_out(&id.digest());
             tracing::info!(%user, "sign-in failed: the provider ended the session meanwhile");
@@ -199,7 +201,7 @@ impl SignIn {
         }
     }
 
-    /// Ends the sessions that a message of the provider is about; returns whose they were.
+    /// Ends the sessions that a message of the provider is about; returns their sign-ins.
     ///
     /// # Errors
     ///
@@ -212,7 +214,7 @@ impl SignIn {
         Ok(self.sessions.end_where(is_about))
     }
 
-    /// Returns the page that tells a user why a sign-in failed.
+    /// Returns the page that explains a failed sign-in to the user.
     #[must_use]
     pub fn failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
         let page = match error {
@@ -233,13 +235,13 @@ impl SignIn {
         response
     }
 
-    /// Returns the page for somebody who may not come in although they proved who they are.
+    /// Returns the page for an authenticated user who is not admitted.
     #[must_use]
     pub fn not_admitted(&self, visit: Visit<'_>, why: NotAdmitted) -> Response<Bytes> {
         Page::NotAdmitted(why).response(visit.headers)
     }
 
-    /// Returns the page that says that nobody can sign in at the moment.
+    /// Returns the page that says that sign-in is impossible at the moment.
     #[must_use]
     pub fn unable(&self, visit: Visit<'_>) -> Response<Bytes> {
         Page::Unable.response(visit.headers)

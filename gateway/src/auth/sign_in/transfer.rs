@@ -10,25 +10,25 @@ use crate::auth::expiring::Expiring;
 use crate::auth::secret::{Digest, Opaque};
 use crate::auth::sign_in::path::ReturnPath;
 
-/// How long a code can be redeemed.
+/// Time within which a code can be redeemed.
 pub const TRANSFER_AGE_MAX: Duration = Duration::from_secs(30);
-/// Codes outstanding at once. Full: the oldest is worth nothing any more, and its browser begins again.
+/// Codes outstanding at once. Full: the oldest becomes invalid, and its browser begins again.
 pub const TRANSFERS_MAX: usize = 4096;
 
-/// What a code stands for. It never travels: the code is all that the URL shows.
+/// Sign-in behind a code. Never sent: the URL shows the code alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// The only workspace host where the code is good.
+    /// The only workspace host at which the code is valid.
     pub host: Box<str>,
     /// The hash of the nonce that only the browser which began the sign-in holds, in a cookie of that host.
     pub pre: Digest,
     /// The public session that vouches.
     pub parent: Digest,
-    /// Where the browser wanted to go.
+    /// Path that the browser wanted.
     pub return_to: ReturnPath,
 }
 
-/// Why a code was not accepted. The browser is told the same for all; the log may tell them apart.
+/// Reason why a code was refused. The browser gets the same answer for all; the log may tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TransferRefused {
     /// Never issued, already used, or older than [`TRANSFER_AGE_MAX`].
@@ -60,7 +60,8 @@ impl Transfers {
         self.outstanding.lock().insert(code.digest(), transfer, now);
     }
 
-    /// Redeems a code, shown by a browser with the nonce `pre`, if it has one. Whatever the answer, the code is used up.
+    /// Redeems a code, shown by a browser with the nonce `pre`, if it has one. The code is used up, whatever the
+    /// answer.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What `gateway environment` takes.
+//! Flags of `gateway environment`.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::config::parse_duration;
 use crate::environments::template::TemplateName;
 use crate::model::ClusterName;
 
-/// As whom these commands speak, and how they end.
+/// Help on the identity of these commands, and on their exit codes.
 macro_rules! speaks {
     ($examples:literal) => {
         concat!(
             $examples,
             "\n\nIn a CI job it speaks as the job, which means its own environment: with the job's id_token, from the file of \
              --token-file or from the variable GATEWAY_JOB_TOKEN, at the gateway of --gateway or GATEWAY_URL. Elsewhere it speaks \
-             as whoever is signed in there (gateway login), who has to be one of the gateway's environments.operators, and \
-             --project and --environment say which one.\n\nExit codes: 0 it is what was asked for, 1 it failed, was refused or \
+             as the signed-in user (gateway login), one of the gateway's environments.operators, and --project and --environment \
+             name the environment.\n\nExit codes: 0 it is what was asked for, 1 it failed, was refused or \
              not in time, with the reason, 2 wrong usage."
         )
     };

@@ -1,4 +1,4 @@
-//! What the commands take that make workspaces, and start, stop and end them.
+//! Flags of the commands that make workspaces, and start, stop and end them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ for each environment variable, as it is behind the first = (lines that begin wit
 the workspace finds under that name. --devfile - reads standard input."
 );
 
-/// How the commands that wait end.
+/// Help on the exit codes of the commands that wait.
 macro_rules! change {
     ($examples:literal) => {
         which!(

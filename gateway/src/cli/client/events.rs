@@ -1,4 +1,4 @@
-//! Listens to what a gateway tells of a workspace as it happens.
+//! Listens to a gateway's events about a workspace as they happen.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::{Client, ClientError, refused};
 use crate::model::WorkspaceName;
 use crate::net::fetch::{FetchError, Opened, Stream};
 
-/// What the stream is asked for as.
+/// Media type of the stream.
 const KIND: &str = "text/event-stream";
 
-/// How long a gateway may say nothing: it says that it is there three times as often.
+/// Longest silence of a gateway: it sends a sign of life three times as often.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// What is told of one workspace, or one environment.
+/// Events of one workspace, or one environment.
 #[derive(Debug)]
 pub(in crate::cli) struct Events {
     stream: Stream,
@@ -27,10 +27,10 @@ pub(in crate::cli) struct Events {
 }
 
 impl Client {
-    /// Begins to listen. The first thing that is told is how it is now.
+    /// Begins to listen. The first event is the present state.
     ///
     /// # Errors
-    /// [`ClientError`], also for a gateway that has nothing to tell any more.
+    /// [`ClientError`], also for a gateway that has no more events.
     pub(in crate::cli) async fn events(&self, workspace: &WorkspaceName) -> Result<Events, ClientError> {
         let from = self.at(&format!("/workspaces/{workspace}/events"))?;
         let stream = self.fetch.stream(&from, KIND, self.credentials()).await?;
@@ -40,10 +40,10 @@ impl Client {
         Ok(Events { stream, reader: Reader::default(), heard_at: Instant::now() })
     }
 
-    /// Sends a request and begins to listen to what comes of it.
+    /// Sends a request and begins to listen to its events.
     ///
     /// # Errors
-    /// [`ClientError`], also for a gateway that tells nothing of it.
+    /// [`ClientError`], also for a gateway that sends no events about it.
     pub(in crate::cli) async fn listen(
         &self,
         method: Method,
@@ -59,7 +59,8 @@ impl Client {
 }
 
 impl Events {
-    /// Waits for the next event; `None` when no more will come: the stream has ended or broke, or the gateway says nothing.
+    /// Waits for the next event; `None` when no more will come: the stream has ended or broke, or the gateway is
+    /// silent.
     ///
     /// # Cancel safety
     /// Safe: no event is lost.

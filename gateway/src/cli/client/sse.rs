@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Largest event, in bytes: what is told of a workspace is some KiB.
+/// Largest event, in bytes: those of a workspace have some KiB.
 const EVENT_BYTES_MAX: usize = 256 * 1024;
 
 /// One event.
@@ -10,15 +10,15 @@ const EVENT_BYTES_MAX: usize = 256 * 1024;
 pub(in crate::cli) struct Event {
     /// Its kind; empty for `message`, the kind of those that say none.
     pub(in crate::cli) kind: String,
-    /// What it tells.
+    /// Its data.
     pub(in crate::cli) data: String,
 }
 
-/// A server sent more than an event may be.
+/// A server sent an event that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// What has been read so far.
+/// Parser of a stream, with the part that has not ended yet.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     /// The line that has not ended yet.
@@ -35,7 +35,7 @@ impl Reader {
     /// Takes bytes that came.
     ///
     /// # Errors
-    /// [`TooLong`]; nothing that comes after that means anything.
+    /// [`TooLong`]; the bytes after it mean nothing.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         for byte in bytes {
             let was_after_cr = std::mem::replace(&mut self.is_after_cr, *byte == b'\r');
@@ -80,7 +80,7 @@ impl Reader {
                 self.event.data.push_str(value);
                 self.has_data = true;
             }
-            // A comment, an id, a wish for when to come again: nothing that is asked for here.
+            // A comment, an id, or a time for reconnecting: nothing that is used here.
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! Follows what happens to an environment until that has come to its end: a line for each thing, on a terminal in one line that
-//! changes, and for programs as JSON, one object to a line.
+//! Follows the events of an environment to their end: a line for each, on a terminal in one line that changes, and for
+//! programs as JSON, one object to a line.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::patience::{AGAIN_INTERVAL, Patience};
 use crate::cli::client::{Client, ClientError, Events, Object, ObjectError, shown};
 use crate::cli::{Console, Exit, Output};
 
-/// What is asked for. Asking again changes nothing.
+/// Request that is followed. Sending it again changes nothing.
 pub(super) struct Source<'a> {
     pub(super) client: &'a Client,
     pub(super) method: Method,
@@ -21,14 +21,14 @@ pub(super) struct Source<'a> {
     pub(super) body: Option<Value>,
 }
 
-/// What is waited for.
+/// A request to follow, and how to report its outcome.
 pub(super) struct Follow<'a> {
     pub(super) source: Source<'a>,
-    /// Whose it is, for people.
+    /// Name of the environment, for people.
     pub(super) name: &'a str,
-    /// What it is then.
+    /// Words for its final state.
     pub(super) done: &'static str,
-    /// The same, where objects were left in the cluster, which are told behind it.
+    /// The same, if objects were left in the cluster; these are listed after it.
     pub(super) done_but: &'static str,
     pub(super) timeout: Duration,
     pub(super) output: Output,
@@ -75,7 +75,7 @@ pub(super) struct Left {
 }
 
 impl Follow<'_> {
-    /// Follows, and says how it ended.
+    /// Follows the request, and reports its outcome.
     pub(super) async fn run(&self, console: &mut Console) -> Exit {
         let began = Instant::now();
         let by = began + self.timeout;
@@ -89,7 +89,7 @@ impl Follow<'_> {
                     match tokio::time::timeout_at(by, self.listen(&mut events, began, console)).await {
                         Err(_elapsed) => return self.too_late(console),
                         Ok(Some(exit)) => return exit,
-                        // A gateway that ends tells nobody how it goes on.
+                        // A gateway that shuts down sends no outcome.
                         Ok(None) => self.tell(console, "the gateway broke off: asking again"),
                     }
                 }
@@ -109,7 +109,7 @@ impl Follow<'_> {
         client.listen(method.clone(), path, body.as_ref()).await
     }
 
-    /// Tells what comes, until the end; `None` if that does not come.
+    /// Reports events until the last one; `None` if that does not come.
     async fn listen(&self, events: &mut Events, began: Instant, console: &mut Console) -> Option<Exit> {
         loop {
             let event = events.next().await?;
@@ -119,7 +119,7 @@ impl Follow<'_> {
                 {
                     line.extend(data);
                 }
-                // That nobody reads it ends nothing: what was asked for is asked for.
+                // A reader that is gone ends nothing: the request has been made.
                 console.data(line).unwrap_or_default();
             }
             let line = match event.kind.as_str() {
@@ -127,7 +127,7 @@ impl Follow<'_> {
                 "object" => read::<Progress>(&event.data).told(),
                 "retrying" => read::<Retrying>(&event.data).told(),
                 "done" => return Some(self.ended(&read(&event.data), began, console)),
-                // Another version's.
+                // An event of another version.
                 _ => continue,
             };
             self.tell(console, &line);
@@ -176,7 +176,7 @@ impl Follow<'_> {
     }
 }
 
-/// Reads what an event tells; of another version's, what is there.
+/// Reads the data of an event; from another version, the parts that are there.
 fn read<T: DeserializeOwned + Default>(data: &str) -> T {
     serde_json::from_str(data).unwrap_or_default()
 }
@@ -195,7 +195,7 @@ impl Retrying {
 }
 
 impl Left {
-    /// Writes which object it is, and what is said of it.
+    /// Writes the object, and the message about it.
     pub(super) fn told(&self) -> String {
         let more = if self.message.is_empty() { String::new() } else { format!(": {}", shown(&self.message)) };
         format!("{}{more}", shown(&self.object))
@@ -203,7 +203,7 @@ impl Left {
 }
 
 impl Outcome {
-    /// Writes why it failed, in as many lines as there are reasons.
+    /// Writes the reasons of the failure, each on a line.
     fn why(&self) -> String {
         let words = self.message.as_deref().unwrap_or("it failed");
         let mut why = format!("{} ({})", shown(words), shown(self.code.as_deref().unwrap_or("failed")));

@@ -1,4 +1,4 @@
-//! How long a command goes on asking a gateway that is not there, which may be starting anew.
+//! Limits how long a command retries a gateway that is away, which may be starting anew.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use tokio::time::Instant;
 
 use crate::cli::client::ClientError;
 
-/// How long until a gateway is asked again that cannot be reached, or that broke off.
+/// Interval between attempts to reach a gateway that is away, or that broke off.
 pub(super) const AGAIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a gateway may be out of reach, one attempt after the other. It may be starting anew; a wrong address stays one.
+/// Longest time that a gateway may be out of reach, one attempt after the other. It may be starting anew; a wrong
+/// address stays one.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
-/// What is left of it.
+/// Time for which the gateway has been away so far.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     away_since: Option<Instant>,
@@ -24,21 +25,21 @@ impl Patience {
         self.away_since = None;
     }
 
-    /// Tells whether to ask again after this.
+    /// Tells whether to try again after this error.
     pub(super) fn lasts(&mut self, error: &ClientError, now: Instant) -> bool {
         let is_passing = error.is_passing() || error.code() == Some("too_many_requests");
         is_passing && now.duration_since(*self.away_since.get_or_insert(now)) < AWAY_MAX
     }
 }
 
-/// Asks for what may be asked for twice, until the gateway answers, is away for too long, or `by`. `tell` hears of each
+/// Sends a request that may be repeated, until the gateway answers, is away for too long, or `by`. `tell` hears of each
 /// attempt that is followed by another.
 ///
 /// # Errors
-/// What the last attempt came to.
+/// Error of the last attempt.
 ///
 /// # Cancel safety
-/// Dropped, it may have asked.
+/// Dropped, it may have sent the request.
 pub(super) async fn patiently<T>(
     by: Instant,
     mut tell: impl FnMut(&ClientError),

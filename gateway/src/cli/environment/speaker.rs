@@ -1,4 +1,4 @@
-//! As whom `gateway environment` speaks: as the CI job that it runs in, or as whoever is signed in.
+//! Identity of `gateway environment`: the CI job that it runs in, or the signed-in user.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,17 +21,17 @@ use crate::config::Secret;
 /// Holds the `id_token` of a CI job, which GitLab gives to jobs in a variable (GitLab documentation, `id_tokens`).
 const JOB_TOKEN_VARIABLE: &str = "GATEWAY_JOB_TOKEN";
 
-/// Who speaks, and with which gateway.
+/// Identity of the command, with a client for its gateway.
 #[derive(Debug)]
 pub(super) enum Speaker {
     /// A CI job, of its own environment.
     Job(Client),
-    /// Whoever is signed in, of any.
+    /// The signed-in user, of any environment.
     Operator(Client),
 }
 
 impl Speaker {
-    /// Returns what speaks.
+    /// Returns the client.
     pub(super) fn client(&self) -> &Client {
         match self {
             Self::Job(client) | Self::Operator(client) => client,
@@ -55,7 +55,7 @@ enum NoSpeaker {
     NoGateway,
 }
 
-/// Finds out who speaks; says why not and how the command ends.
+/// Finds the identity; otherwise reports the reason and returns how the command ends.
 pub(super) fn speaker(
     which: &WhichArgs,
     remote: &Remote,
@@ -82,7 +82,7 @@ pub(super) fn speaker(
 fn find(remote: &Remote, env: &BTreeMap<String, String>) -> Result<Speaker, NoSpeaker> {
     let file = remote.token_file.clone().or_else(|| env.get(TOKEN_FILE_VARIABLE).map(PathBuf::from));
     let token = match (&remote.token_file, env.get(JOB_TOKEN_VARIABLE)) {
-        // A flag says more plainly what is meant than a variable.
+        // A flag is a plainer statement than a variable.
         (None, Some(token)) if !token.trim().is_empty() => Some(token.trim().to_owned()),
         (None, _) | (Some(_), _) => file.as_deref().map(job_token).transpose()?.flatten(),
     };

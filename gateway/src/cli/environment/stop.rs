@@ -19,7 +19,7 @@ pub(super) async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Conso
         console.complain("--forget is for operators: a job's environment is stopped, and what was made for it deleted");
         return Exit::Usage;
     }
-    // All of it may be asked for twice: it is, while the gateway is away.
+    // All of these requests may be repeated, and are while the gateway is away.
     let by = Instant::now() + args.timeout;
     let found = patiently(by, tell(args, console), async || find(speaker, &args.which).await).await;
     let (environment, whole) = match found {
@@ -50,7 +50,7 @@ pub(super) async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Conso
             Output::Json => console.finish_with(json!({"event": "state", "environment": changed})),
         };
     }
-    // Not of the job that may have asked for it since: what becomes of that is not this one's end.
+    // Follows the removal only: a job may have asked for the environment since, and its outcome is another matter.
     let source = Source { client, method: Method::GET, path: format!("{path}/events?of=removal"), body: None };
     let name = shown(&environment.name);
     Follow {
@@ -65,7 +65,7 @@ pub(super) async fn stop(speaker: &Speaker, args: &StopArgs, console: &mut Conso
     .await
 }
 
-/// Has the gateway forget an environment, and says what may be left of it.
+/// Has the gateway forget an environment, and reports what may be left of it.
 async fn forget(
     speaker: &Speaker,
     args: &StopArgs,
@@ -78,7 +78,7 @@ async fn forget(
     let forgotten = patiently(by, tell(args, console), async || client.delete_told::<Value>(&path).await).await;
     let whole = match forgotten {
         Ok(forgotten) => forgotten,
-        // By this command, whose first answer was lost, or by somebody else.
+        // By this command, whose first answer was lost, or by another user.
         Err(error) if error.code() == Some("no_such_environment") => whole,
         Err(error) => return complain(&error, console),
     };
@@ -92,7 +92,7 @@ async fn forget(
     Exit::Success
 }
 
-/// Says to people that the gateway is asked again.
+/// Tells people that the gateway is asked again.
 fn tell(args: &StopArgs, console: &mut Console) -> impl FnMut(&ClientError) {
     let name = args.which.environment.as_deref().unwrap_or("the job's environment");
     move |error| {
@@ -102,7 +102,7 @@ fn tell(args: &StopArgs, console: &mut Console) -> impl FnMut(&ClientError) {
     }
 }
 
-/// A stop job ends well where there is nothing to stop; an operator has more likely mistyped a name.
+/// Ends a stop job well if there is nothing to stop; an operator has more likely mistyped a name.
 fn nothing_there(speaker: &Speaker, args: &StopArgs, console: &mut Console) -> Exit {
     match (speaker, args.output) {
         (Speaker::Job(_), Output::Text) => {

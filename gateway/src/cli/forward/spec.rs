@@ -1,4 +1,4 @@
-//! What is typed for one forwarding: `PORT`, `LOCAL:PORT` or `ADDRESS:LOCAL:PORT`. Pure.
+//! Syntax of one forwarding: `PORT`, `LOCAL:PORT` or `ADDRESS:LOCAL:PORT`. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use crate::model::{BadWorkspaceName, Port, WorkspaceName};
 
-/// What ssh's host names of workspaces end with.
+/// Suffix of ssh's host names of workspaces.
 const SSH_DOMAIN: &str = ".gateway";
 
 /// A port of a workspace, and where it is on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forwarding {
-    /// Where to listen; `None` for the same port of 127.0.0.1.
+    /// Address to listen on; `None` for the same port of 127.0.0.1.
     pub local: Option<SocketAddr>,
     /// The workspace's port.
     pub port: Port,
@@ -34,7 +34,7 @@ pub enum BadForwarding {
 }
 
 impl Forwarding {
-    /// Returns where to listen.
+    /// Returns the address to listen on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.local.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, self.port.get()).into())

@@ -11,8 +11,8 @@ use tunnel_link::raw::{Copied, Socket};
 
 use super::super::tunnel::{Target, Tunnel, TunnelError};
 
-/// Standard input to read from, standard output to write to. Reading waits in a thread of its own, which nobody can call
-/// back: the process must not wait for it at its end.
+/// Standard input to read from, standard output to write to. Reading waits in a thread of its own, which cannot be
+/// cancelled: the process must not wait for it at its end.
 struct Stdio {
     input: File,
     output: Option<File>,
@@ -64,7 +64,7 @@ impl AsyncWrite for Stdio {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.as_mut().poll_flush(context))?;
         if self.output.take().is_some() {
-            // The descriptor itself stays taken, by something that hurts nobody.
+            // The descriptor itself stays taken, by something harmless.
             let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdout(&nowhere)?;
         }

@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-/// Opens an address with the desktop's own program, where there is a desktop. Nobody waits for it, and nobody is told if it
-/// fails: the address is printed all the same.
+/// Opens an address with the desktop's own program, if there is a desktop. It is neither waited for nor is its failure
+/// reported: the address is printed all the same.
 pub(in crate::cli) fn open(address: &str) {
-    // What a server says is not handed to a desktop that might take it for a file or a program.
+    // A server's text is not handed to a desktop that might take it for a file or a program.
     let is_web = address.starts_with("http://") || address.starts_with("https://");
     let is_plain = address.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'\\'));
     let opener = if cfg!(target_os = "macos") {
@@ -25,7 +25,7 @@ pub(in crate::cli) fn open(address: &str) {
     }
 }
 
-/// Returns what this machine calls itself: user, host and system, as far as they are known.
+/// Returns a description of this machine: user, host and system, as far as they are known.
 pub(super) fn machine() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
     let host = host.or_else(|| std::env::var("HOSTNAME").ok()).filter(|name| !name.is_empty());

@@ -1,4 +1,4 @@
-//! What can be done with a file or folder, and why not. Each text names the path.
+//! Checks of access to a file or folder. Each error names the path.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -61,7 +61,7 @@ pub(super) fn appendable(path: &Path) -> Opened {
     }
 }
 
-/// Checks the file of a database: its folder has to be writable too, for what is written beside it.
+/// Checks the file of a database: its folder has to be writable too, for the files beside it.
 pub(super) fn database(path: &Path) -> Opened {
     appendable(path)?;
     writable_folder(parent_of(path))

@@ -44,7 +44,7 @@ fn listener(look: &mut Look<'_>, all: &TlsFiles, section: &str, alpn: &'static [
     if look.found.problems.len() > before {
         return false;
     }
-    // One after the other: each mistake is told at the key that it belongs to.
+    // One after the other: each mistake is reported at its own key.
     let mut some = TlsFiles { certs_dir: None, client_ca: None, ..all.clone() };
     match Tls::load(some.clone(), alpn) {
         Ok(tls) if tls.not_after() < wall_clock() => {
@@ -66,8 +66,8 @@ fn listener(look: &mut Look<'_>, all: &TlsFiles, section: &str, alpn: &'static [
     look.found.problems.len() == before
 }
 
-/// Looks whether the certificates are for the public host and the hosts of workspaces. A balancer in front may have others, so
-/// it is no mistake if not.
+/// Checks that the certificates are for the public host and the hosts of workspaces. A balancer in front may have
+/// others, so a mismatch is no mistake.
 fn names(look: &mut Look<'_>, files: &TlsFiles) {
     let config = look.config;
     let host = config.public_url.host().to_owned();

@@ -1,4 +1,4 @@
-//! What ssh is told: its arguments, and the lines of its configuration. Pure.
+//! Arguments for ssh, and the lines of its configuration. Pure.
 //!
 //! Three readers unquote in turn: ssh expands `%`, the user's shell runs the proxy command, and this program gets its
 //! arguments. A text that cannot pass all of them unharmed is refused.
@@ -11,10 +11,10 @@ use thiserror::Error;
 use crate::config::PublicUrl;
 use crate::model::{Port, WorkspaceName};
 
-/// Where the keys of workspaces' SSH servers are remembered, beside ssh's own file.
+/// File with the keys of workspaces' SSH servers, beside ssh's own file.
 const KNOWN_HOSTS: &str = "gateway_known_hosts";
 
-/// How ssh calls this program.
+/// Program and flags that ssh calls.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) program: PathBuf,

@@ -1,4 +1,4 @@
-//! One line at the top of somebody's ssh configuration, and nothing else of it touched. Pure, and on bytes: such files
+//! One line at the top of a user's ssh configuration, and nothing else of it touched. Pure, and on bytes: such files
 //! need not be UTF-8.
 
 /// Returns the configuration with a line that includes the first of `names` at its top; `None` if one of them is
@@ -16,7 +16,7 @@ pub(super) fn with_include(present: &[u8], names: &[&str]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-/// Looks at what holds for every host: the lines before the first `Host` or `Match`.
+/// Searches the lines that count for every host: those before the first `Host` or `Match`.
 fn includes(present: &[u8], names: &[&str]) -> bool {
     for line in present.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();

@@ -1,4 +1,4 @@
-//! Where the text of a token goes: to standard output, or into a file that only its user can read.
+//! Destination of a token's text: standard output, or a file that only its user can read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub struct OutArgs {
     pub force: bool,
 }
 
-/// Why a file cannot take a token. Nothing was made then.
+/// Reason why a file cannot take a token. Nothing was made then.
 #[derive(Debug, Error)]
 pub(super) enum NoFile {
     #[error("{} is there already: name another file, or replace it with --force", .0.display())]
@@ -32,7 +32,7 @@ pub(super) enum NoFile {
 #[derive(Debug)]
 pub(super) struct TokenFile {
     path: PathBuf,
-    /// What is written first, to be put in the place of `path` as a whole.
+    /// File that is written first, to be put in the place of `path` as a whole.
     written: PathBuf,
     file: File,
     is_kept: bool,
@@ -58,7 +58,7 @@ impl TokenFile {
     /// Writes the token, and puts the file in its place.
     ///
     /// # Errors
-    /// What the system says; then there is no file, or the one that was there before.
+    /// Error of the system; then there is no file, or the one that was there before.
     pub(super) fn keep(mut self, token: &str) -> io::Result<()> {
         writeln!(self.file, "{token}")?;
         self.file.sync_all()?;
@@ -78,7 +78,7 @@ impl TokenFile {
 impl Drop for TokenFile {
     fn drop(&mut self) {
         if !self.is_kept {
-            // It is empty, or half of a token: nobody misses it.
+            // An empty file, or half of a token, is no loss.
             fs::remove_file(&self.written).unwrap_or_default();
         }
     }

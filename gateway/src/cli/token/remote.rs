@@ -79,7 +79,7 @@ async fn create_token(client: &Client, args: &CreateTokenArgs, console: &mut Con
     }
     if args.cluster.is_some() {
         console.complain(
-            "--cluster is for the gateway's own machine: whoever holds such a token sees all that is sent there",
+            "--cluster is for the gateway's own machine: the holder of such a token sees all that is sent there",
         );
         return Ok(Exit::Usage);
     }
@@ -126,7 +126,7 @@ async fn hand_over(
         Handed { id: shown(&made.id), token: &shown(&made.token), expires_at: made.expires_at.as_deref(), file };
     if let Err(error) = handed.give(output, console) {
         console.complain(format_args!("cannot write the token: {error}"));
-        // Nobody has seen it, so nobody would ever revoke it.
+        // The token was never shown, so no user would ever revoke it.
         if let Ok(id) = made.id.parse::<TokenId>()
             && let Err(error) = client.delete(&format!("/tokens/{id}")).await
         {

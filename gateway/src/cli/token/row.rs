@@ -1,4 +1,4 @@
-//! Tokens as they are listed, wherever they come from.
+//! Tokens as they are listed, from the database or from a gateway.
 
 use std::path::Path;
 
@@ -84,7 +84,7 @@ pub(super) fn show(rows: &[Row], output: Output) -> String {
     }
 }
 
-/// Shows, for programs, which token is in a file.
+/// Shows, for programs, the token that is in a file.
 pub(super) fn show_kept(id: &str, file: &Path, expires_at: Option<&str>) -> String {
     format!("{:#}", json!({"id": id, "file": file, "expires_at": expires_at}))
 }

@@ -1,4 +1,4 @@
-//! What people read when a gateway does not open a stream, or ends one: its code in words. Pure.
+//! Texts for people when a gateway does not open a stream, or ends one: its code in words. Pure.
 
 use std::fmt;
 
@@ -88,7 +88,7 @@ impl Refusal {
     }
 }
 
-/// What comes from outside must not steer a terminal, nor fill it.
+/// Cuts a text from outside: it must not steer a terminal, nor fill it.
 fn plain(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(200).collect()
 }

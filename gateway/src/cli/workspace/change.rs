@@ -28,7 +28,7 @@ use crate::workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, W
 pub(super) struct Change<'a> {
     pub(super) wish: Wish,
     pub(super) args: &'a ChangeArgs,
-    /// Nobody is to be asked whether they are sure.
+    /// The user is not to be asked for confirmation.
     pub(super) is_sure: bool,
 }
 
@@ -63,7 +63,7 @@ impl Detail {
 }
 
 impl<'a> Change<'a> {
-    /// Takes the commands that are one.
+    /// Returns the change of a command, if it is one.
     pub(super) fn of(command: &'a WorkspaceCommand) -> Option<Self> {
         let (wish, args, is_sure) = match command {
             WorkspaceCommand::Start(args) => (Wish::Start, args, true),
@@ -79,7 +79,7 @@ impl<'a> Change<'a> {
         Some(Self { wish, args, is_sure })
     }
 
-    /// Asks whether somebody is sure where that cannot be taken back.
+    /// Asks the user to confirm a change that cannot be taken back.
     fn is_wanted(self, console: &mut Console) -> bool {
         let name = &self.args.workspace;
         let is_wanted = self.is_sure
@@ -90,7 +90,7 @@ impl<'a> Change<'a> {
         is_wanted
     }
 
-    /// Says that an external workspace is deleted, which is so at once.
+    /// Reports that an external workspace is deleted, which is so at once.
     fn deleted(self, console: &mut Console) -> Exit {
         let name = &self.args.workspace;
         match self.args.output {
@@ -289,7 +289,7 @@ async fn create_external_here(
     Ok(exit)
 }
 
-/// Says how an external workspace gets its agent.
+/// Tells how an external workspace gets its agent.
 fn next_steps(args: &CreateArgs, console: &mut Console) {
     console.hint(format_args!(
         "next: gateway token create --workspace {}, and workspace-agent run with that token where your code is",
@@ -297,7 +297,7 @@ fn next_steps(args: &CreateArgs, console: &mut Console) {
     ));
 }
 
-/// Refuses what says how a workspace is to be run that is not run here.
+/// Refuses flags about how a workspace is run, for one that is not run here.
 fn external(args: &CreateArgs) -> Result<(), BadOn> {
     let says_how = args.agent.is_some()
         || args.project.is_some()
@@ -307,7 +307,7 @@ fn external(args: &CreateArgs) -> Result<(), BadOn> {
     if says_how { Err(BadOn::External) } else { Ok(()) }
 }
 
-/// Says why a workspace was not made: of a devfile, each problem on a line of its own.
+/// Reports why a workspace was not made: of a devfile, each problem on a line of its own.
 fn refused(error: &WorkspaceError, console: &mut Console) -> Exit {
     let WorkspaceError::Devfile(problems) = error else { return complain(error, console) };
     let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {}", shown(&problem.to_string()))).collect();
@@ -323,7 +323,7 @@ fn variable(variable: &Variable) -> Value {
     json!({"name": variable.name, "value": variable.value.reveal(), "kind": variable.kind.as_str()})
 }
 
-/// Returns the cluster that is meant where none is named.
+/// Returns the only cluster, for requests that name none.
 fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
     match (names.pop(), names.is_empty()) {
         (Some(only), true) => Ok(only),
@@ -335,7 +335,7 @@ fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
     }
 }
 
-/// Says what is to run a workspace; `only` is the one cluster that there is.
+/// Returns the executor of a workspace; `only` is the one cluster that there is.
 fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
     match (args.executor, args.agent.as_ref().or(only.as_ref())) {
         (On::External, _) => Err(BadOn::External),
@@ -371,7 +371,7 @@ enum BadOn {
     Provider(#[from] BadProviderName),
 }
 
-/// Makes a service that makes workspaces in CI systems too, where those are configured.
+/// Makes a service that makes workspaces in CI systems too, if those are configured.
 fn service_with_ci(store: &Store, config: &Config) -> Result<Workspaces, BadCi> {
     let made = service(store, config);
     if !config.ci.enabled {
@@ -415,7 +415,7 @@ async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: Made, console: &
     follow(lookout, waiting, console).await
 }
 
-/// Writes what was asked for, for programs.
+/// Writes the answer to the request, for programs.
 fn line(workspace: &str, url: Option<&str>, look: &Look) -> Value {
     json!({
         "workspace": workspace,

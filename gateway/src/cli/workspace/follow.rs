@@ -1,7 +1,7 @@
-//! Waits until what somebody asked for has come true, and shows how far it is: on a terminal in one line that changes, elsewhere
-//! in a line for each change, and for programs as JSON, one object to a line.
+//! Waits until a request has come true, and shows the progress: on a terminal in one line that changes, elsewhere in a
+//! line for each change, and for programs as JSON, one object to a line.
 //!
-//! A gateway tells what happens as it happens. Where that cannot be heard, or no longer, it is asked again and again.
+//! A gateway sends events as they happen. Without them, or once they break off, it is polled.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::cli::{Console, Exit, Output};
 use crate::model::WorkspaceName;
 use crate::store::{Store, StoreError};
 
-/// How often it is looked where nobody tells, and how long a terminal shows the same seconds.
+/// Poll interval without events, and time for which a terminal shows the same seconds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long until it is tried again to be told.
+/// Interval between attempts to listen to events.
 const LISTEN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where it is looked.
+/// Source of the present state.
 #[derive(Clone, Copy)]
 pub(super) enum Lookout<'a> {
     /// At a gateway.
@@ -30,7 +30,7 @@ pub(super) enum Lookout<'a> {
     Here(&'a Store),
 }
 
-/// Why it could not be looked.
+/// Reason why the present state is not known.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LookError {
     #[error(transparent)]
@@ -39,11 +39,11 @@ pub(super) enum LookError {
     Store(#[from] StoreError),
 }
 
-/// What a command waits for, and for how long.
+/// The request that a command waits for, and for how long.
 pub(super) struct Waiting<'a> {
     pub(super) workspace: &'a WorkspaceName,
     pub(super) wish: Wish,
-    /// What was answered when it was asked for.
+    /// Answer to the request.
     pub(super) asked: Accepted,
     pub(super) timeout: Duration,
     pub(super) output: Output,
@@ -67,19 +67,19 @@ impl Lookout<'_> {
     }
 }
 
-/// What came of waiting for news.
+/// Outcome of waiting for news.
 enum News {
-    /// This is how it is now; `None` for a workspace that is gone.
+    /// The present state; `None` for a workspace that is gone.
     Seen(Option<Look>),
-    /// Nothing was told.
+    /// No news.
     Nothing,
 }
 
-/// Gets news from wherever they are to be had.
+/// Source of news: events, or polls without them.
 struct Watch<'a> {
     lookout: Lookout<'a>,
     workspace: &'a WorkspaceName,
-    /// What a gateway tells, while it does.
+    /// Events of a gateway, while they come.
     events: Option<Events>,
     listen_at: Instant,
 }
@@ -91,7 +91,7 @@ struct End {
 }
 
 impl Watch<'_> {
-    /// Waits for news, but not longer than until the next look would be due.
+    /// Waits for news, but not longer than until the next poll would be due.
     async fn next(&mut self) -> Result<News, LookError> {
         self.listen().await;
         let Some(events) = &mut self.events else {
@@ -102,12 +102,12 @@ impl Watch<'_> {
             Err(_elapsed) => Ok(News::Nothing),
             Ok(Some(event)) if event.kind == "state" => match serde_json::from_str(&event.data) {
                 Ok(look) => Ok(News::Seen(Some(look))),
-                // Another version's: what it means can be asked for.
+                // A state of another version: a poll tells what it means.
                 Err(_) => self.deaf(),
             },
             Ok(Some(event)) if event.kind == "end" => {
                 let End { why } = serde_json::from_str(&event.data).unwrap_or_default();
-                // What was terminated was told as a state before.
+                // A termination was reported as a state before.
                 Ok(if why == "forgotten" { News::Seen(None) } else { News::Nothing })
             }
             Ok(Some(_)) => Ok(News::Nothing),
@@ -115,14 +115,14 @@ impl Watch<'_> {
         }
     }
 
-    /// Begins to listen where that can be and is not done yet.
+    /// Begins to listen if that is possible and not done yet.
     async fn listen(&mut self) {
         let Lookout::Gateway(client) = self.lookout else { return };
         if self.events.is_some() || Instant::now() < self.listen_at {
             return;
         }
         self.listen_at = Instant::now() + LISTEN_INTERVAL;
-        // Why not, the next look tells, if it cannot be looked either.
+        // The next poll reports the reason, if that fails too.
         self.events = client.events(self.workspace).await.ok();
     }
 
@@ -143,7 +143,7 @@ impl LookError {
     }
 }
 
-/// Waits, and says how it ended.
+/// Waits, and reports the outcome.
 pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: &mut Console) -> Exit {
     let began = Instant::now();
     let mut watch = Watch { lookout, workspace: waiting.workspace, events: None, listen_at: began };
@@ -164,7 +164,7 @@ pub(super) async fn follow(lookout: Lookout<'_>, waiting: Waiting<'_>, console: 
         match watch.next().await {
             Ok(News::Seen(look)) => seen = look,
             Ok(News::Nothing) => {}
-            // A gateway that restarts, a network that is gone for a moment.
+            // A gateway that restarts, or a network that is gone for a moment.
             Err(error) if error.is_passing() && began.elapsed() < teller.waiting.timeout => {}
             Err(error) => {
                 console.complain_of(&error);
@@ -199,7 +199,7 @@ impl Teller<'_> {
         self.told = Some(look.clone());
     }
 
-    /// Writes a line for programs. That nobody reads it ends nothing: what was asked for is asked for.
+    /// Writes a line for programs. A reader that is gone ends nothing: the request has been made.
     fn line(&self, look: &Look, outcome: Option<(&str, Option<&str>)>, console: &mut Console) {
         let mut line = json!({
             "workspace": self.waiting.workspace.as_str(),

@@ -1,4 +1,4 @@
-//! What a new workspace is given, read from files: nothing of it is taken from the command line itself.
+//! Input for a new workspace, read from files: nothing of it is taken from the command line itself.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::cli::CreateArgs;
 use crate::store::{SecretText, Variable, VariableKind};
 use crate::workspaces::service::VARIABLES_BYTES_MAX;
 
-/// Longest devfile that is read, in bytes: a little more than a gateway takes, so that the gateway says so.
+/// Longest devfile that is read, in bytes: a little more than a gateway takes, so that the gateway reports it.
 const DEVFILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Longest file with variables that is read, in bytes: likewise.
 const VARIABLES_FILE_BYTES_MAX: u64 = 2 * VARIABLES_BYTES_MAX as u64;
 
-/// Why a file gives nothing. Repeats nothing of what is in it.
+/// Reason why a file cannot be used. Repeats nothing of its content.
 #[derive(Debug, Error)]
 pub(super) enum BadFile {
     #[error("{}: {source}", path.display())]
@@ -59,7 +59,8 @@ fn variable(kind: VariableKind, name: &str, value: &str) -> Variable {
     Variable { kind, name: name.to_owned(), value: SecretText::new(value.to_owned()) }
 }
 
-/// Reads lines `NAME=VALUE`; a value is everything behind the first `=`, as it is. Says which line is none.
+/// Reads lines `NAME=VALUE`; a value is everything behind the first `=`, as it is. The error is the number of a line
+/// without one.
 fn parse_env(text: &str) -> Result<Vec<(&str, &str)>, usize> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines.map(|(number, line)| line.split_once('=').ok_or(number + 1)).collect()

@@ -14,7 +14,7 @@ use crate::model::{Audience, Port, UnixSeconds, WorkspaceName};
 /// Most pages of a list that are asked for: a gateway that never ends is not one.
 const PAGES_MAX: usize = 1000;
 
-/// How often a change is tried when others change the same meanwhile.
+/// Most attempts at a change when others change the same meanwhile.
 const TRIES: usize = 5;
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ struct PortRow {
 }
 
 impl PortRow {
-    /// Writes the port as a person reads it: its address, and what of the product's own is there.
+    /// Writes the port for people: its address and its label.
     fn line(&self) -> String {
         let label = self.label.as_deref().map(|label| format!(" ({})", shown(label))).unwrap_or_default();
         format!("{}{label}", shown(&self.url))
@@ -79,7 +79,7 @@ pub(super) async fn run(client: &Client, args: &WorkspaceArgs, console: &mut Con
     }
     let done = match &args.command {
         WorkspaceCommand::Create(args) => change::create(client, args, console).await,
-        // Changes were asked for above.
+        // Changes were requested above.
         WorkspaceCommand::Start(_)
         | WorkspaceCommand::Stop(_)
         | WorkspaceCommand::Restart(_)
@@ -111,7 +111,7 @@ async fn list(client: &Client, output: Output, console: &mut Console) -> Result<
         path = format!("/workspaces?limit=200&cursor={cursor}");
     }
     Ok(console.finish_with(match output {
-        // As the gateway tells it: a newer one may tell more.
+        // As the gateway sends it: a newer one may send more.
         Output::Json => format!("{:#}", json!(rows)),
         Output::Text => {
             let rows: Vec<Row> = rows.into_iter().filter_map(|row| serde_json::from_value(row).ok()).collect();
@@ -206,7 +206,7 @@ async fn share(
     Ok(console.finish_with(opened(&share, &url, args.output)))
 }
 
-/// Returns the list as it should be; `None` when there is nothing to take back.
+/// Returns the list after the change; `None` if there is nothing to revoke.
 fn changed(
     mut shares: Vec<ShareRow>,
     args: &ShareArgs,

@@ -1,4 +1,4 @@
-//! Workspaces as they are listed, wherever they come from.
+//! Workspaces as they are listed, from the database or from a gateway.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -30,14 +30,14 @@ pub(super) struct Row {
     pub(super) state: Option<Look>,
     #[serde(default)]
     pub(super) created_at: String,
-    /// Only a gateway that runs knows.
+    /// Known only to a running gateway.
     #[serde(default)]
     connected: Option<bool>,
     pub(super) url: String,
 }
 
 impl Row {
-    /// Takes what the database has, which is all but whether the agent is connected.
+    /// Takes the fields from the database, which has all but whether the agent is connected.
     pub(super) fn here(config: &Config, workspace: &Workspace, managed: Option<&Managed>) -> Self {
         Self {
             id: workspace.id.to_string(),

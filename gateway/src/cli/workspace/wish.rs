@@ -1,4 +1,4 @@
-//! What somebody asked for, and whether it has come true: pure.
+//! Request of a command, and whether it has come true: pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::model::{ActualState, DesiredState};
 use crate::store::{Executor, Managed};
 use crate::workspaces::blockers;
 
-/// What a command asks for.
+/// Request of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Start,
@@ -27,7 +27,7 @@ pub(super) struct Look {
     pub(super) blockers: Vec<Blocker>,
 }
 
-/// What was answered when something was asked for.
+/// Answer to a request.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
     pub(super) look: Look,
@@ -43,35 +43,35 @@ pub(super) struct Blocker {
     pub(super) message: String,
 }
 
-/// Who runs a workspace, as far as that bears on what a failure means.
+/// Behaviour of an executor after a failure, as far as it bears on the meaning of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Persistence {
-    /// A cluster, which tries again what failed for as long as it is wanted.
+    /// A cluster, which tries again what failed for as long as it is desired.
     Retries,
     /// A CI system, whose job has ended when it failed.
     GivesUp,
 }
 
 impl Persistence {
-    /// Reads it from an executor's name. One of another version may give up: then nobody waits in vain.
+    /// Reads it from an executor's name. One of another version may give up: then no command waits in vain.
     pub(super) fn of(executor: &str) -> Self {
         if executor == Executor::Kubernetes.as_str() { Self::Retries } else { Self::GivesUp }
     }
 }
 
-/// How it stands with a wish.
+/// State of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It has come true.
     Reached,
     /// It will not, for this reason.
     Failed(String),
-    /// Nobody knows yet.
+    /// Not known yet.
     Waiting,
 }
 
 impl Wish {
-    /// Returns the state that is asked for.
+    /// Returns the requested state.
     pub(super) fn desired(self) -> DesiredState {
         match self {
             Self::Start => DesiredState::Running,
@@ -90,7 +90,7 @@ impl Wish {
         }
     }
 
-    /// Judges what is seen now, `None` for a workspace that is gone, by what was answered when it was asked for.
+    /// Judges the present state, `None` for a workspace that is gone, by the answer to the request.
     pub(super) fn judge(self, asked: &Look, now: Option<&Look>, persistence: Persistence) -> Verdict {
         let Some(now) = now else {
             return match self {
@@ -106,10 +106,10 @@ impl Wish {
         if has_arrived && (self != Self::Restart || self.has_restarted(asked, now)) {
             return Verdict::Reached;
         }
-        // A failure of before is not one of this wish; and what ends is tried again until it has ended.
+        // An earlier failure is not one of this request; and a termination is tried again until it has ended.
         let is_news = now.revision > asked.revision;
         match now.actual.as_str() {
-            // It may run in the next moment: what is too late for, the caller knows.
+            // It may run in the next moment; the caller knows the deadline.
             "Failed" if persistence == Persistence::Retries => Verdict::Waiting,
             "Failed" | "Error" if is_news && self != Self::Terminate => {
                 Verdict::Failed(now.reason.clone().unwrap_or_else(|| "no reason was told".to_owned()))
@@ -118,8 +118,8 @@ impl Wish {
         }
     }
 
-    /// A restart asks once to stop and then, by itself, to run: the second is a generation of its own. Of what was stopped, it
-    /// is a start from the beginning on.
+    /// Returns whether a restart has come true. It asks once to stop and then, by itself, to run: the second is a
+    /// generation of its own. For a stopped workspace, it is a start from the beginning on.
     fn has_restarted(self, asked: &Look, now: &Look) -> bool {
         asked.desired == DesiredState::Running.as_str() || now.generation > asked.generation
     }
@@ -136,14 +136,14 @@ impl Wish {
 }
 
 impl Accepted {
-    /// Takes what the store has.
+    /// Takes the fields from the store.
     pub(super) fn of(managed: &Managed) -> Self {
         Self { look: Look::of(managed), persistence: Persistence::of(managed.workspace.executor.as_str()) }
     }
 }
 
 impl Look {
-    /// Takes what the store has.
+    /// Takes the fields from the store.
     pub(super) fn of(managed: &Managed) -> Self {
         let life = &managed.lifecycle;
         let blockers = managed.termination().map(blockers::from_json).unwrap_or_default();
@@ -160,7 +160,7 @@ impl Look {
         }
     }
 
-    /// Says what it is and why, on one line.
+    /// Writes the state and its reason, on one line.
     pub(super) fn told(&self) -> String {
         let mut text = self.actual.clone();
         if let Some(reason) = &self.reason {
@@ -248,7 +248,7 @@ mod tests {
             assert!(matches!(wish.judge(&asked, Some(&quota), Persistence::GivesUp), Verdict::Failed(_)));
             let running = look("Running", "Running", 4, 9);
             assert_eq!(wish.judge(&asked, Some(&running), Persistence::Retries), Verdict::Reached);
-            // What was refused needs somebody to change something.
+            // A refusal by the cluster needs a change by the user.
             let refused = Look { reason: Some("forbidden".to_owned()), ..look("Running", "Error", 4, 9) };
             assert_eq!(
                 wish.judge(&asked, Some(&refused), Persistence::Retries),

@@ -10,7 +10,7 @@ use super::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
-    /// So many first bits are the network's.
+    /// Number of leading bits that belong to the network.
     bits: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Which database: `store.url`.
+//! The URL of the database: `store.url`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::{Kind, Secret};
 
-/// Which database.
+/// Location of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     /// `sqlite://PATH`: one file; a relative path starts at the folder of the file that has it, else at the working directory.
@@ -20,10 +20,10 @@ pub enum StoreUrl {
     Postgres(PostgresUrl),
 }
 
-/// Why a text is not a [`StoreUrl`].
+/// Reason why a text is not a [`StoreUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadStoreUrl {
-    /// The scheme is of neither.
+    /// The scheme is of neither database.
     #[error("this version has SQLite and PostgreSQL")]
     Scheme,
     /// `sqlite://` without a path.
@@ -47,10 +47,10 @@ pub enum BadStoreUrl {
          application_name, options and statement-cache-capacity"
     )]
     Parameter,
-    /// `sslmode` is none that counts.
+    /// `sslmode` is no known mode.
     #[error("sslmode has to be disable, prefer, require, verify-ca or verify-full")]
     SslMode,
-    /// A number is none.
+    /// A number that is not one.
     #[error("port and statement-cache-capacity have to be numbers")]
     Number,
 }
@@ -77,7 +77,7 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
-    /// Lets relative paths in it start at a folder.
+    /// Anchors relative paths in it at a folder.
     pub(in crate::config) fn anchored(self, folder: &Path) -> Self {
         match self {
             Self::SqliteFile(path) => Self::SqliteFile(folder.join(path)),
@@ -115,7 +115,7 @@ impl PostgresUrl {
         self.whole.reveal()
     }
 
-    /// Lets relative paths of certificates and keys start at a folder.
+    /// Anchors relative paths of certificates and keys at a folder.
     fn anchored(self, folder: &Path) -> Self {
         const FILES: [&str; 3] = ["sslrootcert", "sslcert", "sslkey"];
         let Ok(mut url) = Url::parse(self.reveal()) else { return self };
@@ -129,7 +129,7 @@ impl PostgresUrl {
             false => (name, value),
         });
         url.query_pairs_mut().clear().extend_pairs(anchored.collect::<Vec<_>>());
-        // It was a good one, and still is.
+        // The URL was valid, and still is.
         url.as_str().parse().unwrap_or(self)
     }
 

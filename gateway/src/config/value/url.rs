@@ -37,8 +37,8 @@ impl PublicUrl {
         &self.host
     }
 
-    /// Returns the port, also where it is the scheme's own. 0 only for the default with `listen.public` on port 0:
-    /// whoever binds the listener then replaces it by [`PublicUrl::with_port`].
+    /// Returns the port, also where it is the scheme's own. 0 only for the default with `listen.public` on port 0: the
+    /// caller that binds the listener then replaces it by [`PublicUrl::with_port`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

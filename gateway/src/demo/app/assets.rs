@@ -1,4 +1,4 @@
-//! The page and its parts, built into the program, with validators so that a browser asks again but rarely loads again.
+//! Page and its parts, built into the program, with validators so that a browser asks again but rarely loads again.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Router;

@@ -13,11 +13,11 @@ use super::open::{Held, Kind};
 /// The largest message that is echoed; a larger one closes the socket with code 1009 (RFC 6455, section 7.4.1).
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// What the WebSocket layer reads at most. It breaks off without a word, so it stands above the limit that is
+/// Most bytes that the WebSocket layer reads. It breaks off without a close frame, so it stands above the limit that is
 /// answered with a close code.
 const READ_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// How long a closing socket waits for the peer's half of the closing handshake.
+/// Longest wait of a closing socket for the peer's half of the closing handshake.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Accepts a WebSocket, over an HTTP/1.1 upgrade or an extended CONNECT (RFC 8441).
@@ -30,7 +30,7 @@ pub(super) async fn upgrade(State(app): State<App>, upgrade: WebSocketUpgrade) -
     })
 }
 
-/// Why the echo ended.
+/// Reason for the end of the echo.
 enum Ending {
     /// The peer closed, or the connection broke.
     Peer,

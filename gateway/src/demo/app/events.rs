@@ -17,10 +17,10 @@ use tokio::time::sleep_until;
 use super::open::{Held, Kind};
 use super::{App, unix_ms};
 
-/// How far back a returning client is served, in ticks.
+/// Most ticks that are replayed to a returning client.
 const REPLAY_TICKS_MAX: u64 = 120;
 
-/// How long a browser waits before it reconnects.
+/// Time that a browser waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The resume point of a client that cannot set `Last-Event-ID`: a new `EventSource` in a script.

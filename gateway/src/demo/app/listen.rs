@@ -1,4 +1,4 @@
-//! The accept loop: HTTP/1.1 and HTTP/2 on one port, and an end that is orderly but bounded.
+//! Accept loop: HTTP/1.1 and HTTP/2 on one port, and an end that is orderly but bounded.
 
 use std::future::Future;
 use std::io;
@@ -22,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-/// How long requests may still run after `stop`.
+/// Time that requests may still run after `stop`.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How long accepting rests after a failure such as a lack of file descriptors, which a tight loop would only worsen.
+/// Pause of accepting after a failure such as a lack of file descriptors, which a tight loop would only worsen.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Accepts and serves until `stop` fires, then brings everybody home.
+/// Accepts and serves until `stop` fires, then lets all connections finish within the grace.
 pub(super) async fn run(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
     let cut = CancellationToken::new();
     let owner = Owner { tasks: tasks.clone(), cut: cut.clone() };

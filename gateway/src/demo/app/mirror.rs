@@ -30,7 +30,7 @@ struct Seen {
     headers: Vec<Field>,
     body_bytes: u64,
     trailers: Vec<Field>,
-    /// Who connected: behind a tunnel that is the agent.
+    /// The other end of the connection: behind a tunnel that is the agent.
     peer: Option<String>,
 }
 

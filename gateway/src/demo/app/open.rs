@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::App;
 
-/// What a handler keeps open for longer than a moment.
+/// Kind of work that a handler keeps open for longer than a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A WebSocket of `/ws`.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Slow,
 }
 
-/// How many of each kind are open.
+/// Number of open ones of each kind.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct OpenCounts {
     websockets: AtomicU64,

@@ -28,7 +28,7 @@ pub(super) async fn status(Path(code): Path<u16>) -> Response {
     }
 }
 
-/// How long to wait.
+/// Query of `/slow`.
 #[derive(Deserialize)]
 pub(super) struct Wait {
     seconds: f64,
@@ -49,7 +49,7 @@ pub(super) async fn slow(State(app): State<App>, Query(wait): Query<Wait>) -> Re
     }
 }
 
-/// What `/health` tells.
+/// Answer of `/health`.
 #[derive(Serialize)]
 struct Health<'a> {
     status: &'static str,

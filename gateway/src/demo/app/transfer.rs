@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use super::open::{Held, Kind};
 use super::{App, hex, problem};
 
-/// What `/download` hands over at a time: large enough to be cheap, small enough to be nothing.
+/// Bytes that `/download` hands over at a time: large enough to be cheap, small enough to be nothing.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// What `/download` sends when it is not told how much.
+/// Bytes that `/download` sends without a `bytes` parameter.
 const DOWNLOAD_BYTES: u64 = 1024 * 1024;
 
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ struct Received {
     seconds: f64,
 }
 
-/// Reads the body to its end and answers with its length, SHA-256 and the time that took.
+/// Reads the body to its end and answers with its length, SHA-256 and the time that it took.
 pub(super) async fn upload(State(app): State<App>, body: Body) -> Response {
     let _held = Held::new(&app, Kind::Upload);
     let began = Instant::now();
@@ -51,7 +51,7 @@ pub(super) async fn upload(State(app): State<App>, body: Body) -> Response {
     Json(received).into_response()
 }
 
-/// How much to send.
+/// Query of `/download`.
 #[derive(Deserialize)]
 pub(super) struct Wanted {
     bytes: Option<u64>,

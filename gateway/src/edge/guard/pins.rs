@@ -1,4 +1,4 @@
-//! What the HTTP library lets through to the service, pinned: the module documentation of `guard` rests on this.
+//! Pins what the HTTP library lets through to the service: the module documentation of `guard` rests on this.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ impl hyper::rt::Write for Wire {
     }
 }
 
-/// Serves one connection and tells, per request, what the service saw, and last the status lines that went out.
+/// Serves one connection and returns, per request, what the service saw, and last the status lines that went out.
 fn serve(input: &[u8]) -> String {
     let seen: Shared<String> = Arc::default();
     let output: Shared<Vec<u8>> = Arc::default();
@@ -94,7 +94,7 @@ fn serve(input: &[u8]) -> String {
     format!("{seen}-> {}", statuses.join(" "))
 }
 
-/// The pins wait for nothing.
+/// A timer that is never asked: the pins set no timeout.
 struct NoTimer;
 
 impl hyper::rt::Timer for NoTimer {

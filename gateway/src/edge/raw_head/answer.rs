@@ -1,4 +1,4 @@
-//! A refusal as bytes, for when no request is there that the HTTP library could answer.
+//! Writes a refusal as bytes, for connections without a request that the HTTP library could answer.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH};

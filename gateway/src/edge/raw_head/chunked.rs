@@ -1,26 +1,26 @@
-//! Where a chunked body ends (RFC 9112, section 7.1): a little more is taken here than the library takes, so that
-//! whatever it reads to the end is followed to the same byte. But for one thing: a bare LF in the trailers, which ends a line for
-//! some readers and not for others.
+//! Finds the end of a chunked body (RFC 9112, section 7.1). A little more is accepted here than the library accepts, so
+//! that any body that the library reads to the end is followed to the same byte. The exception is a bare LF in the
+//! trailers, which ends a line for some readers and not for others.
 
-/// How far a chunked body is.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chunked {
     /// In the digits of a chunk's size.
     Size { bytes: u64, any_digit: bool },
     /// In the rest of that line.
     Extension { bytes: u64 },
-    /// In a chunk or the line end behind it, with so many bytes to go.
+    /// In a chunk or the line end behind it, with `left` bytes to go.
     Data { left: u64 },
     /// Behind the last chunk, in lines that end with CRLF, up to an empty one.
     Trailers { line_is_empty: bool, after_cr: bool },
 }
 
-/// Why bytes are no chunked body.
+/// Reason bytes are no chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// The library says so too.
+    /// Fault that the library finds too.
     Seen,
-    /// The library would not.
+    /// Fault that the library would not find.
     Unseen,
 }
 
@@ -34,7 +34,7 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Takes what belongs to the body off `rest`. Returns whether its end was reached.
+    /// Takes the body's bytes off `rest`. Returns whether its end was reached.
     ///
     /// # Errors
     /// [`Broken`] when this is no chunked body; the byte that shows it is the last one that was taken.

@@ -1,4 +1,4 @@
-//! How far the requests of one connection are, shared by the service that answers them and the stream they come on.
+//! Progress of the requests of one connection, shared by the service that answers them and the stream they come on.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::edge::body::{BodyError, ResponseBody};
 
-/// Requests of one connection: taken by the service, given a response, and done with to the last byte.
+/// Counts the requests of one connection: taken by the service, given a response, and done with to the last byte.
 ///
 /// Relaxed is enough everywhere: the service and the stream belong to the same task.
 #[derive(Debug, Default)]
@@ -31,8 +31,7 @@ impl Flight {
         InFlight { flight: self.clone() }
     }
 
-    /// Returns whether the connection showed which version of HTTP it speaks. Until then the library waits without a
-    /// limit.
+    /// Returns whether the connection showed its version of HTTP. Until then the library waits without a limit.
     pub(in crate::edge) fn is_version_known(&self) -> bool {
         self.version_known.load(Ordering::Relaxed)
     }
@@ -41,17 +40,17 @@ impl Flight {
         self.version_known.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how many requests the service took.
+    /// Returns the number of requests that the service took.
     pub(in crate::edge) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Returns how many responses the service gave.
+    /// Returns the number of responses that the service gave.
     pub(in crate::edge) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether so many requests were taken, and none is under way.
+    /// Returns whether exactly `heads` requests were taken, and none is under way.
     pub(super) fn is_quiet_after(&self, heads: u64) -> bool {
         self.taken() == heads && self.ended.load(Ordering::Relaxed) == heads
     }

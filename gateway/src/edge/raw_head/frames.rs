@@ -1,14 +1,15 @@
-//! Counts the frames of an HTTP/2 connection, both ways, and says when there are too many of those that cost work and bring
+//! Counts the frames of an HTTP/2 connection, both ways, and reports too many of those that cost work and carry
 //! nothing.
 //!
-//! The library bounds what one connection makes it *hold*. It does not bound how often one opens a stream and resets it once
-//! the request was taken, breaks rules so that the gateway resets (RFC 9113, section 5.4.2), asks for streams above the
-//! limit, or sends pings, settings, priorities and windows for their own sake. Two budgets do. Resets, whoever sends them,
-//! have a rate. Frames that carry nothing have one too, and what the gateway sends pays for more of them: whoever downloads
-//! says again and again that there is room.
+//! The library bounds what one connection makes it *hold*. It does not bound how often a peer opens a stream and resets
+//! it once the request was taken, breaks rules so that the gateway resets (RFC 9113, section 5.4.2), asks for streams
+//! above the limit, or sends pings, settings, priorities and windows for their own sake. Two budgets do. Resets from
+//! either side have a rate. Frames that carry nothing have one too, and bytes that the gateway sends pay for more of
+//! them: a client that downloads announces again and again that there is room.
 //!
-//! Only the heads of frames are looked at (RFC 9113, section 4.1), 9 bytes each, wherever the bytes are cut; and of header blocks
-//! where their fields begin, for trailers that have what only a request's head may have ([`names`]).
+//! Only the heads of frames are looked at (RFC 9113, section 4.1), 9 bytes each, wherever the bytes are cut; and of
+//! header blocks the starts of their fields, to find trailers with fields that only a request's head may have
+//! ([`names`]).
 
 use std::time::Instant;
 
@@ -31,8 +32,8 @@ const END_STREAM: u8 = 1;
 /// Nothing is wrong (RFC 9113, section 7): the answer was whole before the request was.
 const NO_ERROR: [u8; CODE_BYTES] = [0; CODE_BYTES];
 
-/// The peer broke a rule of the protocol. A malformed request is an error of its stream, which may be treated as one of the connection
-/// (sections 8.1.1 and 5.4.1).
+/// The peer broke a rule of the protocol. A malformed request is an error of its stream, which may be treated as one of
+/// the connection (sections 8.1.1 and 5.4.1).
 const PROTOCOL_ERROR: u8 = 1;
 
 /// The peer behaves in a way that may cause too much work (the same section).
@@ -41,18 +42,18 @@ const ENHANCE_YOUR_CALM: u8 = 11;
 /// Seconds' worth of resets that may come at once: a page that is left gives up all its streams.
 const RESET_SECONDS: u32 = 5;
 
-/// Frames that carry nothing: so many in a second, and at once.
+/// Frames that carry nothing: rate per second, and burst.
 const LIGHT_PER_SECOND: u32 = 1_000;
 const LIGHT_AT_ONCE: u32 = 4_000;
 
-/// Bytes that the gateway sends for which one more frame may come. Some clients give room back for each 4 KiB that they read,
-/// for the stream and for the connection.
+/// Bytes sent by the gateway that pay for one more such frame. Some clients give room back for each 4 KiB that they
+/// read, for the stream and for the connection.
 const BYTES_PER_LIGHT: usize = 1024;
 
-/// Bodies of requests under way whose trailers are looked at. More than one connection may have streams.
+/// Most bodies of requests under way whose trailers are looked at: more than one connection may have streams.
 const BODIES_MAX: usize = 1024;
 
-/// Bytes that wait until there are enough of them to count.
+/// Most sent bytes that are saved up to pay for frames.
 const SENT_MAX: usize = 64 * 1024 * 1024;
 
 /// A budget that fills up again at a rate. It looks at the clock only when it is used up.
@@ -69,14 +70,14 @@ impl Budget {
         Self { used: 0, at_once, per_second, since: now }
     }
 
-    /// Uses one up. Returns whether there was one.
+    /// Uses up one unit. Returns whether there was one.
     fn take(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.used >= self.at_once {
             let now = now();
             let millis = now.saturating_duration_since(self.since).as_millis();
             let back = u32::try_from(millis.saturating_mul(self.per_second.into()) / 1000).unwrap_or(u32::MAX);
             if back > 0 {
-                // What came back before it was used up does not count.
+                // Refill beyond a full budget is lost.
                 self.give_back(back);
                 self.since = now;
             }
@@ -94,14 +95,14 @@ impl Budget {
 /// Follows the frames of one direction.
 #[derive(Debug, Default)]
 struct Heads {
-    /// The head that is being read, and behind that of a reset its code.
+    /// The frame head being read; behind the head of a reset, its code.
     bytes: [u8; HEAD_BYTES + CODE_BYTES],
     filled: usize,
-    /// Of the payload of the frame that is under way.
+    /// Bytes left of the payload that is under way.
     left: usize,
 }
 
-/// What a frame's head says.
+/// Fields of a frame's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     kind: u8,
@@ -112,8 +113,8 @@ struct Frame {
 }
 
 impl Heads {
-    /// Reads on. Returns the next frame of which enough has come, and takes its bytes off; `payload` gets those of the frame before
-    /// it, as they come.
+    /// Reads on. Returns the next frame once enough of it has come, and takes its bytes off; `payload` gets the payload
+    /// of the frame before it, as it comes.
     fn next(&mut self, bytes: &mut &[u8], mut payload: impl FnMut(&[u8])) -> Option<Frame> {
         loop {
             let (skipped, after) = bytes.split_at(self.left.min(bytes.len()));
@@ -154,7 +155,7 @@ pub(super) struct Meter {
     sent: Heads,
     resets: Budget,
     light: Budget,
-    /// What was sent and has not been paid out.
+    /// Sent bytes that have not paid for frames yet.
     sent_bytes: usize,
     /// The highest stream that the client opened.
     last_stream: u32,
@@ -166,7 +167,7 @@ pub(super) struct Meter {
     bodies: Vec<u32>,
 }
 
-/// Why a connection is not to go on.
+/// Reason to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// It is above a limit.
@@ -198,10 +199,10 @@ impl Meter {
         }
     }
 
-    /// Looks at bytes that came.
+    /// Looks at received bytes.
     ///
     /// # Errors
-    /// Why it is not to go on.
+    /// The reason to end the connection.
     pub(super) fn receive(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Stop> {
         loop {
             let Self { received, names, is_in_block, .. } = self;
@@ -221,7 +222,7 @@ impl Meter {
                         self.end_body(frame.stream);
                     }
                 }
-                // A broken one is the library's to find.
+                // The library refuses a malformed one.
                 RST_STREAM => {
                     self.end_body(frame.stream);
                     self.reset(&now);
@@ -239,7 +240,7 @@ impl Meter {
         self.over.map_or(Ok(()), |limit| Err(limit.into()))
     }
 
-    /// Tells a request's head from its trailers. What comes on a stream that has ended is the library's to refuse.
+    /// Tells a request's head from its trailers. The library refuses a block on a stream that has ended.
     fn begin_block(&mut self, frame: Frame) {
         let is_last = frame.flags & END_STREAM != 0;
         let is_head = frame.stream > self.last_stream;
@@ -259,7 +260,7 @@ impl Meter {
         }
     }
 
-    /// Looks at bytes that went out. What is above a limit is told by the next [`Meter::receive`].
+    /// Looks at sent bytes. An exceeded limit is reported by the next [`Meter::receive`].
     pub(super) fn send(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) {
         self.sent_bytes = (self.sent_bytes + bytes.len()).min(SENT_MAX);
         while let Some(frame) = self.sent.next(&mut bytes, |_| {}) {

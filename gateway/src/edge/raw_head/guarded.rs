@@ -1,5 +1,5 @@
-//! A stream under the eyes of a [`Watcher`]: ambiguous heads never come through, and the library's own answers to
-//! malformed ones go out as the gateway's.
+//! Guards a stream with a [`Watcher`]: ambiguous heads never come through, and the library's own answers to malformed
+//! ones go out as the gateway's.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,15 +19,16 @@ use super::{Found, Refusal, Watcher, own_error};
 use crate::limits::Guest;
 use crate::net::stream::Alpn;
 
-/// How long, and for how many bytes, a connection is read on after its last answer: a close with bytes unread resets it,
-/// and the reset can overtake the answer (RFC 9112, section 9.6).
+/// Time, and number of bytes, for which a connection is read on after its last answer: a close with bytes unread resets
+/// it, and the reset can overtake the answer (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
+/// Preface of an HTTP/2 connection (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What is said where that is missing: empty settings, and the end of the connection for a protocol error (sections 6.5 and 6.8).
+/// Answer to a missing preface: empty settings, and the end of the connection for a protocol error (sections 6.5 and
+/// 6.8).
 const NO_PREFACE: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x01";
 
 /// A watched stream. `answer` makes the bytes of a refusal.
@@ -38,17 +39,17 @@ pub(in crate::edge) struct Guarded<S, A> {
     flight: Arc<Flight>,
     answer: A,
     phase: Phase,
-    /// What is left of the preface of HTTP/2 while the connection may still turn out to be that.
+    /// Rest of the HTTP/2 preface that is still to be compared, while the connection may turn out to be HTTP/2.
     preface: &'static [u8],
-    /// It has to be that.
+    /// The connection has to be HTTP/2.
     is_http2: bool,
-    /// The gateway's answer in the place of the library's, and how many bytes that has.
+    /// The gateway's answer in the place of the library's, and the number of bytes of the library's.
     substitute: Option<(Bytes, usize)>,
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
-    /// Responses that the service had given when everything was written.
+    /// Number of responses that the service had given when everything was written.
     answers_written: u64,
-    /// Waits for its turn to be refused.
+    /// Reader that waits for the turn of its refusal.
     reader: Option<Waker>,
     /// Counts the frames, once it is HTTP/2.
     meter: Option<Box<Meter>>,
@@ -56,7 +57,7 @@ pub(in crate::edge) struct Guarded<S, A> {
     held: Held,
 }
 
-/// What a connection holds until its last byte, also when it is no longer HTTP.
+/// Permits that a connection holds until its last byte, also once it is no longer HTTP.
 #[derive(Debug)]
 pub(in crate::edge) struct Held {
     /// Its place in the listener.
@@ -123,8 +124,8 @@ where
         }
     }
 
-    /// Has nothing spoken but what the handshake chose. The library looks at the first bytes whatever it is told, where a connection may
-    /// be upgraded.
+    /// Keeps the connection to the protocol that the handshake chose. The library looks at the first bytes whatever it
+    /// is told, on a connection that may be upgraded.
     pub(in crate::edge) fn keep_to(&mut self, alpn: Option<Alpn>) {
         match alpn {
             None => {}
@@ -140,7 +141,7 @@ where
         }
     }
 
-    /// Looks at what was just read; returns how much of it goes through.
+    /// Looks at the bytes just read; returns the number of them that go through.
     fn look(&mut self, bytes: &[u8]) -> usize {
         let mut frames = bytes;
         if !self.preface.is_empty() {
@@ -168,7 +169,7 @@ where
                         Stop::Limit(limit) => self.held.guest.refuse(limit),
                         Stop::Malformed => debug!("pseudo field in the trailers of a request, connection closed"),
                     }
-                    // Where the library is in the middle of a frame, there is no place for another.
+                    // In the middle of a frame of the library there is no place for another.
                     let is_between = !self.unflushed && meter.is_between_frames();
                     self.phase = if is_between { Phase::Saying(meter.goaway(why).into()) } else { Phase::Over };
                     0
@@ -192,7 +193,7 @@ where
         }
     }
 
-    /// Says the refusal when its turn has come, and then ends the stream for the library.
+    /// Writes the refusal once its turn has come, and then ends the stream for the library.
     fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.phase {
@@ -205,7 +206,7 @@ where
                     self.phase = Phase::Saying((self.answer)(*refusal));
                 }
                 Phase::Saying(bytes) if bytes.is_empty() => {
-                    // What cannot be flushed cannot be read either.
+                    // A stream that cannot be flushed cannot be read either.
                     drop(ready!(Pin::new(&mut self.stream).poll_flush(context)));
                     self.phase = Phase::Lingering(Linger::new());
                 }
@@ -242,8 +243,8 @@ where
         Poll::Ready(())
     }
 
-    /// Prepares the gateway's answer if what is about to be written, `bytes` bytes, is the library's own error: nobody
-    /// took the head, nothing of the service's is unwritten, and the text is that of the library.
+    /// Prepares the gateway's answer if the `bytes` bytes to be written are the library's own error: the service has
+    /// not taken the head, nothing of the service's is unwritten, and the text is that of the library.
     fn substitute(&mut self, first: &[u8], bytes: usize) {
         let taken = self.flight.taken();
         if self.watcher.has_untaken(taken)
@@ -257,7 +258,8 @@ where
         }
     }
 
-    /// Writes the gateway's answer instead, if there is one to write. Says how many of the library's bytes that makes.
+    /// Writes the gateway's answer instead, if there is one to write. Returns the number of the library's bytes that it
+    /// stands for.
     fn poll_substitute(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some((bytes, stands_for)) = &mut self.substitute else { return Poll::Ready(Ok(0)) };
         while !bytes.is_empty() {
@@ -271,13 +273,13 @@ where
     }
 }
 
-/// The shell is where the meter's time comes from.
+/// Source of the meter's time, because the meter itself is pure.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
 
 impl<S, A> Guarded<S, A> {
-    /// Counts what was written of `slices`, `written` bytes.
+    /// Counts the first `written` bytes of `slices`, which were written.
     fn count(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
         let Some(meter) = &mut self.meter else { return };
         for slice in slices {
@@ -287,7 +289,7 @@ impl<S, A> Guarded<S, A> {
         }
     }
 
-    /// Returns whether what the library writes goes nowhere: its connection has said its last word.
+    /// Returns whether the library's writes are discarded: the gateway has ended the connection.
     fn is_mute(&self) -> bool {
         self.meter.is_some() && !matches!(self.phase, Phase::Open)
     }
@@ -382,7 +384,7 @@ where
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        // The other end may still be sending what nobody will read.
+        // The other end may still be sending bytes that will not be read.
         let is_heard_out = this.substitute.is_some() || this.watcher.is_within_message();
         if matches!(this.phase, Phase::Broken) || (matches!(this.phase, Phase::Open) && is_heard_out) {
             this.phase = Phase::Lingering(Linger::new());

@@ -3,7 +3,7 @@
 use super::{Fault, Sender};
 use crate::edge::respond::Wants;
 
-/// What has been read of one head.
+/// One head, as far as it has been read.
 #[derive(Debug)]
 pub(super) struct Head {
     part: Part,
@@ -22,7 +22,7 @@ pub(super) struct Head {
     navigates: bool,
 }
 
-/// How a line with cookies begins.
+/// Beginning of a line with cookies.
 const COOKIE: &[u8] = b"cookie:";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ enum Part {
     Fields,
 }
 
-/// What follows a head.
+/// Message part that a head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadEnd {
     /// It is the first line of HTTP/2.
     Http2,
-    /// A body of so many bytes, maybe none.
+    /// A body of `length` bytes, maybe none.
     Sized {
         length: u64,
         /// The head asks for another protocol.
@@ -105,7 +105,7 @@ impl Head {
         Ok(None)
     }
 
-    /// Counts what came of a line, and so many bytes of its end.
+    /// Counts the bytes received of a line, and `end` bytes of its end.
     fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), Fault> {
         self.bytes += came.len() + end;
         if self.bytes <= bytes_max { Ok(()) } else { Err(self.too_large(came)) }

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::limits::Limit;
 
-/// Why the gateway itself answers a request.
+/// Reason the gateway itself answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No such workspace, or not the user's: the same answer.
@@ -13,7 +13,7 @@ pub enum Failure {
     NoDefaultPort,
     /// The gateway itself has nothing at this path (a kind of `no_such_host`).
     NoSuchPage,
-    /// Nobody is signed in. A page visit is redirected instead, with 302 and the same code.
+    /// No user is signed in. A page visit is redirected instead, with 302 and the same code.
     SignInRequired,
     /// The workspace does not expose this port to the user.
     PortNotAllowed,
@@ -25,7 +25,7 @@ pub enum Failure {
     PortClosed,
     /// Something listens, and closed the connection without a proper answer (a kind of `port_closed`).
     AppClosed,
-    /// Something listens, and what it answered is no HTTP, or could be read in two ways (a kind of `port_closed`).
+    /// Something listens, and its answer is no HTTP, or could be read in two ways (a kind of `port_closed`).
     AppAnswerInvalid,
     /// The channel was not opened in time.
     OpenTimeout,
@@ -182,7 +182,7 @@ impl Failure {
         }
     }
 
-    /// Returns after how long a client may try again, in seconds.
+    /// Returns the time after which a client may try again, in seconds.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u16> {
         match self {
@@ -213,7 +213,8 @@ impl Failure {
         }
     }
 
-    /// Returns after how long the page of this failure is loaded again, in seconds: for what passes without the user.
+    /// Returns the interval at which the page of this failure reloads, in seconds: for failures that pass without the
+    /// user.
     #[must_use]
     pub fn reload_after_seconds(&self) -> Option<u16> {
         match self {

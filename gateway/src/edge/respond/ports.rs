@@ -1,4 +1,4 @@
-//! The page of a workspace's address without a port, while its agent names no port for it: the ports that there are.
+//! Page for a workspace's address without a port, while its agent names no port for it: lists the ports that there are.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -8,7 +8,7 @@ use super::{PAGE_POLICY, STYLE};
 use crate::markup::escape;
 use crate::model::{Port, WorkspaceName};
 
-/// How long the page of a workspace on which nothing listens yet waits before it looks again, in seconds.
+/// Reload interval of the page of a workspace on which nothing listens yet, in seconds.
 const AGAIN_SECONDS: u16 = 5;
 
 /// One port that the visitor may reach.
@@ -25,11 +25,11 @@ pub(crate) struct PortLink {
 pub(crate) struct PortList<'a> {
     pub(crate) workspace: &'a WorkspaceName,
     pub(crate) links: Vec<PortLink>,
-    /// The address of any port, for those who may reach each; `PORT` stands in it.
+    /// Address of any port, with `PORT` as the placeholder, for visitors who may reach each port.
     pub(crate) pattern: Option<String>,
 }
 
-/// Makes the page. Names and addresses are the gateway's own words; nothing of the request is in it.
+/// Makes the page. Names and addresses come from the gateway; nothing of the request is in it.
 pub(crate) fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
     let name = escape(list.workspace.as_str());
     let rows: String = list.links.iter().map(row).collect();

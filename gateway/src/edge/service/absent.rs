@@ -1,6 +1,7 @@
-//! What a request is told that has come to a workspace without a session: that it is stopped, or that its agent is away.
+//! Answers requests to a workspace without a session: it is stopped, or its agent is away.
 //!
-//! This is the only place of the edge that asks what a workspace is to be: whoever has a session does not come here.
+//! This is the only place of the edge that reads the desired state of a workspace: a request that finds a session does
+//! not come here.
 
 use tokio::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::edge::respond::Failure;
 use crate::model::{ActualState, DesiredState, Lifecycle};
 
 impl Edge {
-    /// Finds the reason. Whoever asks may use the workspace; only its owner is offered to start it.
+    /// Finds the reason. The caller may use the workspace; only its owner is offered to start it.
     pub(super) async fn absent(&self, address: &Address, is_owner: bool, now: Instant) -> Refusal {
         let name = &address.name;
         let is_managed = match self.workspace(name, now).await {
@@ -25,7 +26,7 @@ impl Edge {
             async || Ok::<_, crate::store::StoreError>(self.store.managed(name).await?.map(|found| found.lifecycle));
         match self.lives.get(name, now, load).await {
             Ok(Some(life)) if !is_running(&life) => Refusal::Stopped(is_owner.then(|| self.start_address(address))),
-            // It runs, so its agent is about to come; or nobody can say.
+            // It runs, so its agent is about to come; or its state is unknown.
             Ok(Some(_) | None) | Err(_) => Failure::AgentAbsent.into(),
         }
     }

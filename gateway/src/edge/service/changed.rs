@@ -1,4 +1,4 @@
-//! What is remembered of the store and was changed there: forgotten, and asked for again, so that an outage finds what counts.
+//! Drops remembered values that were changed in the store, and loads them again, so that an outage finds current ones.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::auth::request::{At, Offered};
 use crate::store::AccessChange;
 
 impl Edge {
-    /// Forgets what was changed, whoever changed it. Returns whether any of it was known.
+    /// Forgets the changed values, whatever changed them. Returns whether any of them was known.
     pub(crate) fn forget(&self, change: &AccessChange) -> bool {
         let now = Instant::now();
         match change {
@@ -27,7 +27,7 @@ impl Edge {
         }
     }
 
-    /// Asks for what was changed. What cannot be asked stays forgotten.
+    /// Loads the changed values again. A value that cannot be loaded stays forgotten.
     pub(crate) async fn refresh(&self, change: &AccessChange) {
         let now = Instant::now();
         match change {

@@ -1,9 +1,10 @@
-//! The other ports of a workspace, at which a browser is signed in on its way back from a sign-in at one of them.
+//! Signs a browser in at the other ports of a workspace on its way back from a sign-in at one of them.
 //!
-//! Each workspace host has a sign-in of its own, and only a visit to a page can begin one: what a page on port 5173 fetches from
-//! port 8000 would be refused until the user had opened port 8000 by hand. So the way back from the first sign-in leads over
-//! ports that listen, each of which begins its own sign-in as any visit to a page does, with a nonce of its own. Nothing else
-//! vouches for a browser than before. Decision record: two ports of one workspace sign in apart.
+//! Each workspace host has a sign-in of its own, and only a visit to a page can begin one: requests of a page on port
+//! 5173 to port 8000 would be refused until the user had opened port 8000 by hand. So the way back from the first
+//! sign-in leads over ports that listen, each of which begins its own sign-in as any visit to a page does, with a nonce
+//! of its own. Nothing new vouches for a browser. Decision record:
+//! docs/decisions/2026-11-23-two-ports-sign-in-apart.md.
 
 mod tours;
 
@@ -26,7 +27,7 @@ use crate::edge::address::Address;
 use crate::model::{Port, UserName};
 use crate::store::wall_clock;
 
-/// How long a browser waits at most for what is to be found out of its workspace.
+/// Longest time that a browser waits for its tour to be planned.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The tours of browsers over ports, and how many ports each may have.
@@ -37,7 +38,7 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Makes them without a tour.
+    /// Creates them without a tour.
     pub(crate) fn new(ports_max: usize) -> Self {
         Self { ports_max, tours: Tours::default() }
     }
@@ -48,8 +49,8 @@ pub(super) fn is_stop(uri: &Uri) -> bool {
     uri.path() == TOUR_PATH
 }
 
-/// Picks the ports to be visited. The product's own are left out: a page may not reach editor or terminal for its user because
-/// they opened another port. A page's API is more often near its port than far.
+/// Picks the ports to visit. The product's own are left out: a user who opened another port must not thereby let its
+/// page reach the editor or terminal. A page's API is more often near its port than far.
 fn nearest(own: Port, listening: impl Iterator<Item = Port>) -> Vec<Port> {
     let mut ports: Vec<Port> = listening.filter(|port| port.label().is_none() && *port != own).collect();
     ports.sort_by_key(|port| (own.get().abs_diff(port.get()), port.get()));
@@ -57,14 +58,14 @@ fn nearest(own: Port, listening: impl Iterator<Item = Port>) -> Vec<Port> {
 }
 
 impl Edge {
-    /// Answers a visit to a stop of a tour; `None` where there is no such tour, or it does not lead over this host.
+    /// Answers a visit to a stop of a tour; `None` if there is no such tour, or it does not lead over this host.
     pub(super) fn pass_neighbour(&self, visit: Visit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         let onward = self.neighbours.tours.onward(visit.uri.query()?, host, now)?;
         Some(self.sign_in.pass(visit, host, &self.at(&onward), now))
     }
 
-    /// Leads a browser that has just signed in at a port over others that listen and that its user may open. An answer that is no
-    /// such sign-in stays as it is.
+    /// Leads a browser that has just signed in at a port over other listening ports that its user may open. Any other
+    /// answer stays as it is.
     pub(super) async fn lead_over_neighbours(&self, answer: &mut Response<Bytes>, address: &Address, now: Instant) {
         let Some(entered) = answer.extensions_mut().remove::<Entered>() else { return };
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
@@ -78,7 +79,8 @@ impl Edge {
         }
     }
 
-    /// Plans a tour that ends where the browser was going; `None` where there is nothing to visit, or no use in it.
+    /// Plans a tour that ends where the browser was going; `None` if there is nothing to visit, or a tour would be of
+    /// no use.
     async fn begin_tour(&self, entered: &Entered, address: &Address, path: ReturnPath, now: Instant) -> Option<Stop> {
         // To a browser the hosts of a zone of one label, as `localhost`, are sites of their own, and it sends no cookie from one to
         // another: the label is a public suffix.
@@ -101,8 +103,8 @@ impl Edge {
         tours.begin(&Opaque::random().ok()?, tour, now)
     }
 
-    /// Returns the port at an address, and those on which something listens of those that the user may open. To a user with whom
-    /// nothing of the workspace is shared by name or group there is none, and its agent is not asked.
+    /// Returns the port at an address, and the listening ports that the user may open. Without a share of the workspace
+    /// by name or group, the user gets none, and its agent is not asked.
     async fn listening_for(&self, user: &UserName, address: &Address, now: Instant) -> Option<(Port, Vec<Port>)> {
         let standing = self.standing(user, now).await.ok()?;
         let principal = Principal { user: user.clone(), groups: Arc::default(), via: Via::Browser };

@@ -1,4 +1,4 @@
-//! The address of a workspace without a port, while its agent names no port for it.
+//! Answers requests to the address of a workspace without a port, while its agent names no port for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::sessions::registry::LiveSession;
 use crate::store::wall_clock;
 
 impl Edge {
-    /// Shows which ports there are to those who may know of the workspace; for all others there is no such workspace.
+    /// Shows the ports to visitors who may know of the workspace; for all others there is no such workspace.
     pub(super) async fn without_port(
         &self,
         parts: &Parts,

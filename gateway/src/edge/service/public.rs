@@ -1,4 +1,4 @@
-//! The public host: sign-in, the API, and the pages.
+//! Serves the public host: sign-in, the API, and the pages.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::edge::respond::Failure;
 use crate::edge::zone;
 use crate::ui::{self, Pages};
 
-/// Who asks for a port, for the audit log.
+/// Client that asks for a port, for the audit log.
 pub(super) struct Asking<'a> {
     pub(super) edge: &'a Edge,
     pub(super) offered: &'a Offered,
@@ -40,7 +40,7 @@ impl Asker for Asking<'_> {
         self.peer
     }
 
-    /// A browser's session on a workspace host goes by the name of the one on the public host that it hangs on.
+    /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
     fn credential(&self) -> Credential {
         match self.offered {
             Offered::Session(id) => match self.edge.identities.session_of_host(id) {
@@ -111,7 +111,7 @@ impl Edge {
         Ok(self.call(request, caller, origin, known).await)
     }
 
-    /// Finds who calls the API, and counts those who prove nothing.
+    /// Identifies the caller of the API, and counts callers who prove nothing.
     async fn caller(
         &self,
         parts: &Parts,
@@ -158,11 +158,11 @@ impl Edge {
         Ok(response.map(|body| ResponseBody::events(body, followed)))
     }
 
-    /// Has it asked again and again whether somebody may go on listening, if that can change.
+    /// Has the reader of a stream re-authorised for as long as it is open, if that can change.
     fn followed(&self, proven: Option<Proof>) -> Option<Arc<Followed>> {
         match proven? {
             Proof::User(offered, user) => Some(self.followers.follow(offered, user)),
-            // The API asks again by itself for what it holds for a job: the job is known there.
+            // The API itself re-authorises the streams of jobs: the job is known there.
             Proof::Job => None,
         }
     }
@@ -183,7 +183,7 @@ impl Edge {
                 response.map(|body| ResponseBody::events(body, followed))
             }
             (Answer::File(response, bytes), _) => response.map(|body| ResponseBody::file(body, bytes)),
-            // Nobody gets any without having proved who they are.
+            // No caller gets events without a proof of identity.
             (Answer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
         };
         if let Some(Told { code, .. }) = response.extensions().get::<Told>() {
@@ -194,7 +194,7 @@ impl Edge {
         response
     }
 
-    /// Writes down what a sign-in page did.
+    /// Records the outcome of a sign-in page.
     pub(super) fn note_sign_in<B>(&self, response: &Response<B>, origin: &Origin) {
         let Some(event) = response.extensions().get::<SignInEvent>() else { return };
         let record = match event.clone() {

@@ -1,5 +1,5 @@
-//! Asks again, while requests and streams live, whether they still may. This is what makes a revoked share, token, session
-//! or user end what is open, and not only what comes next.
+//! Re-authorises requests and streams for as long as they stay open. So a revoked share, token, session or user ends
+//! open streams too, and not only later requests.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::edge::living::Watch;
 use crate::edge::respond::Failure;
 use crate::store::wall_clock;
 
-/// How often. What the store said may be [`REFRESH_AFTER`] old when it is asked again, so both together, a look-up, and a
-/// last word to the user stay below the 5 s within which a revocation has to cut (design, section 5).
+/// Interval of the checks. A value from the store may be [`REFRESH_AFTER`] old when it is loaded again, so both
+/// together, a look-up, and a last message to the user stay below the 5 s within which a revocation has to cut.
 ///
 /// [`REFRESH_AFTER`]: crate::auth::cache::REFRESH_AFTER
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,11 +28,12 @@ const _: () = assert!(
     "a revocation cuts within five seconds"
 );
 
-/// So many are asked at a time, before others get their turn. One after the other, look-ups would add up: a thousand streams
-/// with credentials of their own, or a store that is far away, and a round takes longer than the seconds that there are.
+/// Watches checked at a time, before other tasks get their turn. One after the other, look-ups would add up: with a
+/// thousand streams with credentials of their own, or a store that is far away, a round would take longer than the
+/// seconds available.
 const TURN: usize = 64;
 
-/// A request that was let through once does not change its shape; only who and what is asked again.
+/// A request that was let through once does not change its shape; only user and target are checked again.
 const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
 
 impl Edge {
@@ -46,16 +47,18 @@ impl Edge {
                 () = draining.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            // An old list would let in whom it should not; but losing the store ends nothing that is open either.
+            // An outdated list would admit visitors after a revocation; but an outage of the store ends nothing that is
+            // open either.
             let asked = self.public_ports.ask();
             match self.store.public_ports(wall_clock()).await {
                 Ok(open) => self.public_ports.replace(asked, open),
-                // Of an outage it is said once that there is one.
+                // An outage is reported once, elsewhere.
                 Err(error) if error.is_unanswered() => {}
                 Err(error) => warn!(%error, "cannot ask the store which ports are public"),
             }
             if self.recheck_living().await {
-                // Of those who share a credential or a workspace, one asked the store; the others were answered from before that.
+                // Of several watches on one credential or workspace, one asked the store; the others got the answer
+                // from before that.
                 self.recheck_living().await;
             }
             for followed in self.followers.due() {
@@ -64,7 +67,7 @@ impl Edge {
         }
     }
 
-    /// Asks again for everything open; returns whether anything was cut.
+    /// Re-authorises everything open; returns whether anything was cut.
     async fn recheck_living(&self) -> bool {
         let mut is_cut = false;
         for turn in self.living.due().chunks(TURN) {
@@ -78,7 +81,7 @@ impl Edge {
     async fn recheck_follower(&self, followed: &Followed) {
         match self.principal(followed.offered(), At::Public, Instant::now()).await {
             Ok(Some(principal)) if principal.user == *followed.user() => {}
-            // As for everything that is open.
+            // As for watches: an outage ends nothing that is open.
             Err(_unavailable) => {}
             Ok(Some(_) | None) => {
                 info!(user = %followed.user(), "a user may not follow these events any more: their stream is closed");
@@ -95,7 +98,7 @@ impl Edge {
         let at = (watch.address(), watch.port());
         let failure = match self.decide(watch.offered(), at, SHAPE, &mut Known::new(Instant::now())).await {
             Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
-            // A store that does not answer ends new requests, not bytes that are under way (design, section 7).
+            // A store that does not answer ends new requests, not bytes that are under way.
             Err(_unavailable) => return false,
             Ok(Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized) => Failure::SignInRequired,
             Ok(Decision::NotFound) => Failure::NoSuchHost,

@@ -1,4 +1,4 @@
-//! The sign-in pages of the public host as far as they need others: the identity provider, the store, a body.
+//! Serves the sign-in pages of the public host that need the identity provider, the store or a body.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use crate::auth::sign_in::Visit;
 use crate::auth::sign_in::provider::{Returned, Step};
 use crate::store::{Admission, wall_clock};
 
-/// What the paths of all sign-in pages begin with.
+/// Common path prefix of all sign-in pages.
 const OWN_PATHS: &str = "/.gateway/";
 
-/// How long the body of a provider's message may take.
+/// Longest time for the body of a provider's message.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Returns whether a path is one of the sign-in pages'.
@@ -36,7 +36,7 @@ pub(super) fn is_sign_in(parts: &Parts) -> bool {
 }
 
 impl Edge {
-    /// Asks the provider for its description, so that one which cannot be reached is in the log from the start on.
+    /// Fetches the provider's metadata, so that an unreachable provider is in the log from the start on.
     pub(crate) async fn greet_provider(&self) {
         let Some(provider) = &self.provider else { return };
         if provider.metadata(moment()).await.is_err() {
@@ -49,7 +49,7 @@ impl Edge {
         if !is_sign_in(parts) {
             return None;
         }
-        // Whatever is logged on the way says where the browser is.
+        // Every log line on the way names the browser's address.
         let span = info_span!("sign_in", peer = %origin.peer);
         if parts.uri.path() == BACKCHANNEL_LOGOUT_PATH {
             let provider = self.provider.as_ref()?;
@@ -108,7 +108,7 @@ impl Edge {
             }
         };
         let now = Instant::now();
-        // The groups may be others than those that are remembered.
+        // The groups may differ from those that are remembered.
         self.users.forget(&user, now);
         let who = SignedIn { user, provider: Some(session.into()) };
         self.sign_in.admit(visit, who, issued_at, &pending.destination, now)
@@ -119,7 +119,7 @@ impl Edge {
         self.sign_in.failed(visit, error)
     }
 
-    /// Follows the provider's word that sessions have ended (`OpenID` Connect Back-Channel Logout 1.0, section 2.5).
+    /// Handles the provider's notice that sessions have ended (`OpenID` Connect Back-Channel Logout 1.0, section 2.5).
     async fn hear_of_ended_sessions(&self, provider: &Provider, parts: &Parts, body: Incoming) -> Response<Bytes> {
         match self.follow_notice(provider, parts, body).await {
             Ok(sessions) => {
@@ -163,7 +163,7 @@ impl Edge {
     }
 }
 
-/// Why a message is not followed.
+/// Reason a message is not followed.
 #[derive(Debug, thiserror::Error)]
 enum NotFollowed {
     /// No form with one token, or one that takes too long.

@@ -1,6 +1,6 @@
-//! What those may cost who have not said who they are, or not convincingly: counted by address, refused by name.
+//! Bounds the cost of clients without a valid credential: counted by address, refused by name.
 //!
-//! Nobody who proves who they are is kept out by what others of their address did, as long as no look-up in the store is
+//! A client with a valid credential is never kept out by others of its address, as long as no look-up in the store is
 //! needed for that: a session and a token that was used lately are known without one.
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub(super) fn overloaded(limit: Limit) -> Failure {
     Failure::Overloaded { limit: limit.name() }
 }
 
-/// Counts a request at a workspace's host by what was decided of it.
+/// Counts a request at a workspace's host by the decision on it.
 pub(super) fn count(
     decision: &Decision,
     offered: &Offered,
@@ -31,7 +31,7 @@ pub(super) fn count(
     let guest = &origin.guest;
     match decision {
         Decision::Allow(grant) if grant.user().is_some() => guest.prove(),
-        // Whoever sends them, a person is behind it: only those get other answers.
+        // A known user is behind these, however the request came: strangers get other answers.
         Decision::NotFound | Decision::PortNotAllowed => guest.prove(),
         // A page visit begins the way to sign in, whatever old cookie it carries.
         Decision::Allow(_) | Decision::SignIn => guest.ask(now.into_std()).map_err(overloaded)?,
@@ -45,7 +45,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Counts a request at the public host by whether it is known whose it is.
+/// Counts a request at the public host by whether its user is known.
 fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now: Instant) -> Result<(), Failure> {
     let guest = &origin.guest;
     if principal.is_some() {
@@ -53,14 +53,14 @@ fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now:
         return Ok(());
     }
     guest.ask(now.into_std()).map_err(overloaded)?;
-    // Old cookies are what people come to this host with, to sign in again.
+    // Users come to this host with old cookies, to sign in again.
     if is_bad(offered, false) {
         guest.fail(now.into_std()).map_err(overloaded)?;
     }
     Ok(())
 }
 
-/// Counts a credential that is no user's, and was checked without a look-up.
+/// Counts a credential that belongs to no user, and was checked without a look-up.
 pub(super) fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant) -> Result<(), Failure> {
     let guest = &origin.guest;
     if is_good {
@@ -74,7 +74,7 @@ pub(super) fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant
     Ok(())
 }
 
-/// Returns whether a credential that proved nobody was meant to.
+/// Returns whether a credential that proved no user was meant to prove one.
 fn is_bad(offered: &Offered, cookie_counts: bool) -> bool {
     match offered {
         Offered::Nothing => false,
@@ -93,18 +93,18 @@ pub(super) fn tried(parts: &Parts, answer: &Response<Bytes>, origin: &Origin, no
 }
 
 impl Edge {
-    /// Counts a request that failed before anybody looked whose it is; returns what it is told.
+    /// Counts a request that failed before its user was looked up; returns the failure to answer with.
     pub(crate) fn of_stranger(&self, failure: Failure, origin: &Origin) -> Failure {
         match origin.guest.ask(Instant::now().into_std()) {
             Ok(()) => failure,
-            // Its end is not to be trusted either.
+            // The end of such a request is not to be trusted either.
             Err(_) if failure.closes_connection() => failure,
             Err(limit) => overloaded(limit),
         }
     }
 
-    /// Lets a credential be looked up when it is its turn, unless too many of its address were not good. Nothing waits
-    /// where no look-up is needed.
+    /// Waits for a credential's turn to be looked up, unless too many of its address were not good. A credential that
+    /// needs no look-up does not wait.
     pub(super) async fn may_try<'a>(
         &self,
         offered: &Offered,
@@ -121,7 +121,7 @@ impl Edge {
         Box::pin(origin.guest.look_up()).await.map(Some).map_err(overloaded)
     }
 
-    /// Finds who visits the public host, and counts those of whom nobody knows.
+    /// Identifies the visitor of the public host, and counts unknown ones.
     pub(super) async fn visitor(
         &self,
         offered: &Offered,
@@ -135,7 +135,7 @@ impl Edge {
         Ok(principal)
     }
 
-    /// Makes the answer for a connection that is not let in.
+    /// Makes the answer for a connection that is refused.
     pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
         let failure = overloaded(limit);
         self.metrics.failed(failure.code());

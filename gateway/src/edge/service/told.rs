@@ -1,5 +1,5 @@
-//! What the log says of a request that failed: whose it was, where it went, how long it took. The path is left out, because
-//! paths carry secrets, and so is every host that is none of this gateway's.
+//! Logs requests that failed: their user, target and duration. The path is left out, because paths carry secrets, and
+//! so is every host that is none of this gateway's.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::edge::respond::Failure;
 use crate::model::{Port, UserName};
 use crate::telemetry::AnsweredBy;
 
-/// What is known of a request by the time it fails.
+/// Facts known of a request by the time it fails.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// When its head was there.
+    /// Time at which its head was there.
     pub(super) began: Instant,
-    /// Where it went: `None` for the public host, and where nothing is known yet.
+    /// Target: `None` for the public host, and while nothing is known yet.
     pub(super) address: Option<Arc<Address>>,
     /// The port that its address means.
     pub(super) port: Option<Port>,
-    /// Who asked.
+    /// User who asked.
     pub(super) user: Option<UserName>,
 }
 
 impl Known {
-    /// Knows nothing yet.
+    /// Begins with nothing known.
     pub(crate) fn new(began: Instant) -> Self {
         Self { began, address: None, port: None, user: None }
     }
 
-    /// Returns who answers a request that did not fail: only apps have addresses.
+    /// Returns the side that answers a request that did not fail: only apps have addresses.
     pub(super) fn answered_by(&self) -> AnsweredBy {
         if self.address.is_some() { AnsweredBy::App } else { AnsweredBy::Gateway }
     }

@@ -1,8 +1,8 @@
-//! A connection that has become something else, until it ends: bytes both ways, and a last word where there is a place for
+//! Carries an upgraded connection until it ends: bytes both ways, and a last message if the protocol has a place for
 //! one.
 //!
-//! Only a WebSocket has such a place: a close frame between two frames towards the user (RFC 6455, section 5.5.1). An end
-//! that the app makes is the app's, and is passed on as it is.
+//! Only a WebSocket has such a place: a close frame between two frames towards the user (RFC 6455, section 5.5.1). An
+//! end made by the app is passed on as it is.
 
 use std::io;
 use std::pin::Pin;
@@ -28,17 +28,17 @@ use crate::edge::websocket::frames::{Frames, close_frame};
 /// The close code for a workspace that cannot be reached any more (RFC 6455, section 7.4.1): not the app's doing.
 const LOST: u16 = 1011;
 
-/// What the user's end is told.
+/// Last message to the user's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Farewell {
     code: u16,
     reason: &'static str,
-    /// How long that may take.
+    /// Time limit for sending it.
     timeout: Duration,
 }
 
-/// Joins the user's connection with the app's channel until both directions have ended, one broke, `drained` is over (it
-/// says how long the last word may take), or whoever asked may no longer. `frames` is there for a WebSocket.
+/// Joins the user's connection with the app's channel until both directions have ended, one broke, `drained` is over
+/// (its value is the time left for the last message), or the user's access ends. `frames` is there for a WebSocket.
 pub(super) async fn carry(
     user: OnUpgrade,
     app: Box<Connection>,
@@ -80,7 +80,7 @@ pub(super) async fn carry(
     user.say(farewell).await;
 }
 
-/// Finds what to say of a stream that broke. `None` where the app broke it, or the user did.
+/// Finds the last message for a stream that broke. `None` if the app or the user broke it.
 fn farewell(error: &io::Error) -> Option<Farewell> {
     let error = ChannelError::find(error)?;
     let (code, reason) = match error {
@@ -93,15 +93,15 @@ fn farewell(error: &io::Error) -> Option<Farewell> {
     Some(Farewell { code, reason, timeout: CUT_TIMEOUT })
 }
 
-/// The user's end, and how far the bytes towards it are.
+/// The user's end, and the position in frames of the bytes towards it.
 struct UserEnd<S> {
     io: S,
     frames: Option<Frames>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> UserEnd<S> {
-    /// Says why it is over, where that would not be taken for the app's bytes, and lets the user's end answer: a close
-    /// with bytes unread resets the connection, and the reset can overtake the last word.
+    /// Sends the last message, if it would not be taken for the app's bytes, and lets the user's end answer: a close
+    /// with bytes unread resets the connection, and the reset can overtake the message.
     async fn say(mut self, Farewell { code, reason, timeout }: Farewell) {
         if !self.frames.is_some_and(Frames::is_at_border) {
             return;
@@ -114,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> UserEnd<S> {
             while self.io.read(&mut scratch).await? > 0 {}
             io::Result::Ok(())
         };
-        // Nobody is left to be told that it did not work.
+        // A failure cannot be reported: the peer is gone.
         drop(tokio::time::timeout(timeout, said).await);
     }
 }

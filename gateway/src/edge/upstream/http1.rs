@@ -1,5 +1,5 @@
-//! An HTTP/1.1 connection to an app over a channel, moved by whoever waits for its answer: no task of its own. The rules
-//! are in the pure parts below; this is the shell that asks the channel.
+//! HTTP/1.1 connection to an app over a channel, driven by the request that waits for its answer: it has no task of its
+//! own. The rules are in the pure parts below; this is the shell that polls the channel.
 //!
 //! Bytes of bodies are handed on as they come, both ways.
 
@@ -31,11 +31,11 @@ use self::request::{Framing, Length};
 pub(in crate::edge) use self::response::Head;
 use crate::edge::body::RequestBody;
 
-/// How long an app may take to say `100 Continue` before the body is sent all the same (RFC 9110, section 10.1.1: a
-/// client is not to wait for ever).
+/// Longest wait for an app's `100 Continue` before the body is sent all the same (RFC 9110, section 10.1.1: a client is
+/// not to wait for ever).
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why an exchange came to nothing, or a body to no end.
+/// Reason an exchange has no answer, or a body no end.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The channel broke.
@@ -47,10 +47,10 @@ pub enum Error {
     /// The app finished the connection within its answer.
     #[error("the connection ended within an answer")]
     Incomplete,
-    /// That is no answer, or one that could be read in two ways.
+    /// The bytes are no answer, or one that could be read in two ways.
     #[error("not the head of an HTTP/1 response")]
     Head,
-    /// That is no chunked body.
+    /// The bytes are no chunked body.
     #[error("not a chunked body")]
     Body,
     /// The request cannot be written as it is, or its body is not as long as its head says.
@@ -82,8 +82,8 @@ impl Outgoing {
             None => Length::Unknown,
         };
         let (head, framing) = request::encode(parts, length)?;
-        // Only what has no body and may be repeated by its method (RFC 9110, section 9.2.2) is sent again after it was
-        // sent.
+        // Only a request without a body and with an idempotent method (RFC 9110, section 9.2.2) is sent again after it
+        // was sent.
         let can_repeat = length == Length::None && parts.method.is_idempotent();
         let upload = match framing {
             Framing::None | Framing::Sized { left: 0 } => Upload::Done,
@@ -94,13 +94,13 @@ impl Outgoing {
         Ok(Self { head, is_head: parts.method == Method::HEAD, can_repeat, upload })
     }
 
-    /// Returns the same once more, if it may be sent twice.
+    /// Returns the same request once more, if it may be sent twice.
     pub(in crate::edge) fn again(&self) -> Option<Self> {
         self.can_repeat.then(|| Self { head: self.head.clone(), upload: Upload::Done, ..*self })
     }
 }
 
-/// How far the request's body is.
+/// Progress of the request's body.
 #[derive(Debug)]
 enum Upload {
     /// There is none, or it is sent.
@@ -110,7 +110,7 @@ enum Upload {
     /// The app answered without asking for it. Kept until the exchange is over, so that the user's connection is still
     /// looked after.
     NotAsked { _body: RequestBody },
-    /// The channel takes no more; what comes from it says why.
+    /// The channel takes no more; its reading half has the reason.
     Broken,
 }
 
@@ -134,7 +134,7 @@ impl Hold {
     }
 }
 
-/// Whom an idle connection wakes.
+/// Waker of an idle connection.
 #[derive(Debug)]
 struct Bell {
     /// Something came since the connection was last looked at.
@@ -159,14 +159,14 @@ pub(in crate::edge) struct Connection {
     channel: ChannelIo,
     decoder: Decoder,
     upload: Upload,
-    /// What is to be written, in order.
+    /// Bytes to write, in order.
     unsent: VecDeque<Bytes>,
     bell: Arc<Bell>,
     idle_waker: Waker,
 }
 
 impl Connection {
-    /// Makes a connection over a new channel. `pool` hears when something comes while it is idle.
+    /// Makes a connection over a new channel. `pool` is notified when something comes while it is idle.
     pub(super) fn new(channel: ChannelIo, pool: Arc<Notify>) -> Box<Self> {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), pool });
         let idle_waker = Waker::from(bell.clone());
@@ -186,12 +186,12 @@ impl Connection {
         }
     }
 
-    /// Says that nothing is sent on it after this exchange.
+    /// Excludes the connection from use after this exchange.
     pub(in crate::edge) fn use_once(&mut self) {
         self.decoder.keep_not();
     }
 
-    /// Moves the request out and waits for the answer's head. The user's end of the body counts as its failure.
+    /// Moves the request out and waits for the answer's head. A user's body that breaks off fails the exchange.
     ///
     /// Cancel safety: nothing is lost; the next poll goes on.
     pub(in crate::edge) fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<Head, Error>> {
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// Waits until a body was held back for long enough, and lets go of it.
+    /// Waits until a body was held back for long enough, and releases it.
     fn poll_let_go(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Upload::Sending { hold, .. } = &mut self.upload else { return Poll::Pending };
         let Some(waiting) = hold else { return Poll::Pending };
@@ -313,7 +313,7 @@ impl Connection {
             }
             Some(Ok(data)) => {
                 framing.data(data, write)?;
-                // Who knows the length need not hear of the end.
+                // A body of known length needs no end mark.
                 if !framing.is_over() && body.is_end_stream() {
                     framing.end(None, |piece| self.unsent.push_back(piece))?;
                 }
@@ -352,7 +352,7 @@ impl Connection {
         self.decoder.left()
     }
 
-    /// Takes it out of its user's hands, after an answer. Returns whether it can be used again.
+    /// Puts the connection to rest after an answer. Returns whether it can be used again.
     pub(super) fn rest(&mut self) -> bool {
         let is_sent = self.unsent.is_empty() && matches!(self.upload, Upload::Done);
         is_sent && self.decoder.is_reusable() && self.is_quiet()
@@ -368,15 +368,15 @@ impl Connection {
         !self.is_disturbed() || self.is_quiet()
     }
 
-    /// Asks the channel, and to be told when something comes. Bytes that nobody asked for end a connection as its end
+    /// Polls the channel, and registers to be woken when something comes. Unrequested bytes end a connection as its end
     /// does: they would be taken for the next answer.
     fn is_quiet(&mut self) -> bool {
         self.bell.rung.store(false, Ordering::SeqCst);
         self.channel.poll_bytes(&Context::from_waker(&self.idle_waker)).is_pending()
     }
 
-    /// Turns into the stream that it has become, after a 101 and once the request is sent. What the app sent right behind
-    /// that comes first.
+    /// Turns into the raw stream, after a 101 and once the request is sent. Bytes that the app sent right behind the
+    /// 101 come first.
     pub(in crate::edge) async fn into_stream(mut self: Box<Self>) -> Result<ChannelIo, Error> {
         std::future::poll_fn(|context| self.poll_upload(context)).await?;
         let Self { mut channel, decoder, .. } = *self;

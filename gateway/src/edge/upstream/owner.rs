@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use super::{Key, Upstreams};
 use crate::model::UserName;
 
-/// Ports to which one client's connections are kept at a time. A browser that joins hosts on one HTTP/2 connection has a few;
-/// above it, those of the port that was used first are given up.
+/// Most ports to which one client's connections are kept at a time. A browser that joins hosts on one HTTP/2 connection
+/// has a few; beyond that, the connections of the port that was used first are given up.
 const PORTS_PER_CLIENT_MAX: usize = 16;
 
-/// A client's connection that came without a sign-in. What is kept for it ends with it.
+/// A client's connection that came without a sign-in. Connections kept for it end with it.
 #[derive(Debug)]
 pub(in crate::edge) struct Client {
     number: u64,
@@ -52,9 +52,9 @@ impl Drop for Client {
 /// The principal that a request is for.
 #[derive(Clone, Debug)]
 pub(in crate::edge) enum Owner {
-    /// A user's, on whatever connections of theirs.
+    /// A user, on any connection of theirs.
     User(UserName),
-    /// A client's, as long as its connection lasts.
+    /// A client, as long as its connection lasts.
     Client(Arc<Client>),
 }
 
@@ -66,7 +66,7 @@ pub(super) enum KeptFor {
 }
 
 impl Owner {
-    /// Turns into what is kept of it with a connection to a port, and what has to live until that is done.
+    /// Splits into the owner to keep with a connection to a port, and the client that has to live until it is kept.
     pub(super) fn into_kept(self, key: Key) -> (KeptFor, Option<Arc<Client>>) {
         match self {
             Self::User(user) => (KeptFor::User(user), None),

@@ -1,5 +1,5 @@
-//! Answers that come before their request is sent. A user who reads the one slowly must not hold the other back, so a task
-//! moves both, and keeps one part of the answer ready.
+//! Relays answers that come before their request is sent. A user who reads the answer slowly must not hold the request
+//! back, so a task moves both, and keeps one part of the answer ready.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -11,7 +11,7 @@ use tunnel_link::drain::Drain;
 
 use super::http1::{Connection, Error};
 
-/// A part of an answer. The end is said: a task that was cut must not look like one.
+/// A part of an answer. The end is explicit: a task that was cut must not look like one.
 #[derive(Debug)]
 enum Part {
     Frame(Frame<Bytes>),
@@ -79,12 +79,12 @@ async fn run(mut connection: Box<Connection>, parts: mpsc::Sender<Result<Part, E
         Ok(Answered::Abandoned) => return,
         Err(error) => error,
     };
-    // First the app hears of it.
+    // The app hears of it first.
     drop(connection);
     parts.send(Err(failed)).await.ok();
 }
 
-/// How an answer was handed on.
+/// Outcome of handing an answer on.
 enum Answered {
     Whole,
     /// The user went away.
@@ -116,7 +116,7 @@ async fn answer(connection: &mut Connection, parts: &mpsc::Sender<Result<Part, E
         tokio::select! {
             biased;
             end = parts.reserve() => {
-                // Nobody takes it who knew the length.
+                // A receiver that knew the length no longer takes it.
                 if let Ok(end) = end {
                     end.send(Ok(Part::End));
                 }

@@ -1,5 +1,5 @@
-//! Where the frames of a WebSocket end (RFC 6455, section 5.2), for whoever has something to say between two of them.
-//! Payload is passed over and not looked at.
+//! Finds the ends of a WebSocket's frames (RFC 6455, section 5.2), so that the gateway can send a frame between two of
+//! them. Payload is passed over and not looked at.
 
 /// The opcode of a close frame (RFC 6455, section 5.2).
 const CLOSE: u8 = 0x8;
@@ -7,10 +7,10 @@ const CLOSE: u8 = 0x8;
 /// FIN and the opcode of a close frame.
 const WHOLE_CLOSE: u8 = 0x80 | CLOSE;
 
-/// What of a reason fits into a control frame beside the code, in bytes (RFC 6455, section 5.5).
+/// Longest reason that fits into a control frame beside the code, in bytes (RFC 6455, section 5.5).
 const REASON_BYTES_MAX: usize = 123;
 
-/// How far the bytes of one direction are in its frames.
+/// Position of the bytes of one direction in its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frames(At);
 

@@ -1,4 +1,4 @@
-//! The folders of templates: which files there are, and what is wrong with them.
+//! Scans the folders of templates: which files exist, and what is wrong with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -11,13 +11,13 @@ use crate::model::ClusterName;
 /// The folder of each cluster agent's templates.
 pub(super) const FOLDER: &str = "environment_templates";
 
-/// What files of templates end in.
+/// Ending of template files.
 const ENDING: &str = "yaml";
 
 /// Most templates of a cluster agent.
 const TEMPLATES_MAX: usize = 200;
 
-/// What was found at one look.
+/// Result of one scan.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     /// Files that are new or have changed, and folders that cannot be read.
@@ -39,26 +39,26 @@ pub(super) struct Listed {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// `None` for what is looked at each time.
+    /// `None` for folders, which are scanned each time.
     pub(super) stamp: Option<Stamp>,
     pub(super) read: Read,
 }
 
-/// What came of reading a file.
+/// Outcome of reading a file.
 #[derive(Debug)]
 pub(super) enum Read {
     Template(ClusterName, Template),
     Refused(About, Refusal),
 }
 
-/// What may not be in force because something is refused.
+/// Template that a refusal affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// The template that the file would be.
     Template(TemplateName),
-    /// No template: the file's name is none's, however it is read.
+    /// No template: the file's name is no template's name in any reading.
     Nothing,
-    /// Any: nobody knows which files there are.
+    /// Any template: it is not known which files there are.
     Folder,
 }
 
@@ -68,8 +68,8 @@ impl From<Option<TemplateName>> for About {
     }
 }
 
-/// Reads every template below a folder, and returns what is wrong with each that cannot be in force. A folder that cannot be read
-/// at all is told by those who read configurations there.
+/// Reads every template below a folder, and returns the problems of each that cannot be in force. A folder that cannot
+/// be read at all is reported by the readers of configurations there.
 #[must_use]
 pub fn check(dir: &Path) -> Vec<Refusal> {
     let refused = |found: Found| match found.read {
@@ -79,7 +79,7 @@ pub fn check(dir: &Path) -> Vec<Refusal> {
     scan(dir, &HashMap::new()).found.into_iter().filter_map(refused).collect()
 }
 
-/// Reads the files that are not as they were.
+/// Reads the files that have changed.
 pub(super) fn scan(dir: &Path, seen: &HashMap<PathBuf, Stamp>) -> Scanned {
     let mut scanned = Scanned::default();
     for folder in folders(dir).unwrap_or_default() {
@@ -127,7 +127,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     };
     let mut paths = Vec::new();
     for entry in entries {
-        // One that cannot be told would look as if it were gone.
+        // An entry that cannot be read would look like a deleted file.
         let path = entry.map_err(|error| format!("the folder cannot be read: {error}"))?.path();
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         // Editors and mounted volumes keep hidden files beside those that are meant.
@@ -142,7 +142,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Returns the template that whoever gave a file its name means, also where the ending or a capital letter is wrong.
+/// Returns the template that a file's name was meant as, also if its ending or a capital letter is wrong.
 fn meant(path: &Path) -> Option<TemplateName> {
     path.file_stem()?.to_str()?.to_ascii_lowercase().parse().ok()
 }

@@ -79,12 +79,13 @@ impl Kind {
         }
     }
 
-    /// Returns its place among the others.
+    /// Returns its position in that order.
     pub(super) fn order(self) -> usize {
         ALL.iter().position(|kind| *kind == self).unwrap_or(ALL.len())
     }
 
-    /// Returns whether a version can be one of it. Kubernetes' own have one; which of the others a cluster has, it says itself.
+    /// Returns whether a version can be one of this kind. Kubernetes' own kinds have one; for the others, the cluster
+    /// decides.
     fn has_version(self, version: &str) -> bool {
         if matches!(self.group(), "" | RBAC) { version == "v1" } else { is_version(version) }
     }

@@ -1,4 +1,4 @@
-//! What an object says of other namespaces: it must be nothing, for whoever acts on the object may have more rights than the
+//! Refuses references to other namespaces, because the controller that acts on the object may have more rights than the
 //! environment.
 
 use serde_json::Value;
@@ -10,12 +10,12 @@ use crate::workspaces::document::{push_index, push_key, show};
 /// Fields that name a namespace, wherever they stand.
 const FIELDS: [&str; 3] = ["namespace", "targetNamespace", "storageNamespace"];
 
-/// What names of service accounts begin with as users, and of all those of a namespace as a group (Kubernetes documentation,
+/// Prefixes of service accounts as users, and of all accounts of a namespace as a group (Kubernetes documentation,
 /// "Authenticating", service account tokens).
 const ACCOUNT: &str = "system:serviceaccount:";
 const ACCOUNTS: &str = "system:serviceaccounts:";
 
-/// Looks at all of an object but its own metadata.
+/// Checks all of an object but its own metadata.
 pub(super) fn check(look: &mut Look<'_>, shown: &str, kind: Option<Kind>, object: &Value) {
     let Some(fields) = object.as_object() else {
         return;
@@ -54,7 +54,7 @@ fn walk(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
     }
 }
 
-/// Looks at a field that names a namespace.
+/// Checks a field that names a namespace.
 fn check_field(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
     match value {
         Value::Null => {}
@@ -76,7 +76,7 @@ fn check_one(look: &mut Look<'_>, shown: &str, path: &str, namespace: &str) {
     }
 }
 
-/// Looks at labels and annotations that a controller of Flux puts on what it makes.
+/// Checks labels and annotations that a controller of Flux puts on the objects it makes.
 fn check_common(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
     for part in ["labels", "annotations"] {
         if let Some(fields) = value.get(part).and_then(Value::as_object) {
@@ -85,7 +85,7 @@ fn check_common(look: &mut Look<'_>, shown: &str, path: &str, value: &Value) {
     }
 }
 
-/// Looks at whom a role is given: also names of users and groups can be of service accounts.
+/// Checks the subjects of a role binding: names of users and groups can be service accounts too.
 fn check_subjects(look: &mut Look<'_>, shown: &str, subjects: Option<&Value>) {
     for (index, subject) in subjects.and_then(Value::as_array).into_iter().flatten().enumerate() {
         let path = format!("subjects[{index}].name");
@@ -119,8 +119,8 @@ fn check_subjects(look: &mut Look<'_>, shown: &str, subjects: Option<&Value>) {
     }
 }
 
-/// Returns whether a subject is everybody who reaches the API server, with a credential of the cluster's or without any: so also the
-/// accounts of all other namespaces (Kubernetes documentation, "Default roles and role bindings").
+/// Returns whether a subject stands for every client of the API server, with a credential of the cluster's or without
+/// any: so also the accounts of all other namespaces (Kubernetes documentation, "Default roles and role bindings").
 fn is_everybody(kind: &str, name: &str) -> bool {
     matches!((kind, name), ("Group", "system:authenticated" | "system:unauthenticated") | ("User", "system:anonymous"))
 }

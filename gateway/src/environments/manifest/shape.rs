@@ -1,4 +1,4 @@
-//! What an object says of itself, and whether Kubernetes would take it.
+//! Checks an object's name, namespace and metadata, and whether Kubernetes would take them.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use crate::environments::labels::reserved;
 use crate::workspaces::document::show;
 use crate::workspaces::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
 
-/// Most levels of lists and maps in an object: what templates have, and then some.
+/// Most levels of lists and maps in an object: more than templates have.
 const DEPTH_MAX: usize = 64;
 
 /// Longest name of a role binding, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What a template may say of an object under `metadata`; the rest is the cluster's to say, or somebody else's.
+/// Fields that a template may set under `metadata`; the rest is set by the cluster or by controllers.
 const METADATA: [&str; 5] = ["name", "namespace", "labels", "annotations", "finalizers"];
 
 /// The service account that Kubernetes makes in every namespace (Kubernetes documentation, "Service Accounts").
@@ -25,7 +25,7 @@ pub(super) fn text<'v>(object: &'v Value, field: &str) -> Option<&'v str> {
     object.get(field)?.as_str()
 }
 
-/// Returns how an object is called in refusals: by kind and name if it has them, or else by its number.
+/// Returns the display name of an object for refusals: kind and name if it has them, or else its number.
 pub(super) fn shown(index: usize, object: &Value) -> String {
     let metadata = object.get("metadata");
     let field = |name: &str| metadata.and_then(|metadata| text(metadata, name));
@@ -95,7 +95,7 @@ pub(super) fn check_name<'v>(
             let is_good = is_path_segment(name) && !name.contains('_');
             (is_good, "must have 1 to 253 letters, digits, dashes, dots and colons, and no underscores")
         }
-        // Which of the two is first would be chance, and what is there already is never the environment's.
+        // A race decides which of the two is first, and an account that already exists is never the environment's.
         Kind::ServiceAccount if name == KUBERNETES_ACCOUNT => {
             (false, "must be another one: Kubernetes makes that account itself, in every namespace")
         }
@@ -119,8 +119,8 @@ pub(super) fn check_name<'v>(
     is_good.then_some(name)
 }
 
-/// Returns whether a text can be a name that stands in a path (Kubernetes documentation, "Object Names and IDs", path segment
-/// names), and is made of what such names are made of.
+/// Returns whether a text can be a name that stands in a path (Kubernetes documentation, "Object Names and IDs", path
+/// segment names), and has only characters of such names.
 fn is_path_segment(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(inner) && !matches!(text, "." | "..")
@@ -167,7 +167,7 @@ pub(super) fn check_namespace<'v>(
     }
 }
 
-/// Looks at a namespace that would be made.
+/// Checks a namespace that would be created.
 fn check_own(look: &mut Look<'_>, shown: &str, said: Option<&str>, metadata: &Value) {
     if said.is_some() {
         look.refuse(
@@ -194,7 +194,7 @@ fn check_own(look: &mut Look<'_>, shown: &str, said: Option<&str>, metadata: &Va
     }
 }
 
-/// Looks at what an object says of itself besides its name.
+/// Checks an object's metadata besides its name.
 pub(super) fn check_metadata(look: &mut Look<'_>, shown: &str, object: &Value) {
     if object.get("status").is_some_and(|status| !status.is_null()) {
         look.refuse(RefusedCode::ObjectInvalid, shown, "status is not a template's to say");
@@ -218,7 +218,7 @@ pub(super) fn check_metadata(look: &mut Look<'_>, shown: &str, object: &Value) {
     }
 }
 
-/// Looks at labels or annotations.
+/// Checks labels or annotations.
 fn check_texts(look: &mut Look<'_>, shown: &str, path: &str, value: Option<&Value>, is_labels: bool) {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return;
@@ -245,7 +245,7 @@ fn check_texts(look: &mut Look<'_>, shown: &str, path: &str, value: Option<&Valu
     }
 }
 
-/// Looks at the keys of labels or annotations.
+/// Checks the keys of labels or annotations.
 pub(super) fn check_keys(look: &mut Look<'_>, shown: &str, path: &str, fields: &Map<String, Value>) {
     for key in fields.keys() {
         if let Some(domain) = reserved(key) {

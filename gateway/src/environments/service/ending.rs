@@ -1,5 +1,5 @@
-//! Environments that are to end: at the word of jobs and operators, because their project is gone, or because nothing can be
-//! found out about them any more.
+//! Stops, removes and forgets environments: at the request of jobs and operators, because their project is gone, or
+//! because their cluster cannot be asked any more.
 
 use super::*;
 
@@ -9,13 +9,14 @@ const PAGE: u32 = 256;
 /// Objects in one record of the audit log.
 const OBJECTS_OF_RECORD: usize = 64;
 
-/// Environments in a row that cannot be stopped before the others of a sweep have to wait as well: then it is the store that
-/// does not answer, and not one of them that is in the way.
+/// Failures in a row after which a sweep leaves the remaining environments for later: then the store does not answer,
+/// and no single environment is at fault.
 const SWEEP_FAILURES_MAX: u32 = 3;
 
 impl Environments {
-    /// Says what an environment is. Asked to stop, it loses nothing; once it is stopped, what is recorded of it is removed,
-    /// unless its template says that it is kept. One that is stopped is asked to stop in vain, and comes back only with a job.
+    /// Sets the desired state of an environment. The objects are removed once it is stopped, unless its template says
+    /// that they are kept. A stopped environment stays stopped if asked to stop again, and becomes available only by a
+    /// job.
     ///
     /// # Errors
     /// [`RefusalCode::NoSuchEnvironment`], [`RefusalCode::EnvironmentStopped`] for one that is to be available again, or no
@@ -36,14 +37,14 @@ impl Environments {
         if is_changed {
             self.told(&environment, wanted.as_str(), by);
         } else {
-            // Said once more, it ends the pause of a removal.
+            // A repeated request ends the pause of a removal.
             self.inner.wakes.wake(id);
         }
         self.inner.hear_of_stops().await;
         self.shown(environment).await
     }
 
-    /// Stops an environment and removes what is recorded of it, whatever its template says.
+    /// Stops an environment and removes its recorded objects, whatever its template says.
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
@@ -52,23 +53,24 @@ impl Environments {
         let id = EnvironmentId::new(id);
         let changed = self.inner.store.remove_environment(id, None, self.inner.now()).await?;
         let changed = changed.ok_or(RefusalCode::NoSuchEnvironment)?;
-        // From here on: what happens once the driver hears of it is told.
+        // Subscribed before the driver is woken, so that all later events are seen.
         let following = Following::new(self, id, Awaited::Removal);
         self.told(&changed, "removed", by);
         self.inner.hear_of_stops().await;
         Ok(following)
     }
 
-    /// Forgets an environment without asking its cluster, for one whose agent never comes back. Nothing of it is removed by
-    /// that; a call that is under way is not called back. What was recorded of it is returned and in the audit log: from here
-    /// on it is somebody else's to delete.
+    /// Forgets an environment without asking its cluster, for one whose agent never comes back. None of its objects is
+    /// removed by that, and a call under way is not cancelled. The recorded objects are returned and in the audit log:
+    /// from here on, deleting them is left to others.
     ///
     /// # Errors
     /// As for [`Environments::set_state`].
     pub async fn forget(&self, id: u64, by: impl Into<OnRecord> + Send) -> Result<Environment, Refusal> {
         let by = by.into();
         let id = EnvironmentId::new(id);
-        // In one step, and not stopped first: whatever happens between two, a stop has everything removed.
+        // In one step, and not stopped first: a failure between the two would leave a stop, which has everything
+        // removed.
         let forgotten = self.inner.store.forget_environment(id).await?;
         let Forgotten { environment: forgotten, prepared } = forgotten.ok_or(RefusalCode::NoSuchEnvironment)?;
         self.inner.access.forget_prepared(&prepared);
@@ -97,11 +99,11 @@ impl Environments {
         self.shown(forgotten).await
     }
 
-    /// Stops all environments of a project that is gone, and has nothing made for its jobs any more. Returns how many those
-    /// are. Once that is written down, whoever looks after environments goes on where this ends.
+    /// Stops all environments of a project that is gone, and refuses preparations for its jobs from now on. Returns the
+    /// number of environments. Once this is stored, the driver continues a sweep that ends early.
     ///
     /// # Errors
-    /// No store; then some may be stopped already, and one that cannot be stopped now keeps no other from it.
+    /// No store; some may be stopped already then, and one that cannot be stopped now does not keep others from it.
     pub async fn sweep(&self, project_id: u64, by: impl Into<OnRecord> + Send) -> Result<u32, Refusal> {
         let by = by.into();
         let store = &self.inner.store;
@@ -121,7 +123,7 @@ impl Inner {
     /// Stops environments whose project is gone, as many of them as it can.
     ///
     /// # Errors
-    /// Why the last one is not stopped that is not.
+    /// Error of the last environment that could not be stopped.
     async fn sweep_all(&self, ids: Vec<EnvironmentId>) -> Result<(), StoreError> {
         let (mut failed, mut in_a_row) = (None, 0);
         for id in ids {
@@ -144,13 +146,13 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Finishes sweeps that whoever asked for them did not see through, and hears of what other processes stopped.
+    /// Finishes incomplete sweeps, and reads the stops by other processes.
     pub(in super::super) async fn finish_stops(&self) {
         match self.store.environments_to_sweep(PAGE).await {
             Ok(ids) if ids.is_empty() => {}
             Ok(ids) => {
                 tracing::info!(environments = ids.len(), "environments of projects that are gone are stopped");
-                // What could not be stopped is said, and comes again.
+                // Failures are logged, and tried again at the next look.
                 self.sweep_all(ids).await.ok();
             }
             Err(error) => tracing::warn!(%error, "cannot read which projects are gone"),
@@ -158,7 +160,7 @@ impl Inner {
         self.hear_of_stops().await;
     }
 
-    /// Forgets that the jobs of stopped environments were prepared. What is not heard now is soon.
+    /// Forgets the prepared jobs of stopped environments. A failure is made up for by the next read.
     async fn hear_of_stops(&self) {
         if let Err(error) = self.access.read_stops(&self.store, self.now()).await {
             tracing::warn!(%error, "cannot read which environments were stopped");

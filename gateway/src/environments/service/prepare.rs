@@ -1,4 +1,4 @@
-//! From what is asked for to what is written down: facts, template, manifest. Nothing is asked of the cluster here.
+//! Turns requests into stored preparations: facts, template, manifest. Nothing is asked of the cluster here.
 
 use super::super::facts::{EnvironmentFacts, FactProblem, Info, Numbered, ProjectFacts, UserFacts};
 use super::super::manifest::{Border, Manifest, RefusedCode, manifest};
@@ -12,18 +12,18 @@ use crate::auth::token::random_key;
 use crate::store::{ClusterId, NewEnvironment, NewPreparation};
 use crate::workspaces::cluster_config::{AccessAs, AccessEntry};
 
-/// What marks an object as an inventory's own (cli-utils, `config.k8s.io/owning-inventory`).
+/// Annotation that names the inventory which owns an object (cli-utils, `config.k8s.io/owning-inventory`).
 const OWNER_ANNOTATION: &str = "config.k8s.io/owning-inventory";
 
 /// Random bytes of an inventory's name.
 const INVENTORY_BYTES: usize = 4;
 
-/// Of what an environment's objects are made.
+/// Source of an environment's objects.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Of what somebody has rendered.
+    /// Objects that the caller has rendered.
     Rendered(Rendered),
-    /// Of a template: what the gateway knows of the environment is put in, also what it knows only once that is recorded.
+    /// A template, filled in with the gateway's facts, also those known only once the environment is recorded.
     Template(Arc<Template>),
 }
 
@@ -33,22 +33,22 @@ impl From<Rendered> for Source {
     }
 }
 
-/// What is to be written down.
+/// A preparation to be stored.
 struct Asked<'a> {
     environment: &'a StoredEnvironment,
     rendered: &'a Rendered,
     info: &'a Info,
-    /// What lets the project have it; an operator needs none.
+    /// Access entry of the project; an operator needs none.
     entry: Option<&'a AccessEntry>,
-    /// Namespaces on its cluster that others may share.
+    /// Namespaces on the cluster that others may share.
     default_namespaces: &'a [String],
-    /// For which job it counts.
+    /// Job of the preparation, if a job asks.
     job: Option<u64>,
     by: OnRecord,
 }
 
 impl Environments {
-    /// Prepares what is asked for a job, or finds out what came of it.
+    /// Prepares a job's environment, or follows the preparation that was made before.
     pub(super) async fn prepare_job(
         &self,
         allowed: &Allowed,
@@ -74,7 +74,7 @@ impl Environments {
         self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job, by }).await
     }
 
-    /// Prepares what an operator asks for.
+    /// Prepares an environment at the request of an operator.
     pub(super) async fn prepare_as_told(
         &self,
         agent: &ClusterName,
@@ -86,7 +86,7 @@ impl Environments {
         info.agent = self.agent(agent)?;
         info.environment.page_url = self.page_url(info.environment.id);
         check_facts(&info)?;
-        // Recorded first: then it has the number that is put into the template.
+        // Recorded first, because the template needs its number.
         let environment = self.ensured(cluster, &info).await?;
         self.number(&mut info, &environment);
         let rendered = &match source {
@@ -98,7 +98,7 @@ impl Environments {
         self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job: None, by }).await
     }
 
-    /// Says in the facts what is known of an environment since it is recorded.
+    /// Fills in the facts that exist only once the environment is recorded.
     fn number(&self, info: &mut Info, environment: &StoredEnvironment) {
         info.environment.id = environment.id.get();
         info.environment.page_url = self.page_url(environment.id.get());
@@ -136,7 +136,8 @@ impl Environments {
             tracked: &objects_to(&tracked),
             give_up_at: now.later(self.inner.settings.complete_max),
             again_after: &again,
-            // Not what a CI system says of a job, again and again until it is heard: its project may be gone since.
+            // Jobs do not count as operators: a CI system may repeat a request until it is heard, and the project may
+            // be gone since.
             is_operators: job.is_none(),
         };
         let begun = self.inner.store.begin_preparation(&new, now).await?.ok_or(RefusalCode::ProjectDeleted)?;
@@ -145,7 +146,7 @@ impl Environments {
         let mut first = first_word(environment);
         if begun.is_new {
             self.told(environment, "asked_for", by);
-            // It is written down: nothing that fails from here on takes that back.
+            // It is stored: no later failure undoes that.
             let next = self.inner.store.next_preparation(environment.id).await.ok().flatten();
             let is_queued = next.is_some_and(|next| next.id < begun.preparation.id);
             first = first.or_else(|| is_queued.then_some(Event::Waiting { why: "queued" }));
@@ -181,7 +182,7 @@ impl Environments {
         })
     }
 
-    /// Returns the environment of these facts; one that is not known becomes so.
+    /// Returns the environment of these facts, and records it first if it is not known.
     async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, Refusal> {
         let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
         let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
@@ -196,12 +197,12 @@ impl Environments {
         let store = &self.inner.store;
         let is_it = |known: &StoredEnvironment| known.name == info.environment.name;
         let mut known = store.ensure_environment(&new, self.inner.now()).await?;
-        // A slug is free for another name once nothing of the environment that had it is left.
+        // A slug is free for another name once the environment that had it has ended and none of its objects is left.
         if !is_it(&known) && store.forget_free_environment(known.id).await? {
             known = store.ensure_environment(&new, self.inner.now()).await?;
         }
         if !is_it(&known) {
-            // Nobody gets at what is another environment's by a name that looks like its.
+            // A similar name must not give access to another environment's objects.
             let problem = FactProblem { path: "environment.name", message: "another one has this slug".to_owned() };
             return Err(facts_invalid(&[problem]));
         }
@@ -209,27 +210,27 @@ impl Environments {
     }
 }
 
-/// Says which objects may not be made.
+/// Creates the refusal that lists objects which may not be made.
 fn objects_refused(refused: &[super::super::manifest::Refused]) -> Refusal {
     let problem =
         |one: &super::super::manifest::Refused| RefusalProblem::of(one.code.as_str(), &*one.object, &*one.message);
     Refusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
 }
 
-/// Says that the objects, with what marks them, are more than an agent takes in one call.
+/// Creates the refusal of objects that, with their annotations, are larger than an agent takes in one call.
 fn too_large() -> Refusal {
     let code = RefusedCode::TooLarge.as_str();
     let message = format!("the objects with their labels have more than {OBJECTS_BYTES_MAX} bytes");
     Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem::of(code, "", message)])
 }
 
-/// Returns whether a job's try failed for a reason that may be gone.
+/// Returns whether a preparation failed for a transient reason.
 fn is_of_the_moment(known: &crate::store::Preparation) -> bool {
     let code = known.failure.as_ref().map(|(code, _)| code.as_str());
     RefusalCode::OF_THE_MOMENT.iter().any(|one| Some(one.as_str()) == code)
 }
 
-/// Marks an object as an inventory's.
+/// Sets the owning inventory of an object.
 fn mark(object: &mut serde_json::Value, inventory: &str) {
     if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(|found| found.as_object_mut()) {
         annotations.insert(OWNER_ANNOTATION.to_owned(), inventory.into());
@@ -248,7 +249,7 @@ fn facts_invalid(problems: &[FactProblem]) -> Refusal {
     Refusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
 }
 
-/// Says why something failed that nobody was asked about.
+/// Creates the failure of a code that has no further details.
 pub(super) fn failure(code: RefusalCode) -> Failure {
     Failure { code: code.as_str().to_owned(), message: code.text().to_owned(), errors: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! What is told of templates that are not in force as their files are.
+//! Reports templates that are not in force as their files are.
 
 use super::Environments;
 use crate::environments::files::RefusedFile;
@@ -7,7 +7,8 @@ use crate::model::ClusterName;
 use crate::workspaces::document::Problem;
 
 impl Environments {
-    /// Returns what is wrong with the file of a cluster's template as it is now: then an older one is in force, or none.
+    /// Returns the problems of a cluster's template file as it is now: if there are any, an older version is in force,
+    /// or none.
     #[must_use]
     pub fn template_problems(&self, agent: &ClusterName, name: &TemplateName) -> Vec<Problem> {
         self.inner.templates.problems(agent, name)

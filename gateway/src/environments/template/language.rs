@@ -1,5 +1,5 @@
-//! The language of templates: text with actions in double braces (Go documentation, "text/template"), of which variables, comments
-//! and trim markers are known.
+//! Scans the template language: text with actions in double braces (Go documentation, "text/template"), of which
+//! variables, comments and trim markers are supported.
 
 use super::mask;
 use super::scalar;
@@ -9,29 +9,29 @@ use crate::workspaces::document::{Dialect, Place, Problems, Value, show};
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// What trim markers trim, and what may stand around a variable.
+/// Characters that trim markers trim, and that may stand around a variable.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// A variable where it is used.
+/// A variable at one place of the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Action {
     pub(super) variable: Variable,
-    /// Where its braces begin.
+    /// Place of its opening braces.
     pub(super) place: Place,
 }
 
 /// A template whose actions were replaced by characters.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// What YAML is read from.
+    /// Text for the YAML parser.
     pub(super) text: String,
     pub(super) actions: Vec<Action>,
-    /// What stands for actions that are none, each with a problem noted already.
+    /// Characters of invalid actions, each with a problem noted already.
     pub(super) wrong: Vec<char>,
     places: Places,
 }
 
-/// Reads the actions of a template. `None` only with a problem noted: there is no text to go on with.
+/// Scans the actions of a template. `None` only with a problem noted: there is no text to go on with.
 pub(super) fn scan(text: &str, problems: &mut Problems) -> Option<Scanned> {
     if let Some(at) = mask::find(text) {
         let message = "the file holds a private-use character of U+F0000 to U+FFFFD, which is not allowed here";
@@ -50,7 +50,7 @@ pub(super) fn scan(text: &str, problems: &mut Problems) -> Option<Scanned> {
     Some(Scanned { text: scan.out, actions: scan.actions, wrong: scan.wrong, places })
 }
 
-/// Tells the places of bytes that come in order, so that a file full of actions is read once.
+/// Converts byte offsets in ascending order to places, so that a file full of actions is read once.
 #[derive(Debug)]
 struct Cursor {
     at: usize,
@@ -64,7 +64,7 @@ impl Default for Cursor {
 }
 
 impl Cursor {
-    /// Goes on to a byte of the text, and returns its place.
+    /// Advances to a byte of the text, and returns its place.
     fn go(&mut self, text: &str, to: usize) -> Place {
         for letter in text.get(self.at..to).unwrap_or_default().chars() {
             self.place = match letter {
@@ -80,7 +80,7 @@ impl Cursor {
 struct Scan<'t, 'p> {
     text: &'t str,
     out: String,
-    /// Where pieces of the output begin, and where they come from, both in bytes.
+    /// Begins of pieces in the output and in the template, both in bytes.
     pieces: Vec<(usize, usize)>,
     actions: Vec<Action>,
     wrong: Vec<char>,
@@ -109,7 +109,8 @@ impl Scan<'_, '_> {
         self.out.push_str(self.text.get(begin..end).unwrap_or_default());
     }
 
-    /// Takes the text from `begin` and the action after it; returns where the rest begins. `None` if the action has no end.
+    /// Scans the text from `begin` and the action after it; returns where the rest begins. `None` if the action has no
+    /// end.
     fn action(&mut self, begin: usize, open: usize) -> Option<usize> {
         let mut inside = open + OPEN.len();
         let mut end = open;
@@ -128,7 +129,7 @@ impl Scan<'_, '_> {
         Some(close + trimmed)
     }
 
-    /// Takes a comment; returns where it ends, and whether it trims what follows.
+    /// Scans a comment; returns where it ends, and whether it trims what follows.
     fn comment(&mut self, open: usize, inside: usize) -> Option<(usize, bool)> {
         let Some(end) = self.find(inside + 2, "*/") else {
             self.object(open, "the comment has no end: a comment is {{/* … */}}");
@@ -143,11 +144,11 @@ impl Scan<'_, '_> {
             return Some((end + 2 + CLOSE.len(), true));
         }
         self.object(open, "the comment must end right before the braces: {{/* … */}} or {{/* … */ -}}");
-        // Go on after it, to find what else is wrong.
+        // Go on after it, to find further problems.
         self.find(end, CLOSE).map(|close| (close + CLOSE.len(), false))
     }
 
-    /// Takes a variable; returns where it ends, and whether it trims what follows.
+    /// Scans a variable; returns where it ends, and whether it trims what follows.
     fn variable(&mut self, open: usize, inside: usize) -> Option<(usize, bool)> {
         let Some(close) = self.find(inside, CLOSE) else {
             self.object(open, "the action has no end: }} is missing");
@@ -161,7 +162,7 @@ impl Scan<'_, '_> {
             let message = wrong(expression);
             self.object(open, message);
         }
-        // What is none stands for some text: the template is refused, but what else is wrong is found.
+        // An invalid action stands for some text: the template is refused, but further problems are still found.
         let action = Action { variable: found.unwrap_or(Variable::AgentName), place: self.cursor.go(self.text, open) };
         match mask::of(self.actions.len()) {
             Some(letter) => {
@@ -176,7 +177,7 @@ impl Scan<'_, '_> {
     }
 }
 
-/// Says what is wrong with an action that is no variable.
+/// Returns the problem of an action that is no variable.
 fn wrong(expression: &str) -> String {
     let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');
     if expression.is_empty() {
@@ -190,13 +191,13 @@ fn wrong(expression: &str) -> String {
     format!("the action {} {message} {{{{- and -}}}} are", show(expression))
 }
 
-/// Which place of the output comes from which of the template.
+/// Maps places of the output to places of the template.
 #[derive(Debug)]
 struct Places {
-    /// Where lines begin, in characters.
+    /// Begins of lines, in characters.
     out_lines: Vec<usize>,
     lines: Vec<usize>,
-    /// Where pieces of the output begin and where they come from, in characters.
+    /// Begins of pieces in the output and in the template, in characters.
     pieces: Vec<(usize, usize)>,
 }
 
@@ -221,13 +222,13 @@ impl Places {
     }
 }
 
-/// Returns where lines begin, in characters.
+/// Returns the begins of lines, in characters.
 fn line_begins(text: &str) -> Vec<usize> {
     let ends = text.chars().enumerate().filter(|(_, letter)| *letter == '\n').map(|(at, _)| at + 1);
     std::iter::once(0).chain(ends).collect()
 }
 
-/// Turns bytes into characters; the bytes never go back.
+/// Converts ascending byte offsets to character offsets.
 fn in_characters(text: &str, bytes: impl Iterator<Item = usize>) -> Vec<usize> {
     let (mut at, mut count) = (0, 0);
     bytes
@@ -244,7 +245,7 @@ impl Dialect for Scanned {
         if !text.contains(mask::is_mask) {
             return scalar::plain(text);
         }
-        // A number for all facts, or for none: digits and numbers only.
+        // A number whatever the facts are: digits and numeric variables only.
         let is_number = |letter: char| match mask::action(letter, &self.actions) {
             Some(action) => action.variable.is_number(),
             None => letter.is_ascii_digit(),

@@ -1,12 +1,12 @@
-//! What stands for an action while YAML is read: one private-use character for each (Unicode, plane 15), which no template may
-//! have itself, neither as it is nor as an escape.
+//! Placeholders for actions while YAML is read: one private-use character for each (Unicode, plane 15), which no
+//! template may contain itself, neither literally nor as an escape.
 
 use super::language::Action;
 
 /// The character of the first action; the others follow.
 const FIRST: u32 = 0xf_0000;
 
-/// The last character of the plane that is one (U+FFFFE and U+FFFFF are none).
+/// The last character of the plane (U+FFFFE and U+FFFFF are no characters).
 const LAST: u32 = 0xf_fffd;
 
 /// High surrogates with which the plane's characters are written in UTF-16.
@@ -23,7 +23,7 @@ pub(super) fn is_mask(letter: char) -> bool {
     (FIRST..=LAST).contains(&u32::from(letter))
 }
 
-/// Returns the number of the action that a character can stand for.
+/// Returns the index of the action that a character can stand for.
 pub(super) fn index(letter: char) -> Option<usize> {
     let index = u32::from(letter).checked_sub(FIRST)?;
     usize::try_from(index).ok()
@@ -44,7 +44,7 @@ pub(super) fn find(text: &str) -> Option<usize> {
         .map(|(at, _)| at)
 }
 
-/// Returns whether what follows a backslash is one of the plane's characters (YAML 1.2.2, section 5.7).
+/// Returns whether the text after a backslash is an escape of one of the plane's characters (YAML 1.2.2, section 5.7).
 fn is_escaped(rest: &str) -> bool {
     let digits = |digits: usize| rest.get(1..=digits).and_then(|digits| u32::from_str_radix(digits, 16).ok());
     match rest.chars().next() {
@@ -59,7 +59,7 @@ pub(super) fn is_in(letter: char, message: &str) -> bool {
     message.contains(letter) || message.contains(&letter.escape_unicode().to_string())
 }
 
-/// Makes a message speak of the actions again that it shows as their characters, escaped or not.
+/// Replaces placeholders in a message, escaped or not, by their actions.
 pub(super) fn unmask(message: &str, actions: &[Action]) -> String {
     let mut shown = String::with_capacity(message.len());
     let mut rest = message;

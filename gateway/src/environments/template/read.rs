@@ -1,4 +1,4 @@
-//! From a file to a template: three keys, and objects that are maps.
+//! Parses a file into a template: three keys, and objects that are maps.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use super::scalar::{self, Plain};
 use super::{Deletion, OBJECTS_MAX, Rendered, TEMPLATE_BYTES_MAX, Template, TemplateName, language, mask};
 use crate::workspaces::document::{self, At, Node, Problem, Problems, Value, show};
 
-/// What a template says.
+/// Contents of a template.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
-    /// Maps, with characters for actions.
+    /// Maps, with placeholders for actions.
     pub(super) objects: Arc<[Node]>,
     pub(super) deletion: Deletion,
 }
 
-/// Reads a template.
+/// Parses a template.
 pub(super) fn template(name: &TemplateName, bytes: &[u8]) -> Result<Template, Vec<Problem>> {
     let mut problems = Problems::default();
     let Some(text) = document::decode(bytes, TEMPLATE_BYTES_MAX, &mut problems) else {
@@ -32,7 +32,7 @@ pub(super) fn template(name: &TemplateName, bytes: &[u8]) -> Result<Template, Ve
             Ok(Template { name: name.clone(), text: text.into(), actions: scanned.actions.into(), body })
         }
         Some(_) | None => {
-            // What is said of a value that is known to be wrong is no further mistake.
+            // Messages about a value that is known to be wrong are no further mistakes.
             let is_about = |text: &str| scanned.wrong.iter().any(|wrong| mask::is_in(*wrong, text));
             problems.retain(|problem| !is_about(&problem.path) && !is_about(&problem.message));
             for problem in &mut problems {
@@ -44,7 +44,7 @@ pub(super) fn template(name: &TemplateName, bytes: &[u8]) -> Result<Template, Ve
     }
 }
 
-/// Reads a rendered template.
+/// Parses a rendered template.
 pub(super) fn rendered(name: &TemplateName, bytes: &[u8], bytes_max: usize) -> Result<Rendered, Vec<Problem>> {
     let mut problems = Problems::default();
     let text = document::decode(bytes, bytes_max, &mut problems);
@@ -92,7 +92,7 @@ fn read_objects(at: &At<'_>, problems: &mut Problems) -> Arc<[Node]> {
     objects.into()
 }
 
-/// Reads one of some texts.
+/// Reads one of the allowed texts.
 fn choice<'n>(at: &At<'n>, allowed: &[&str], problems: &mut Problems) -> Option<&'n str> {
     let text = at.text(problems)?;
     if !allowed.contains(&text) {

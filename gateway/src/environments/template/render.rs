@@ -1,4 +1,4 @@
-//! Values into scalars: the tree stays as it is.
+//! Fills values into scalars: the structure of the tree stays as it is.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub(super) struct Values<'a> {
     values: Vec<Cow<'a, str>>,
 }
 
-/// Puts facts into a template.
+/// Fills facts into a template.
 pub(super) fn render(template: &Template, info: &Info) -> Result<Rendered, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut values = Vec::with_capacity(template.actions.len());
@@ -37,7 +37,7 @@ pub(super) fn render(template: &Template, info: &Info) -> Result<Rendered, Vec<P
     Ok(Rendered { template: template.name.clone(), deletion: template.body.deletion, objects })
 }
 
-/// Puts values into objects.
+/// Fills values into objects.
 pub(super) fn objects(nodes: &[Node], values: &Values<'_>) -> Result<Vec<Json>, Vec<Problem>> {
     let mut render = Render { values, left: RENDERED_BYTES_MAX, is_full: false, problems: Problems::default() };
     let one = |(index, node)| render.value(&push_index("objects", index), node);
@@ -67,7 +67,7 @@ impl Render<'_> {
             Value::Bool(value) => Json::Bool(*value),
             Value::Number(text) => {
                 let text = self.text(path, node.place, text);
-                // More digits than any number has are text to Go, too.
+                // Go, too, takes more digits than any number has as text.
                 scalar::number(&text).map_or(Json::String(text), Json::Number)
             }
             Value::Text(text) => Json::String(self.text(path, node.place, text)),

@@ -1,4 +1,4 @@
-//! A template with its values, as text and back.
+//! Rendered templates, and their conversion to JSON and YAML and back.
 
 use serde_json::{Map, Value, json};
 
@@ -6,36 +6,38 @@ use super::{Deletion, RENDERED_BYTES_MAX, TemplateName, read};
 use crate::workspaces::document::Problem;
 use crate::workspaces::pipeline::Yaml;
 
-/// The largest text that is read as a rendered template, in bytes: it may be written with more spaces than it was counted with.
+/// The largest text that is read as a rendered template, in bytes: it may be written with more spaces than it was
+/// counted with.
 const TEXT_BYTES_MAX: usize = 4 * RENDERED_BYTES_MAX;
 
-/// What a template says of one environment. Nothing was refused yet, and nothing was added.
+/// A template filled in for one environment. Nothing was refused yet, and nothing was added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
-    /// The template that it came of.
+    /// Name of the template.
     pub template: TemplateName,
-    /// When the objects are deleted.
+    /// Time at which the objects are deleted.
     pub deletion: Deletion,
     /// The objects, as the template has them.
     pub objects: Vec<Value>,
 }
 
 impl Rendered {
-    /// Reads a rendered template, YAML or JSON with the keys of a template. Nothing in it is an action: braces are text.
+    /// Parses a rendered template, YAML or JSON with the keys of a template. Nothing in it is an action: braces are
+    /// text.
     ///
     /// # Errors
-    /// All that is wrong with it; never empty.
+    /// All mistakes; never empty.
     pub fn parse(template: &TemplateName, bytes: &[u8]) -> Result<Self, Vec<Problem>> {
         read::rendered(template, bytes, TEXT_BYTES_MAX)
     }
 
-    /// Writes it as a JSON value with the keys of a template.
+    /// Serialises it as a JSON value with the keys of a template.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({"objects": self.objects, "apply_resources": "on_start", "delete_resources": self.deletion.as_str()})
     }
 
-    /// Writes it as YAML that every reader reads alike.
+    /// Serialises it as YAML that every parser reads alike.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let text = |text: &str| Yaml::text(text);

@@ -1,11 +1,11 @@
-//! What texts without quotes mean in a template: what they mean to readers of YAML 1.1 that are written in Go, which the tools of
-//! Kubernetes use, so that a template means the same here. `yes` is true there, and `0755` is 493.
+//! Resolves unquoted scalars as the YAML 1.1 parsers in Go do, which the tools of Kubernetes use, so that a template
+//! means the same here. `yes` is true there, and `0755` is 493.
 
 use serde_json::Number;
 
 use crate::workspaces::document::{Dialect, Value};
 
-/// The language without actions.
+/// The YAML dialect without actions.
 #[derive(Debug)]
 pub(super) struct Plain;
 
@@ -15,7 +15,7 @@ impl Dialect for Plain {
     }
 }
 
-/// Returns what a text without quotes means.
+/// Returns the value of an unquoted scalar.
 pub(super) fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -32,7 +32,7 @@ fn is_beyond(text: &str) -> bool {
     matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN")
 }
 
-/// Returns the number that a text without quotes is.
+/// Returns the number of an unquoted scalar.
 pub(super) fn number(text: &str) -> Option<Number> {
     let first = text.chars().next()?;
     let text = match first {
@@ -43,7 +43,7 @@ pub(super) fn number(text: &str) -> Option<Number> {
     whole(&text).or_else(|| fraction(&text))
 }
 
-/// Reads a whole number: decimal, or with the prefix of another base; a zero first says octal.
+/// Parses an integer: decimal, or with the prefix of another base; a leading zero means octal.
 fn whole(text: &str) -> Option<Number> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -63,12 +63,12 @@ fn whole(text: &str) -> Option<Number> {
         return None;
     }
     let signed = i64::from_str_radix(&format!("{sign}{digits}"), radix).map(Number::from);
-    // Only what has no sign at all can be greater.
+    // Only numbers without a sign can exceed the signed range.
     let is_bare = text.starts_with(|first: char| first.is_ascii_digit());
     signed.ok().or_else(|| u64::from_str_radix(digits, radix).ok().filter(|_| is_bare).map(Number::from))
 }
 
-/// Reads digits with a point, an exponent, or more digits than a whole number has.
+/// Parses digits with a point, an exponent, or more digits than an integer has.
 fn fraction(text: &str) -> Option<Number> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -82,7 +82,7 @@ fn fraction(text: &str) -> Option<Number> {
         && !(before.is_empty() && after.is_empty())
         && exponent.is_none_or(|exponent| !exponent.is_empty() && is_digits(exponent));
     let value: f64 = text.parse().ok().filter(|_| is_one)?;
-    // Go writes what has no fraction without a point, and so it fits where a whole number is asked for.
+    // Go writes a number without a fraction without a point, and so it fits where an integer is asked for.
     let plain = value.to_string();
     plain.parse::<i64>().map(Number::from).ok().or_else(|| Number::from_f64(value))
 }

@@ -48,7 +48,7 @@ const ALL: [Variable; 17] = [
 ];
 
 impl Variable {
-    /// Returns how templates write it.
+    /// Returns the spelling in templates.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::AgentId => ".agent.id",
@@ -71,7 +71,7 @@ impl Variable {
         }
     }
 
-    /// Finds a variable by the way in which templates write it.
+    /// Finds a variable by its spelling in templates.
     pub(super) fn find(name: &str) -> Option<Self> {
         ALL.into_iter().find(|variable| variable.name() == name)
     }
@@ -96,8 +96,8 @@ impl Variable {
         }
     }
 
-    /// Returns its value; `None` if there is none and the documentation has no default for it. Its defaults are an empty text
-    /// for the environment's URL, and zero for the numbers of pipeline and job.
+    /// Returns its value; `None` if there is none and the documentation has no default for it. Documented defaults are
+    /// an empty text for the environment's URL, and zero for the numbers of pipeline and job.
     pub(super) fn value(self, info: &Info) -> Option<Cow<'_, str>> {
         let number = |id: u64| Some(Cow::Owned(id.to_string()));
         let text = |text| Some(Cow::Borrowed(text));
@@ -123,7 +123,7 @@ impl Variable {
     }
 }
 
-/// Returns how all of them are written, for messages.
+/// Returns the spellings of all variables, for messages.
 pub(super) fn known() -> String {
     ALL.map(Variable::name).join(", ")
 }

@@ -1,4 +1,4 @@
-//! How preparations and removals end: written down, and told to all who are to know.
+//! Ends preparations and removals: stores the result, and tells the followers.
 
 use tracing::{info, warn};
 use tunnel_proto::environments::ObjectError;
@@ -14,7 +14,7 @@ use crate::telemetry::JobEnd;
 use crate::workspaces::blockers;
 
 impl Inner {
-    /// Ends a preparation that was tried for long enough, and says why the last try failed.
+    /// Ends a preparation whose time is over, with the reason of the last failed try.
     pub(super) async fn give_up(
         &self,
         visited: &Visited<'_>,
@@ -25,7 +25,7 @@ impl Inner {
         self.refuse(visited, preparation, code, last).await
     }
 
-    /// Ends a preparation without asking the cluster; `why` is for people, where there is more to say than the code does.
+    /// Ends a preparation without asking the cluster; `why` is for people, if there is more to say than the code does.
     pub(super) async fn refuse(
         &self,
         visited: &Visited<'_>,
@@ -37,7 +37,7 @@ impl Inner {
         let errors = preparation.errors.as_deref().unwrap_or("[]");
         let end = PreparationEnd::Failed { code: code.as_str(), message: &message, errors };
         if self.store.give_up(preparation, end, self.now()).await? {
-            // What comes after it has not failed yet; but what is late with it has failed for the same reason.
+            // The next preparation has not failed yet, unless it is late as well: then it failed for the same reason.
             let next = self.store.next_preparation(visited.id).await?;
             let is_late_too = next.is_some_and(|next| next.give_up_at <= self.now());
             if !visited.environment.is_removal_due && !is_late_too {
@@ -66,7 +66,7 @@ impl Inner {
         }
     }
 
-    /// Tells that a preparation ended.
+    /// Reports that a preparation ended.
     pub(super) fn ended(&self, visited: &Visited<'_>, preparation: &Preparation, failure: Option<RefusalCode>) {
         let StoredEnvironment { project_path, name, .. } = visited.environment;
         self.metrics.environment_job(if failure.is_none() { JobEnd::Completed } else { JobEnd::Failed });
@@ -83,7 +83,8 @@ impl Inner {
         self.hub.tell(visited.id, Told::Settled);
     }
 
-    /// Writes down that nothing is left of what is an environment's, and tells it; `kept` is in the cluster, and was let go.
+    /// Stores that none of an environment's own objects is left, and tells the followers; `kept` are objects in the
+    /// cluster that were released.
     pub(super) async fn gone(&self, visited: &Visited<'_>, kept: &[ObjectError]) -> Result<(), StoreError> {
         let blockers = (!kept.is_empty()).then(|| blockers::to_json(&kept.iter().map(left_there).collect::<Vec<_>>()));
         self.store.end_removal(visited.id, blockers.as_deref()).await?;
@@ -101,7 +102,7 @@ impl Inner {
     }
 }
 
-/// Says which object was let go, and why.
+/// Returns a released object with the reason.
 fn left_there(error: &ObjectError) -> Blocker {
     let named = |object: &tunnel_proto::environments::ObjectRef| {
         let (kind, name) = (&object.kind, &object.name);

@@ -1,11 +1,12 @@
-//! The workspace agent's programs as jobs download them: files that the operator names (`ci.agent_files`), each under its SHA-256.
+//! Serves the workspace agent's programs to jobs: files that the operator names (`ci.agent_files`), each under its
+//! SHA-256.
 //!
-//! They are hashed once, at the start, and kept open: a file that is replaced by another one is served as it was. What a job
-//! got is compared with the hash in its definition before it runs, so that nothing has to be believed here. A program is
+//! They are hashed once, at the start, and kept open: a file that is replaced by another one is served as it was. A job
+//! compares its download with the hash in its definition before it runs, so this code need not be trusted. A program is
 //! no secret.
 //!
-//! There may be any number of downloads, and slow ones keep nobody waiting: what bounds them is what they share. Of each part of a file
-//! there is one copy in memory, for as long as somebody sends it, and files are read a few parts at a time.
+//! There may be any number of downloads, and slow ones delay no other: only shared resources are bounded. Of each part
+//! of a file there is one copy in memory, for as long as a download sends it, and files are read a few parts at a time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,36 +26,36 @@ use tokio::sync::Semaphore;
 use crate::model::hexadecimal;
 use crate::workspaces::pipeline::{AgentFile, Architecture};
 
-/// Where the programs are below `public_url`, before their SHA-256 in hexadecimal.
+/// Path of the programs below `public_url`, before their SHA-256 in hexadecimal.
 pub const AGENTS_PATH: &str = "/api/v1/ci/agents/";
 
-/// Parts of files that are read at a time. Others wait for their turn, which comes as fast as the disk is.
+/// Parts of files that are read at a time. Other reads wait for their turn, which comes as fast as the disk is.
 const READS_MAX: usize = 16;
 
-/// What is read of a file at once, in bytes: one part.
+/// Size of one part, in bytes: read from a file at once.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// What the head of an ELF file has, in bytes (System V ABI, "ELF Header"): as far as the machine.
+/// Bytes that are read of an ELF file's head (System V ABI, "ELF Header"): as far as the machine.
 const HEAD_BYTES: usize = 20;
 
-/// Why a file is no program of the agent.
+/// Reason for a file not to be a program of the agent.
 #[derive(Debug, Error)]
 pub enum DownloadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("ci.agent_files: {} cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// It is none, or one for a machine that there are no agents for.
+    /// The file is no program, or one for a machine that there are no agents for.
     #[error("ci.agent_files: {} is no program for Linux on x86_64 or aarch64", path.display())]
     NoProgram {
         /// The file.
         path: PathBuf,
     },
-    /// There are two for one architecture.
+    /// Two files are for one architecture.
     #[error("ci.agent_files: {} is for the same architecture as another one", path.display())]
     Twice {
         /// The second one.
@@ -62,7 +63,7 @@ pub enum DownloadError {
     },
 }
 
-/// The programs.
+/// All programs.
 #[derive(Debug)]
 pub struct Downloads {
     files: BTreeMap<String, Arc<Download>>,
@@ -76,7 +77,7 @@ pub struct Download {
     sha256: [u8; 32],
     bytes: u64,
     file: File,
-    /// Its parts, as far as somebody is sending them.
+    /// Parts that a download is sending.
     chunks: Mutex<Vec<Weak<Chunk>>>,
 }
 
@@ -84,7 +85,7 @@ pub struct Download {
 #[derive(Debug)]
 struct Chunk(Box<[u8]>);
 
-/// A part that is being sent, perhaps to several at a time.
+/// A part that is being sent, perhaps by several downloads at a time.
 struct Sent(Arc<Chunk>);
 
 impl AsRef<[u8]> for Sent {
@@ -110,7 +111,7 @@ impl Downloads {
         Ok(Self { files, reads: Arc::new(Semaphore::new(READS_MAX)) })
     }
 
-    /// Returns where jobs get the programs, and what these have to be.
+    /// Returns the URLs of the programs and their hashes.
     #[must_use]
     pub fn agents(&self, public_url: &str) -> Vec<AgentFile> {
         let base = public_url.trim_end_matches('/');
@@ -128,8 +129,8 @@ impl Downloads {
         self.files.get(sha256).cloned()
     }
 
-    /// Begins to read a program. The stream ends with an error if the file has become shorter. One that nobody polls holds nothing
-    /// that another one needs.
+    /// Starts a download. The stream ends with an error if the file has become shorter. A stream that is not polled
+    /// holds nothing that another one needs.
     pub fn read(&self, download: Arc<Download>) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
         stream::try_unfold(Reading { download, number: 0, reads: self.reads.clone() }, Reading::next)
     }
@@ -151,18 +152,18 @@ impl Download {
         Ok(Self { architecture, sha256, bytes, file, chunks: Mutex::new((0..number).map(|_| Weak::new()).collect()) })
     }
 
-    /// Returns how long it is, in bytes.
+    /// Returns the length, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns a part that somebody is sending.
+    /// Returns a part that another download is sending.
     fn sent(&self, number: usize) -> Option<Arc<Chunk>> {
         self.chunks.lock().get(number)?.upgrade()
     }
 
-    /// Reads a part from the file. Of two who do at a time, the second one gets what the first one has.
+    /// Reads a part from the file. Of two concurrent reads, the second one returns the part of the first.
     fn read(&self, number: usize) -> io::Result<Arc<Chunk>> {
         let at = number as u64 * CHUNK_BYTES as u64;
         let wanted = usize::try_from(self.bytes.saturating_sub(at)).unwrap_or(usize::MAX).min(CHUNK_BYTES);
@@ -182,7 +183,7 @@ impl Download {
 /// A download under way.
 struct Reading {
     download: Arc<Download>,
-    /// Which part is next.
+    /// Number of the next part.
     number: usize,
     reads: Arc<Semaphore>,
 }
@@ -205,7 +206,7 @@ impl Reading {
         let turn = self.reads.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (download, number) = (self.download.clone(), self.number);
         let read = tokio::task::spawn_blocking(move || {
-            // Somebody may have read it meanwhile.
+            // Another download may have read it meanwhile.
             let chunk = download.sent(number).map_or_else(|| download.read(number), Ok);
             drop(turn);
             chunk
@@ -228,7 +229,8 @@ fn hash(file: &mut File) -> io::Result<([u8; 32], u64)> {
     Ok((sha256, bytes))
 }
 
-/// Tells from the head of an ELF file what it runs on: 64 bits, least byte first, and a machine that there are agents for.
+/// Reads the architecture from the head of an ELF file: 64 bits, least byte first, and a machine that there are agents
+/// for.
 fn architecture(head: [u8; HEAD_BYTES]) -> Option<Architecture> {
     match head {
         [0x7f, b'E', b'L', b'F', 2, 1, .., machine, 0] => match machine {

@@ -1,7 +1,7 @@
-//! Looks after all workspaces in CI systems: which of them are due, and no more at a time than a bound.
+//! Drives all workspaces in CI systems: picks those that are due, within a bound on how many are visited at a time.
 //!
-//! Nothing is remembered here that is needed: what is due follows from what is stored and heard, and a gateway that starts
-//! looks at every workspace once.
+//! Needs no state of its own: what is due follows from stored and observed state, and a gateway that starts visits
+//! every workspace once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use crate::workspaces::changes::{Change, Changes, Heard, Listener};
 
 mod books;
 
-/// How often it is looked what is due, and whose agents came or went, which nobody tells.
+/// Interval at which due workspaces are looked for, and agents that connected or disconnected, which is not notified.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is asked what other processes changed, such as the command line on the database.
+/// Interval at which the store is read for changes by other processes, such as the command line on the database.
 const READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Workspaces that are looked after at a time. Each CI system has a bound of its own below this.
+/// Workspaces that are visited at a time. Each CI system has a bound of its own below this.
 const VISITS_MAX: usize = 256;
 
 /// Workspaces that are read at a time.
 const PAGE: u32 = 500;
 
-/// Looks after workspaces in CI systems.
+/// Driver of the workspaces in CI systems.
 pub struct Driver {
     pub(super) registry: Arc<Registry>,
     pub(super) store: Store,
@@ -54,7 +54,7 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Makes one.
+    /// Creates the driver.
     #[must_use]
     pub fn new(
         registry: Arc<Registry>,
@@ -67,7 +67,7 @@ impl Driver {
         Arc::new(Self { registry, store, changes, systems, metrics, clock, pace: Pace::DEFAULT })
     }
 
-    /// Runs until `stop`, and then until what is under way has come to an end.
+    /// Runs until `stop`, and then until all visits under way have ended.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let (mut books, mut visits, mut read_at) = (Books::default(), JoinSet::<Visit>::new(), None);
         let mut listener = self.changes.listen();
@@ -78,7 +78,7 @@ impl Driver {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => self.look(&mut books, &mut read_at).await,
                 told = listen(&mut listener) => match told {
-                    // Of clusters, others take care.
+                    // Workspaces on clusters have drivers of their own.
                     Some(Change { cluster: Some(_), .. }) => {}
                     Some(Change { workspace, cluster: None }) => books.put(workspace, (self.clock)()),
                     None => read_at = None,
@@ -94,7 +94,7 @@ impl Driver {
         while visits.join_next().await.is_some() {}
     }
 
-    /// Looks at those that are due.
+    /// Starts visits to workspaces that are due.
     fn begin(self: &Arc<Self>, books: &mut Books, visits: &mut JoinSet<Visit>) {
         while visits.len() < VISITS_MAX {
             let Some((id, heard)) = books.next((self.clock)()) else { return };
@@ -104,7 +104,7 @@ impl Driver {
         }
     }
 
-    /// Finds out what has changed without a word.
+    /// Finds changes that are not notified.
     async fn look(&self, books: &mut Books, read_at: &mut Option<Instant>) {
         books.put_changed(|name| self.is_up(name), (self.clock)());
         if read_at.is_some_and(|read_at| read_at.elapsed() < READ_INTERVAL) {

@@ -1,4 +1,4 @@
-//! What is done next for one workspace in a CI system: one decision from what is stored, what was heard and what time it is.
+//! Decides the next step for one workspace in a CI system, as a function of stored state, observed state and time.
 //!
 //! ```text
 //!   no run ──Begin──► decided on ──Create──► made ──Ask…──► over ──End──► no run
@@ -6,9 +6,10 @@
 //!      └──────────────────┴────────────────────┴────────────────────────────┘
 //! ```
 //!
-//! Everything that the decision rests on is stored before it is acted upon, so it can be made again after a crash at any
-//! moment, with the same outcome: a run's key before the CI system is asked for the run, the wish to end it before anybody is
-//! told. A next run is decided on when the CI system said that the last one is over, and not before.
+//! Everything that the decision rests on is stored before it is acted upon, so it can be made again after a crash at
+//! any moment, with the same outcome: a run's key before the CI system is asked for the run, and the decision to end it
+//! before the agent is told. A next run is decided on once the CI system reports that the last one is over, and not
+//! before.
 
 use std::time::Duration;
 
@@ -29,38 +30,39 @@ pub(super) use self::record::{
     asked, cancelling, ended, impossible, known, named, stopping, unmade_for_good, unsaved, up,
 };
 
-/// How long things take and how often they are tried.
+/// Timeouts and intervals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// From telling the agent to end until it is looked whether the job is ending. One that is not is cancelled then, since its
-    /// agent cannot be told; one that is saves its files, which is left alone for as long as that may take.
+    /// Time from telling the agent to end until the job is checked. If it is not ending then, it is cancelled, because
+    /// its agent cannot be told; a job that is ending saves its files, and is left alone for as long as that may take.
     pub(super) stop_grace: Duration,
-    /// After it was asked for a run, the CI system has made it or never will. Longer than a request may take.
+    /// Time after a request for a run until the CI system has made it or never will. Longer than a request may take.
     pub(super) settle: Duration,
-    /// Between two requests to end a run.
+    /// Interval between two requests to end a run.
     pub(super) cancel_again: Duration,
-    /// Between two questions about a run that something is expected of, in the first minute.
+    /// Interval between two status queries of a run whose state is expected to change, in the first minute.
     pub(super) ask_often: Duration,
-    /// The longest of these: what has not happened for long is not expected at once, and many may wait for one runner.
+    /// Longest such interval: a change that has not happened for long is not expected at once, and many may wait for
+    /// one runner.
     pub(super) ask_often_max: Duration,
-    /// Between two questions about a run whose agent is connected.
+    /// Interval between two status queries of a run whose agent is connected.
     pub(super) ask_rarely: Duration,
-    /// How long a CI system may not answer until nobody knows what its jobs do.
+    /// Longest outage of a CI system before the state of its jobs counts as unknown.
     pub(super) unknown_after: Duration,
-    /// How long the agent of a running job may take to connect first.
+    /// Longest time until the agent of a running job connects first.
     pub(super) agent_first: Duration,
-    /// How long it may be away.
+    /// Longest absence of the agent.
     pub(super) agent_away: Duration,
-    /// Between the end of a run that failed and the next one, doubled with each that fails too.
+    /// Pause between the end of a failed run and the next one, doubled with each further failure.
     pub(super) retry_first: Duration,
-    /// The longest of these.
+    /// Longest such pause.
     pub(super) retry_max: Duration,
-    /// A run whose agent was there for so long was a good one: failures are counted anew.
+    /// Time with a connected agent after which a run counts as good: failures are counted anew.
     pub(super) healthy: Duration,
 }
 
 impl Pace {
-    /// What gateways keep to.
+    /// Values in production.
     pub(super) const DEFAULT: Self = Self {
         stop_grace: Duration::from_secs(120),
         settle: Duration::from_secs(30),
@@ -76,89 +78,89 @@ impl Pace {
         healthy: Duration::from_secs(10 * 60),
     };
 
-    /// Returns how often to ask about a run that something is expected of since then.
+    /// Returns the interval of status queries for a run whose change is expected since then.
     fn often(&self, since: Option<UnixSeconds>, now: UnixSeconds) -> Duration {
-        /// Of the time that was waited already.
+        /// Fraction of the time waited so far.
         const PART: u32 = 20;
         let waited = since.map_or(0, |since| now.get().saturating_sub(since.get()));
         let waited = Duration::from_secs(u64::try_from(waited).unwrap_or(0));
         (waited / PART).clamp(self.ask_often, self.ask_often_max)
     }
 
-    /// Returns how long to wait after so many failures.
+    /// Returns the pause after this many failures.
     fn retry(&self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.retry_first.saturating_mul(factor).min(self.retry_max)
     }
 }
 
-/// Everything that a decision rests on.
+/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
-    /// What is wanted, and what was seen last.
+    /// Desired state, and the last observed one.
     pub(super) life: &'a Lifecycle,
     /// The runs.
     pub(super) ci: &'a CiState,
-    /// What was heard of the last one, after [`Heard::look`].
+    /// Observed state of the last run, after [`Heard::look`].
     pub(super) heard: &'a Heard,
     /// An agent of the workspace is connected.
     pub(super) is_up: bool,
-    /// What happens when in the time of a job.
+    /// Schedule of a job.
     pub(super) time: JobTime,
     /// The wall clock.
     pub(super) now: UnixSeconds,
-    /// How long things take.
+    /// Timeouts and intervals.
     pub(super) pace: &'a Pace,
 }
 
-/// What is done next, and what the workspace is said to be before it is done.
+/// Next step, and the state to report before it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// What it is.
+    /// State of the workspace.
     pub(super) actual: ActualState,
-    /// Why, for people.
+    /// Reason, for people.
     pub(super) reason: Option<String>,
-    /// What is done.
+    /// Next step.
     pub(super) step: Step,
 }
 
-/// What is done next.
+/// Next step of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Write down a new run. With `anew`, its owner asked again since the last one: earlier failures do not count.
+    /// Store a new run. With `anew`, its owner asked again since the last one: earlier failures do not count.
     Begin {
         /// Failures are forgotten.
         anew: bool,
     },
-    /// Ask for the run, after writing down when: [`asked`].
+    /// Ask for the run, after storing the time of the request: [`asked`].
     Create,
-    /// Look whether the run was made, since nobody knows, and nobody wants it any more or it cannot be asked for again.
+    /// Find out whether the run was made, because the answer was lost and the run is no longer wanted or cannot be
+    /// asked for again.
     Find,
-    /// Ask where the run stands.
+    /// Query the state of the run.
     Ask,
-    /// Write down that the agent came: [`up`].
+    /// Store that the agent connected: [`up`].
     NoteUp,
-    /// Write down that the run is to end, and why if that is a failure: [`stopping`]. Then tell the agent.
+    /// Store that the run is to end, and the reason if that is a failure: [`stopping`]. Then tell the agent.
     Stop {
-        /// What is wrong with it.
+        /// The failure, if there is one.
         failure: Option<String>,
     },
     /// Tell the agent once more.
     Close,
-    /// Look into the job's log, whether it is ending.
+    /// Check the job's log for whether it is ending.
     Look,
-    /// Ask the CI system to end the run, after writing down when: [`cancelling`].
+    /// Ask the CI system to end the run, after storing the time of the request: [`cancelling`].
     Cancel,
-    /// Write down that nothing is left of the run, and what is to be said of it: [`ended`] or
-    /// [`unsaved`].
+    /// Store that the run is over, and its outcome: [`ended`] or [`unsaved`].
     End(Ending),
-    /// Have the CI system delete what the runs left to each other. Then nothing is left of the workspace.
+    /// Have the CI system delete the cache of the workspace's runs. Then nothing is left of the workspace.
     Forget,
-    /// Look again then, or when something happens.
+    /// Visit again at this time, or once something happens.
     Wait(Option<UnixSeconds>),
 }
 
-/// Decides what is done next.
+/// Decides the next step.
 pub(super) fn decide(view: &View<'_>) -> Decision {
     match view.ci.live() {
         None => idle(view),
@@ -167,7 +169,7 @@ pub(super) fn decide(view: &View<'_>) -> Decision {
     }
 }
 
-/// There is no run.
+/// Decides for a workspace without a run.
 fn idle(view: &View<'_>) -> Decision {
     let View { life, ci, heard, now, .. } = *view;
     let trouble = heard.trouble.as_ref().filter(|trouble| trouble.until > now);
@@ -203,7 +205,7 @@ fn idle(view: &View<'_>) -> Decision {
     }
 }
 
-/// The run is decided on, and the CI system has not said that it is made.
+/// Decides for a run that is stored, and that the CI system has not confirmed.
 fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
     let View { life, heard, now, pace, .. } = *view;
     let settled = run.asked_at.map(|asked_at| asked_at.later(pace.settle));
@@ -211,7 +213,7 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
     let wait = free.into_iter().flatten().max().filter(|free| *free > now);
     let is_wanted = life.desired == DesiredState::Running && run.stop_at.is_none();
     let step = match (is_wanted, settled, wait) {
-        // Nobody was asked, so there is nothing.
+        // The run was never asked for, so there is nothing to end.
         (false, None, _) => Step::End(Ending::Well),
         (_, _, Some(free)) => Step::Wait(Some(free)),
         (true, None, None) => Step::Create,
@@ -226,7 +228,7 @@ fn unmade(view: &View<'_>, run: &CiRun) -> Decision {
     Decision { actual: on_the_way(life), reason, step }
 }
 
-/// The CI system has made the run.
+/// Decides for a run that the CI system has made.
 fn made(view: &View<'_>, run: &CiRun) -> Decision {
     let View { life, heard, .. } = *view;
     if let Some(state) = heard.state.filter(|state| state.is_over()) {
@@ -238,7 +240,7 @@ fn made(view: &View<'_>, run: &CiRun) -> Decision {
     }
 }
 
-/// The run is to go on.
+/// Decides for a run that is to go on.
 fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
     let View { heard, is_up, now, pace, .. } = *view;
     let (actual, reason) = shown(view, run);
@@ -249,7 +251,7 @@ fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
     let deadlines = Deadlines::of(view, run);
     let is_due = |at: Option<UnixSeconds>| at.is_some_and(|at| at <= now);
     if is_due(deadlines.renew) {
-        // A job that nobody saw would be followed by another at once, and so on for ever.
+        // A job whose agent never connected would be followed by another at once, and so on for ever.
         let is_missing = run.up_at.is_none();
         let failure = is_missing.then(|| "the job's agent did not connect before its time was over".to_owned());
         return decision(Step::Stop { failure });
@@ -272,7 +274,7 @@ fn wanted(view: &View<'_>, run: &CiRun) -> Decision {
     decision(Step::Wait(next.into_iter().flatten().filter(|at| *at > now).min()))
 }
 
-/// The run is to end.
+/// Decides for a run that is to end.
 fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
     let View { life, heard, is_up, now, pace, .. } = *view;
     let decision =
@@ -296,15 +298,15 @@ fn unwanted(view: &View<'_>, run: &CiRun) -> Decision {
     decision(Step::Wait([ask_at, Some(at)].into_iter().flatten().filter(|at| *at > now).min()))
 }
 
-/// Returns what is done with a run that is to end and does not, and when.
+/// Returns the step for a run that is to end and does not, and its time.
 fn cut(view: &View<'_>, run: &CiRun, stop_at: UnixSeconds) -> (Step, UnixSeconds) {
     let View { life, heard, time, pace, .. } = *view;
-    // Without an agent nothing is kept, and what is terminated is not to be.
+    // Without an agent no files are kept, and those of a terminated workspace are not to be.
     if run.up_at.is_none() || life.desired == DesiredState::Terminated {
         return (Step::Cancel, stop_at);
     }
     let told = stop_at.later(pace.stop_grace);
-    // Cancelled, a job saves nothing: while it may be saving, only its bounds end it.
+    // A cancelled job saves nothing: while it may be saving, only its time limits end it.
     let saved = told.later(time.save_max());
     let over = run.started_at.map(|started_at| started_at.later(time.end()).later(pace.settle));
     let bound = over.map_or(saved, |over| saved.min(over));
@@ -319,7 +321,7 @@ fn cut(view: &View<'_>, run: &CiRun, stop_at: UnixSeconds) -> (Step, UnixSeconds
     }
 }
 
-/// When something becomes of a run that goes on.
+/// Times at which the state of a run that goes on changes.
 struct Deadlines {
     warn: Option<UnixSeconds>,
     renew: Option<UnixSeconds>,
@@ -341,7 +343,7 @@ impl Deadlines {
     }
 }
 
-/// Returns what a run that goes on is, for people.
+/// Returns the reported state of a run that goes on, for people.
 fn shown(view: &View<'_>, run: &CiRun) -> (ActualState, Option<String>) {
     let View { heard, is_up, time, now, .. } = *view;
     let is_near = Deadlines::of(view, run).warn.is_some_and(|warn| warn <= now);
@@ -363,7 +365,7 @@ fn shown(view: &View<'_>, run: &CiRun) -> (ActualState, Option<String>) {
     (ActualState::Starting, troubled(heard).or_else(|| Some(waits.to_owned())))
 }
 
-/// Returns what a workspace is while it becomes what it is to be.
+/// Returns the transitional state of a workspace towards its desired state.
 fn on_the_way(life: &Lifecycle) -> ActualState {
     match life.desired {
         DesiredState::Running => ActualState::Starting,
@@ -372,7 +374,7 @@ fn on_the_way(life: &Lifecycle) -> ActualState {
     }
 }
 
-/// Says why a workspace that is to run is starting although it has a job.
+/// Returns the reason why a workspace with a job is starting.
 fn renewal(life: &Lifecycle) -> Option<String> {
     (life.desired == DesiredState::Running).then(|| "Its last job is ending, and a new one takes its place".to_owned())
 }
@@ -381,15 +383,15 @@ fn troubled(heard: &Heard) -> Option<String> {
     heard.trouble.as_ref().map(|trouble| format!("The CI system does not do what it is asked for: {}", trouble.why))
 }
 
-/// Returns when nobody knows any more what a run does.
+/// Returns the time from which the state of a run is unknown.
 fn unknown_at(view: &View<'_>) -> Option<UnixSeconds> {
     view.heard.trouble.as_ref().map(|trouble| trouble.since.later(view.pace.unknown_after))
 }
 
-/// Returns when to ask about a run; `None` for at once.
+/// Returns the time of the next status query; `None` for at once.
 fn asking(heard: &Heard, every: Duration) -> Option<UnixSeconds> {
     let trouble = heard.trouble.as_ref().map(|trouble| trouble.until);
-    // After trouble, when that is over; it was asked then.
+    // After trouble, the query is repeated once the pause is over, counted from the failed one.
     trouble.or_else(|| heard.asked_at.map(|asked_at| asked_at.later(every)))
 }
 

@@ -1,8 +1,8 @@
-//! The systems that run the jobs of workspaces: one interface, and what each of them makes of it.
+//! Systems that run the jobs of workspaces: one interface with an implementation for each of them.
 //!
-//! A run is one pipeline of one workspace. Its [`RunKey`] is drawn and stored before anything is asked for, and the provider
-//! keeps it with the run. So whoever crashed between intent and answer finds the run again, and no run is made twice.
-//! Nothing in here decides when a run is made or ended.
+//! A run is one pipeline of one workspace. Its [`RunKey`] is drawn and stored before anything is asked for, and the
+//! provider keeps it with the run. So a gateway that crashed between request and answer finds the run again, and no run
+//! is made twice. The decisions to make and to end a run are not made here.
 
 pub mod command;
 mod error;
@@ -28,27 +28,28 @@ const KEY_BYTES: usize = 16;
 /// Characters of a key: two hexadecimal digits for each byte.
 pub const KEY_CHARS: usize = KEY_BYTES * 2;
 
-/// What a run finds its key under: a variable of the pipeline, and of the environment of a `command`.
+/// Variable with the key of a run: of the pipeline, and of the environment of a `command`.
 pub const RUN_VARIABLE: &str = "WORKSPACE_GATEWAY_RUN";
 
-/// What a job finds the file with its agent's token under, if the provider brings one.
+/// Variable with the path of the agent's token file in a job, if the provider brings one.
 pub const TOKEN_VARIABLE: &str = "WORKSPACE_AGENT_TOKEN_FILE";
 
-/// Returns the name under which a job finds the value of its `number`th variable, counted from 1.
+/// Returns the name of the variable that holds the value of a job's `number`th variable, counted from 1.
 ///
-/// The value is base64 (RFC 4648, section 4), in one line: systems that run jobs expand `$` in values, and some of them hand a
-/// file variable on as a plain one. So what the job finds is either the path of a file that holds it, or the base64 itself.
+/// The value is base64 (RFC 4648, section 4), in one line: systems that run jobs expand `$` in values, and some of them
+/// hand a file variable on as a plain one. So the job finds either the path of a file that holds it, or the base64
+/// itself.
 #[must_use]
 pub fn variable_name(number: usize) -> String {
     format!("GW_VAR_{number}")
 }
 
-/// Names one run of one workspace, before the provider has a name for it. No secret: whoever has it can ask for nothing.
+/// Key of one run of one workspace, chosen before the provider has a name for it. No secret: it grants nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunKey(String);
 
-/// Names what the runs of one workspace leave to each other. No other workspace can guess it.
+/// Key of the cache that the runs of one workspace share. No other workspace can guess it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CacheKey(String);
@@ -115,23 +116,23 @@ key!(CacheKey);
 pub struct NewRun<'a> {
     /// Its key, which is stored already.
     pub key: &'a RunKey,
-    /// It cannot be there, and need not be looked for: nobody was ever asked for it, or it was looked for since.
+    /// The run cannot exist, and need not be searched for: it was never asked for, or was searched for since.
     pub is_new: bool,
-    /// When the key was stored: nothing older can be this run.
+    /// Time at which the key was stored: nothing older can be this run.
     pub since: UnixSeconds,
-    /// Whose run it is.
+    /// Workspace of the run.
     pub workspace: &'a WorkspaceName,
-    /// Names what the workspace's runs leave to each other.
+    /// Key of the workspace's cache.
     pub cache_key: &'a CacheKey,
     /// The pipeline's definition.
     pub yaml: &'a str,
-    /// What the run's agent shows the gateway, for providers whose jobs have no signed tokens.
+    /// Token that the run's agent presents to the gateway, for providers whose jobs have no signed tokens.
     pub token: Option<&'a Token>,
     /// The workspace's variables, in the order in which the definition counts them.
     pub variables: &'a [Variable],
 }
 
-/// What the provider calls a run. Stored, and handed back in each question.
+/// Provider's name for a run. Stored, and passed back in each query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRef {
     /// The pipeline's id; of a `command`, its folder and its key, as `CACHE_KEY/RUN_KEY`.
@@ -141,20 +142,20 @@ pub struct RunRef {
     pub child: Option<String>,
 }
 
-/// What became of a run.
+/// Status of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunStatus {
-    /// Where it stands.
+    /// State of the run.
     pub state: RunState,
-    /// The run, perhaps with more known of it than was asked with: to be stored.
+    /// The run, perhaps with more ids than in the query: to be stored.
     pub run: RunRef,
     /// Its job, once there is one.
     pub job: Option<JobStatus>,
-    /// Where people see it.
+    /// URL of its page for people.
     pub web_url: Option<String>,
 }
 
-/// Where a run stands.
+/// State of a run.
 ///
 /// ```text
 /// Pending ─► Running ─► Succeeded, Failed, Canceled ─► Gone
@@ -162,7 +163,7 @@ pub struct RunStatus {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Waits for a runner, or for what comes before its job.
+    /// Waits for a runner, or for the stages before its job.
     Pending,
     /// Its job runs, or may run: also one that was cancelled and has not ended.
     Running,
@@ -170,14 +171,14 @@ pub enum RunState {
     Succeeded,
     /// Ended badly.
     Failed,
-    /// Ended because somebody asked for it.
+    /// Ended on request.
     Canceled,
     /// The provider does not know it any more.
     Gone,
 }
 
 impl RunState {
-    /// Returns whether nothing of the run is left that runs or will run.
+    /// Returns whether no job of the run is left that runs or will run.
     #[must_use]
     pub fn is_over(self) -> bool {
         match self {
@@ -190,15 +191,15 @@ impl RunState {
 /// The one job of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// What the provider calls it.
+    /// Provider's name for the job.
     pub id: String,
-    /// When a runner took it.
+    /// Time at which a runner took it.
     pub started_at: Option<UnixSeconds>,
-    /// Why it failed, in one word of the provider, such as `runner_system_failure` or `job_execution_timeout`.
+    /// Reason of its failure, in one word of the provider, such as `runner_system_failure` or `job_execution_timeout`.
     pub failure: Option<String>,
 }
 
-/// What became of what a workspace's runs had left to each other.
+/// Outcome of deleting the cache of a workspace's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgotten {
     /// Nothing of it is left.
@@ -207,7 +208,7 @@ pub enum Forgotten {
     NotPossible,
 }
 
-/// A system that runs jobs. Clones share what they hold.
+/// A system that runs jobs. Clones share its state.
 #[derive(Clone, Debug)]
 pub enum Provider {
     /// GitLab, over its REST API.
@@ -230,11 +231,11 @@ impl Provider {
         }
     }
 
-    /// Finds a run of a workspace by its key, which was stored at `since`. `None` says that it is not there, and never that
-    /// nobody could tell.
+    /// Finds a run of a workspace by its key, which was stored at `since`. `None` means that the run does not exist,
+    /// and never that the search was incomplete.
     ///
     /// # Errors
-    /// [`ProviderError`], also where not everything could be looked at.
+    /// [`ProviderError`], also if the search was incomplete.
     pub async fn find(
         &self,
         key: &RunKey,
@@ -247,7 +248,7 @@ impl Provider {
         }
     }
 
-    /// Tells what became of a run.
+    /// Returns the status of a run.
     ///
     /// # Errors
     /// [`ProviderError`].
@@ -258,8 +259,8 @@ impl Provider {
         }
     }
 
-    /// Asks a run to end, with the pipeline that it started. It has ended when [`Provider::status`] says so. Asking again, or
-    /// for a run that has ended, does no harm.
+    /// Asks a run to end, with the pipeline that it started. It has ended once [`Provider::status`] says so. Asking
+    /// again, or for a run that has ended, does no harm.
     ///
     /// # Errors
     /// [`ProviderError`].
@@ -270,7 +271,7 @@ impl Provider {
         }
     }
 
-    /// Returns the end of what the job wrote: at most `bytes_max` bytes, whole lines where there are any, without control
+    /// Returns the end of the job's log: at most `bytes_max` bytes, whole lines if there are any, without control
     /// characters. Empty while there is nothing.
     ///
     /// # Errors
@@ -282,7 +283,7 @@ impl Provider {
         }
     }
 
-    /// Deletes what a workspace's runs left to each other. To be called when all of them are over.
+    /// Deletes the cache of a workspace's runs. To be called once all of them are over.
     ///
     /// # Errors
     /// [`ProviderError`].

@@ -1,4 +1,4 @@
-//! What the operator decided about CI systems, ready to be used: the providers to ask, and what workspaces may be there.
+//! Settings of CI systems, ready for use: providers, and limits of the workspaces there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -19,32 +19,32 @@ use crate::workspaces::addresses::Addresses;
 use crate::workspaces::ci::{CiTarget, CiTargets, NoPipeline, RunFacts};
 use crate::workspaces::pipeline::{AgentFile, Editor, PipelineSettings, Proof};
 
-/// Questions that one CI system is asked at a time.
+/// Concurrent requests to one CI system.
 const QUESTIONS_MAX: usize = 8;
 
-/// How long the program of a `command` may take to end when it is asked to.
+/// Longest time that the program of a `command` may take to end on request.
 const COMMAND_GRACE: Duration = Duration::from_secs(30);
 
 /// Largest file of authorities, in bytes: it goes into each job.
 const CA_BYTES_MAX: u64 = 256 * 1024;
 
-/// Why CI systems cannot be used. Each text says what to change.
+/// Reason for CI systems to be unusable. Each text names the setting to change.
 #[derive(Debug, Error)]
 pub enum CiSetupError {
     /// A file of authorities of a provider.
     #[error("ci.providers.{provider}: {error}")]
     Fetch {
-        /// Which provider.
+        /// The provider.
         provider: ProviderName,
-        /// What is wrong.
+        /// Reason.
         error: FetchSetupError,
     },
     /// The program of a provider.
     #[error("ci.providers.{provider}: {error}")]
     Program {
-        /// Which provider.
+        /// The provider.
         provider: ProviderName,
-        /// What is wrong.
+        /// Reason.
         error: ProviderError,
     },
     /// The file of authorities for jobs.
@@ -52,56 +52,56 @@ pub enum CiSetupError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
 }
 
-/// Why there is no definition.
+/// Reason for a missing definition.
 #[derive(Debug, Error)]
 pub enum NoDefinition {
     /// The gateway is ending.
     #[error("the work was interrupted")]
     Interrupted,
-    /// There cannot be one.
+    /// The definition is impossible.
     #[error(transparent)]
     Impossible(#[from] NoPipeline),
 }
 
-/// A CI system to be asked.
+/// A CI system with its settings.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// How.
+    /// Its provider.
     pub provider: Provider,
-    /// What happens when in the time of a job.
+    /// Schedule of a job.
     pub time: JobTime,
-    /// How long a workspace may be what it is there.
+    /// Time limits of a workspace.
     pub limits: TimeLimits,
     /// Its jobs have no signed tokens of their own: each run gets a token of the gateway's.
     pub needs_token: bool,
-    /// How many questions there may be at a time.
+    /// Permits for concurrent requests.
     slots: Arc<Semaphore>,
 }
 
 impl System {
-    /// Asks it something, as soon as not too many questions are under way.
+    /// Sends a request, once there are not too many under way.
     ///
-    /// Cancel safety: that of the question; the place is given back.
+    /// Cancel safety: that of the request; the permit is given back.
     pub async fn ask<T>(&self, question: impl Future<Output = T>) -> T {
         let _slot = self.slot().await;
         question.await
     }
 
-    /// Waits for a place among those who ask it something, for one question that has to be prepared right before it is asked.
+    /// Waits for a permit, for one request that has to be prepared right before it is sent.
     ///
     /// Cancel safety: safe.
     pub async fn slot(&self) -> Slot<'_> {
-        // Never closed, so nobody waits in vain.
+        // Never closed, so acquiring does not fail.
         Slot { _permit: self.slots.acquire().await.ok() }
     }
 }
 
-/// A place among those who ask a CI system something, given back when it is dropped.
+/// Permit for a request to a CI system, given back on drop.
 #[derive(Debug)]
 pub struct Slot<'a> {
     _permit: Option<SemaphorePermit<'a>>,
@@ -115,7 +115,7 @@ pub struct Systems {
 }
 
 impl Systems {
-    /// Sets them up; none is asked yet. `agents` are the programs that jobs download.
+    /// Sets them up; sends nothing yet. `agents` are the programs that jobs download.
     ///
     /// # Errors
     /// [`CiSetupError`] names the key to change.
@@ -133,13 +133,14 @@ impl Systems {
         self.systems.get(name)
     }
 
-    /// Returns what workspaces may be in them.
+    /// Returns the limits of workspaces in them.
     #[must_use]
     pub fn targets(&self) -> &Arc<CiTargets> {
         &self.targets
     }
 
-    /// Makes the definition of a run of a workspace, beside this thread: a large devfile would keep others waiting.
+    /// Generates the definition of a run of a workspace on a blocking thread: a large devfile would keep other tasks
+    /// waiting.
     ///
     /// # Errors
     /// [`NoDefinition`].
@@ -167,14 +168,14 @@ impl Systems {
         Ok(tokio::task::spawn_blocking(work).await.map_err(|_| NoDefinition::Interrupted)??)
     }
 
-    /// Returns how long workspaces may be what they are, by where they run.
+    /// Returns the time limits of workspaces, by provider.
     #[must_use]
     pub fn limits(&self) -> HashMap<ProviderName, TimeLimits> {
         self.systems.iter().map(|(name, system)| (name.clone(), system.limits)).collect()
     }
 }
 
-/// Says what workspaces may be in the CI systems of a configuration.
+/// Returns the limits of workspaces in the CI systems of a configuration.
 ///
 /// # Errors
 /// [`CiSetupError::CaFile`].

@@ -1,7 +1,6 @@
-//! One look at one workspace in a CI system: what is to be done is decided and done, step by step, until something has to
-//! happen first.
+//! Reconciles one workspace in a CI system, step by step, until it has to wait.
 //!
-//! What a step rests on is written down before it is taken, so it may end anywhere.
+//! The inputs of a step are stored before it is taken, so a visit may end anywhere.
 
 use std::time::Duration;
 
@@ -19,16 +18,16 @@ mod ending;
 mod making;
 mod orphan;
 
-/// Steps of one look: more would be a mistake of the plan's, and must not take a task for ever.
+/// Most steps of one visit: more would be a bug of the plan, and must not occupy a task for ever.
 const STEPS_MAX: usize = 64;
 
-/// How soon a session that was closed is looked at again.
+/// Pause until a session that was closed is checked again.
 const CLOSE_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the agent is told when its job is to end.
+/// Message to the agent whose job is to end.
 const STOP_WORDS: &str = "the workspace is stopped: this job may end";
 
-/// A look that has come to its end.
+/// A visit that has ended.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) id: WorkspaceId,
@@ -36,26 +35,26 @@ pub(super) struct Visit {
     pub(super) outcome: Outcome,
 }
 
-/// What came of a look.
+/// Result of a visit.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// There is nothing that has to be looked after.
+    /// No workspace is left to visit.
     Nothing,
     /// Everything is done for now.
     Done {
         seen: Seen,
-        /// When to look again, if nothing happens before.
+        /// Time of the next visit, if nothing happens before.
         again: Option<UnixSeconds>,
     },
-    /// It was cut short.
+    /// The visit was cut short.
     Failed {
-        /// What was there, if it could be read.
+        /// State before the failure, if it could be read.
         seen: Option<Seen>,
         error: StoreError,
     },
 }
 
-/// What was there.
+/// State of the workspace at the visit.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) name: WorkspaceName,
@@ -63,11 +62,11 @@ pub(super) struct Seen {
     pub(super) is_up: bool,
 }
 
-/// Whether a look goes on.
+/// Continuation of a visit.
 enum Next {
-    /// With what is there now.
+    /// Another step, with the new state.
     Again,
-    /// It ends, and another is due then.
+    /// The visit ends, and another is due at this time.
     Until(Option<UnixSeconds>),
 }
 
@@ -80,13 +79,14 @@ struct Found {
 }
 
 impl Driver {
-    /// Returns whether an agent of a workspace has a session with a link: of a job that died, the session is kept for a while.
+    /// Returns whether an agent of a workspace has a session with a link: the session of a job that died is kept for a
+    /// while.
     pub(super) fn is_up(&self, name: &WorkspaceName) -> bool {
         let session = self.registry.current(name);
         session.is_some_and(|session| !session.tunnel.is_ended() && !session.tunnel.is_detached())
     }
 
-    /// Looks at a workspace.
+    /// Visits a workspace.
     pub(super) async fn visit(&self, id: WorkspaceId, mut heard: Heard) -> Visit {
         let (mut seen, mut steps) = (None, 0);
         let outcome = loop {
@@ -105,7 +105,7 @@ impl Driver {
         Visit { id, heard, outcome }
     }
 
-    /// Decides what is next and does it. `None` for a workspace that is not to be looked after.
+    /// Decides the next step and takes it. `None` for a workspace that is not to be visited again.
     async fn step(
         &self,
         id: WorkspaceId,
@@ -136,7 +136,7 @@ impl Driver {
         self.take(system, &found, decision, heard, now).await.map(Some)
     }
 
-    /// Says what a workspace is, if that is news. What is decided next rests on it then.
+    /// Stores the state of a workspace, if it has changed. The next decision is based on it.
     async fn show(
         &self,
         found: &Found,
@@ -188,7 +188,7 @@ impl Driver {
     }
 
     async fn put(&self, found: &Found, next: &CiState, now: UnixSeconds) -> Result<(), StoreError> {
-        // Nobody else writes of a run. If it is not written, it has ended, which is read next.
+        // Only the visit writes runs. If the write does not apply, the run has ended, which is read next.
         self.store.put_run(found.id, next, now).await.map(drop)
     }
 

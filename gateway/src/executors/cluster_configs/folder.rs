@@ -1,4 +1,4 @@
-//! The folder of configurations: which files there are, and what is wrong with them.
+//! Scans the folder of configurations: which files exist, and what is wrong with them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) struct Found {
     pub(super) read: Result<(ClusterName, ClusterConfig), Refusal>,
 }
 
-/// Reads every file of a folder, and returns what is wrong with each that cannot be in force. A folder that cannot be read
+/// Reads every file of a folder, and returns the problems of each that cannot be in force. A folder that cannot be read
 /// is one of them.
 #[must_use]
 pub fn check(dir: &Path) -> Vec<Refusal> {
@@ -29,12 +29,12 @@ pub fn check(dir: &Path) -> Vec<Refusal> {
     scan(dir, &HashMap::new()).into_iter().filter_map(|found| found.read.err()).collect()
 }
 
-/// Reads the files that are not as they were. One that is gone, or that was never there, is none of them.
+/// Reads the files that have changed. Missing files are left out.
 pub(super) fn scan(dir: &Path, seen: &HashMap<PathBuf, Stamp>) -> Vec<Found> {
     folders(dir).unwrap_or_default().iter().filter_map(|folder| look(folder, seen)).collect()
 }
 
-/// Returns the files that were there and are not any more.
+/// Returns the files that were there at the last scan and are gone.
 pub(super) fn gone(seen: &HashMap<PathBuf, Stamp>) -> Vec<PathBuf> {
     seen.keys().filter(|path| !path.exists()).cloned().collect()
 }
@@ -57,8 +57,8 @@ fn read(path: &Path, name: &str) -> Result<(ClusterName, ClusterConfig), Refusal
     Ok((cluster, config))
 }
 
-/// Refuses a file with which the workspaces of its cluster could neither be kept nor ended: the cluster's agent answers for other
-/// namespaces then.
+/// Refuses a file with which the workspaces of its cluster could neither be kept nor ended: the cluster's agent would
+/// manage other namespaces.
 pub(super) fn mode_in_use(path: PathBuf, cluster: &ClusterName, before: &ClusterConfig) -> Refusal {
     let place = match &before.shared_namespace {
         Some(namespace) => format!("in the namespace {namespace}"),

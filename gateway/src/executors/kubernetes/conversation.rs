@@ -1,5 +1,5 @@
-//! One conversation with one cluster agent: it reads what is stored, says what [`Plan`] wants said, and stores what comes
-//! back. It decides nothing that could be decided without a store or a channel.
+//! One conversation with one cluster agent: reads the stored state, sends the messages that [`Plan`] asks for, and
+//! stores the reports. Decisions that need neither store nor channel are made elsewhere.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,22 +25,22 @@ use crate::workspaces::cluster_config::ClusterConfig;
 use crate::workspaces::frozen::FrozenConfig;
 use crate::workspaces::sending::Cycle;
 
-/// Until the store is asked again after it failed.
+/// Pause before the store is asked again after a failure.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Workspaces that a round reads at a time.
 const PAGE: u32 = 256;
 
-/// Workspaces that one look for those that are not settled returns.
+/// Most unsettled workspaces that one look returns.
 const UNSETTLED_MAX: u32 = 10_000;
 
-/// Problems of a frozen config that its owner is told.
+/// Problems of a frozen config that its owner is shown.
 const PROBLEMS_TOLD: usize = 3;
 
-/// Versions of a cluster's configuration that are kept read.
+/// Versions of a cluster's configuration that are cached.
 const CONFIGS_KEPT: usize = 16;
 
-/// Why a conversation is over.
+/// Reason for the end of a conversation.
 #[derive(Debug, Error)]
 pub(super) enum End {
     /// The gateway stops.
@@ -49,10 +49,10 @@ pub(super) enum End {
     /// The session ended.
     #[error("the session ended")]
     Session,
-    /// The channel failed, or what came through it is no message.
+    /// The channel failed, or carried an invalid message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The agent said what cannot be said then.
+    /// The agent sent a message that is not allowed in this phase.
     #[error(transparent)]
     OutOfTurn(#[from] OutOfTurn),
     /// The agent did not begin.
@@ -61,7 +61,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Returns why the session ends with it.
+    /// Returns the reason with which the session is closed.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Stopped => Reason::Shutdown,
@@ -72,12 +72,12 @@ impl End {
     }
 }
 
-/// Why a read gave nothing.
+/// Failure of a read.
 #[derive(Debug)]
 pub(super) enum Unread {
     /// The conversation is over.
     End(End),
-    /// One row is not what this program writes. Others are.
+    /// One row is invalid. Others can be read.
     Row(StoreError),
 }
 
@@ -91,26 +91,26 @@ pub(super) struct Conversation<'a> {
     wire: Wire,
     changes: Listener,
     configs_changed: watch::Receiver<u64>,
-    /// The newest configuration that was seen.
+    /// Newest known configuration.
     version: ConfigVersion,
     namespaces: NamespaceMode,
-    /// The configurations that workspaces were made with.
+    /// Configurations that workspaces were made with.
     configs: HashMap<ConfigVersion, Arc<ClusterConfig>>,
     stop: CancellationToken,
 }
 
 impl<'a> Conversation<'a> {
-    /// Begins to listen, and reads what has to be known before anything is said.
+    /// Subscribes to changes, and reads the configuration that the first message needs.
     ///
     /// # Errors
-    /// [`End`] when the session ends meanwhile.
+    /// [`End`] if the session ends meanwhile.
     pub(super) async fn open(
         driver: &'a Driver,
         session: &'a LiveSession,
         cluster: Cluster,
         stop: CancellationToken,
     ) -> Result<Self, End> {
-        // Before anything is read: what changes from here on is heard.
+        // Subscribed before anything is read, so that no later change is missed.
         let (changes, mut configs_changed) = (driver.changes.listen(), driver.configs.changes());
         configs_changed.mark_unchanged();
         let (version, config) = newest(driver, session, &cluster, &stop).await?;
@@ -129,7 +129,7 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// Goes on until the session, the gateway or the agent's good manners end. Never returns otherwise.
+    /// Runs until the session ends, the gateway stops or the agent breaks the protocol. Never returns otherwise.
     ///
     /// # Errors
     /// [`End`], always.
@@ -188,7 +188,7 @@ impl<'a> Conversation<'a> {
                 self.wire.say(&ToCluster::RoundEnd { round, workspaces });
             }
             Step::Look => {
-                // Other replicas change it too.
+                // Other replicas change the configuration too.
                 self.look_at_config().await?;
                 let (store, cluster) = (&self.driver.store, self.cluster.id);
                 let unsettled = self.ask(|| store.unsettled(cluster, UNSETTLED_MAX)).await?;
@@ -201,7 +201,7 @@ impl<'a> Conversation<'a> {
     }
 
     async fn hear(&mut self, message: FromCluster) -> Result<(), End> {
-        // What a displaced agent still said is nothing any more: the newer one says it anew.
+        // Messages of a displaced agent are dropped: the newer agent repeats the state.
         if self.session.tunnel.is_ended() {
             return Err(End::Session);
         }
@@ -224,7 +224,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Reads a workspace and says what it is to be.
+    /// Reads a workspace and sends its desired state.
     async fn tell(&mut self, workspace: WorkspaceId, why: Why) -> Result<(), End> {
         let store = &self.driver.store;
         let managed = match self.read(|| store.managed_by_id(workspace)).await {
@@ -323,7 +323,7 @@ impl<'a> Conversation<'a> {
         Ok(Ok(config))
     }
 
-    /// Says in the store why nothing is said about a workspace. The others are not held up.
+    /// Stores the reason for sending nothing about a workspace. The others are not held up.
     async fn leave_out(&mut self, managed: &Managed, fault: &Unsendable) -> Result<(), End> {
         let (name, cluster) = (&managed.workspace.name, &self.cluster.name);
         if matches!(fault, Unsendable::Law(_)) {
@@ -352,7 +352,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Looks whether the cluster's configuration is another one by now.
+    /// Checks whether the cluster's configuration has changed.
     async fn look_at_config(&mut self) -> Result<(), End> {
         let (version, config) = newest(self.driver, self.session, &self.cluster, &self.stop).await?;
         if version == self.version {
@@ -369,7 +369,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Asks the store until it answers or the conversation is over. What one row is wrong with is told.
+    /// Asks the store until it answers or the conversation is over. An invalid row is returned as an error.
     pub(super) async fn read<T, F>(&self, ask: impl FnMut() -> F) -> Result<T, Unread>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -377,7 +377,7 @@ impl<'a> Conversation<'a> {
         patiently(self.session, &self.stop, ask).await
     }
 
-    /// Like [`Conversation::read`], for what is about no single row.
+    /// Like [`Conversation::read`], for requests that are about no single row.
     pub(super) async fn ask<T, F>(&self, ask: impl FnMut() -> F) -> Result<T, End>
     where
         F: Future<Output = Result<T, StoreError>>,

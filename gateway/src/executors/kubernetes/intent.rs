@@ -1,4 +1,4 @@
-//! What a cluster agent is told about one workspace, from what is stored of it.
+//! Builds the message to a cluster agent about one workspace from its stored state.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -11,30 +11,30 @@ use crate::workspaces::cluster_config::ClusterConfig;
 use crate::workspaces::frozen::FrozenConfig;
 use crate::workspaces::sending::{Cycle, LawBroken, check_law, config_for};
 
-/// Room for what is in a message besides the objects.
+/// Bytes reserved in a message for everything but the objects.
 const ENVELOPE_BYTES: usize = 64 * 1024;
 
-/// Why nothing can be said about a workspace. Others are told about as always. The texts reach its owner.
+/// Reason for sending nothing about a workspace. Others are not affected. The texts reach its owner.
 #[derive(Debug, Error)]
 pub(super) enum Unsendable {
-    /// The frozen config is not one.
+    /// The frozen config is invalid.
     #[error("its frozen config cannot be used: {0}")]
     Frozen(String),
-    /// The configuration of the cluster that it was made with is not one.
+    /// The configuration of the cluster that it was made with is invalid.
     #[error("the configuration of the cluster that it was made with cannot be used: {0}")]
     Config(String),
-    /// It was about to be sent in a way that would delete what is needed.
+    /// The message would have deleted objects that are needed.
     #[error("its config was not sent: {0}")]
     Law(#[from] LawBroken),
-    /// It is larger than what a cluster agent reads.
+    /// The message would be larger than a cluster agent reads.
     #[error("its objects and variables have {0} bytes together, which is too much to send")]
     TooLarge(usize),
-    /// What is stored of it cannot be read.
+    /// The stored state cannot be read.
     #[error("what is stored of it cannot be read: {0}")]
     Stored(String),
 }
 
-/// What there is of a workspace to make an intent of.
+/// Stored state from which an intent is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'a> {
     pub(super) managed: &'a Managed,
@@ -43,7 +43,7 @@ pub(super) struct Parts<'a> {
     pub(super) config: &'a ClusterConfig,
 }
 
-/// Returns how a workspace stands.
+/// Returns the standing of a workspace.
 pub(super) fn standing(managed: &Managed) -> Standing {
     let life = &managed.lifecycle;
     let is_ending = life.desired == DesiredState::Terminated && !life.is_over();
@@ -54,13 +54,13 @@ pub(super) fn standing(managed: &Managed) -> Standing {
     }
 }
 
-/// Returns how much is said about a workspace.
+/// Returns how much of a workspace is sent.
 pub(super) fn cycle(managed: &Managed, why: Why) -> Cycle {
     let in_round = matches!(why, Why::Round(_));
     Cycle::of(in_round, applied(managed))
 }
 
-/// Returns the last generation that was applied. Only workspaces in clusters come here; of others it would be none.
+/// Returns the last generation that was applied. Only workspaces in clusters come here; for others it would be 0.
 fn applied(managed: &Managed) -> u64 {
     managed.kubernetes().map_or(0, |state| state.applied_generation)
 }
@@ -69,12 +69,12 @@ fn namespace(managed: &Managed) -> &str {
     managed.kubernetes().map_or("", |state| state.namespace.as_str())
 }
 
-/// Tells an agent that a workspace is over, so that it forgets it.
+/// Creates the message that a workspace is over, with which the agent forgets it.
 pub(super) fn farewell(managed: &Managed) -> ToCluster {
     ToCluster::Intent(envelope(managed, 0))
 }
 
-/// Makes the intent of a workspace that is not over.
+/// Creates the intent of a workspace that is not over.
 ///
 /// # Errors
 /// [`Unsendable`].
@@ -112,7 +112,7 @@ fn envelope(managed: &Managed, round: u64) -> Intent {
     }
 }
 
-/// Those that are where the workspace is have not to be copied there.
+/// Secrets in the workspace's own namespace need not be copied there.
 fn pull_secrets(managed: &Managed, config: &ClusterConfig) -> Vec<SecretRef> {
     let named = config.image_pull_secrets.iter().filter(|secret| secret.namespace != namespace(managed));
     named

@@ -1,4 +1,4 @@
-//! What a cluster's driver does next: the order and the pace of one conversation, without I/O and without a clock.
+//! Plans a cluster's driver: the order and the pace of one conversation, without I/O and without a clock.
 //!
 //! ```text
 //!             Terms                begun()               page(some), page(none)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A conversation begins with a session and ends with it, and nothing is carried over: the next one begins with a full
-//! round, which says everything again. So what was lost with the end of one is healed by the next, whenever it ends.
+//! round, which sends everything again. So losses at the end of one are healed by the next, whenever it ends.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,51 +15,51 @@ use thiserror::Error;
 
 use crate::store::WorkspaceId;
 
-/// How long the agent may take for its first message.
+/// Longest time until the agent's first message.
 pub(super) const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two full rounds that nobody asked for (design, section 6.3).
+/// Interval between two full rounds without a request.
 pub(super) const FULL_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Between the beginnings of two full rounds, whoever asks: a round reads everything.
+/// Shortest time between the beginnings of two full rounds, also on request: a round reads everything.
 pub(super) const FULL_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often it is looked which workspaces are not settled.
+/// Interval at which unsettled workspaces are looked for.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is not acknowledged for so long is said again, once the agent has been silent for as long: one that is at work will
+/// Time after which an unacknowledged intent is repeated, once the agent has been silent for as long: a busy agent will
 /// come to it.
 pub(super) const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
-/// What is not acknowledged for so long is said again, however busy the agent is.
+/// Time after which an unacknowledged intent is repeated, however busy the agent is.
 pub(super) const REPEAT_AT_LATEST: Duration = Duration::from_secs(60);
 
-/// Workspaces that one look says again, those that have waited longest first. When a whole cluster does not answer for its
-/// workspaces, the rest waits for the next looks.
+/// Most workspaces that one look repeats, longest waiting first. If a whole cluster does not answer for its workspaces,
+/// the rest waits for the next looks.
 pub(super) const REPEATS_MAX: usize = 256;
 
-/// Workspaces whose changes wait to be told. Beyond it, it is looked who is not settled instead.
+/// Most workspaces whose changes wait to be sent. Beyond it, unsettled workspaces are looked for instead.
 pub(super) const CHANGES_MAX: usize = 4096;
 
-/// What to do next.
+/// Next step of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Say how this cluster is worked in.
+    /// Send the terms: cluster and namespace mode.
     Terms,
-    /// Say that reports up to this number are stored.
+    /// Acknowledge that reports up to this number are stored.
     Noted(u64),
-    /// Read a workspace, and say what it is to be if [`Plan::wants`].
+    /// Read a workspace, and send its desired state if [`Plan::wants`].
     Tell(WorkspaceId, Why),
-    /// Read which workspaces come after this one, for the round: [`Plan::page`].
+    /// Read the ids of the workspaces after this one, for the round: [`Plan::page`].
     Page(Option<WorkspaceId>),
-    /// Say that the round has named them all.
+    /// Send the end of the round.
     RoundEnd {
-        /// Its number.
+        /// Number of the round.
         round: u64,
-        /// How many it named.
+        /// Number of workspaces that it named.
         workspaces: u32,
     },
-    /// Read which workspaces are not settled: [`Plan::unsettled`].
+    /// Read the unsettled workspaces: [`Plan::unsettled`].
     Look,
     /// The agent did not begin in time: end the conversation.
     Late,
@@ -67,21 +67,21 @@ pub(super) enum Step {
     Wait,
 }
 
-/// Why a workspace is told about.
+/// Reason for sending a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Something about it has changed.
+    /// The workspace has changed.
     Changed,
-    /// What was said is not acknowledged.
+    /// The last intent is not acknowledged.
     Repeat,
-    /// It is its turn in a full round.
+    /// The workspace's turn in a full round has come.
     Round(u64),
 }
 
-/// What there is to know of a workspace to decide whether it is told about.
+/// State of a workspace that decides whether it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Counts its intents.
+    /// Number of its newest intent.
     pub(super) generation: u64,
     /// Nothing is to be done about it any more.
     pub(super) is_over: bool,
@@ -89,7 +89,7 @@ pub(super) struct Standing {
     pub(super) is_unsettled: bool,
 }
 
-/// The agent said what cannot be said then.
+/// Message of the agent that is not allowed in this phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum OutOfTurn {
     /// Its first message is not `Begin`.
@@ -105,9 +105,9 @@ pub(super) enum OutOfTurn {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Terms are to be said.
+    /// Terms are to be sent.
     Opening,
-    /// The agent is to begin, until then.
+    /// The agent has to begin by then.
     Listening(Instant),
     Talking,
 }
@@ -116,16 +116,16 @@ enum Phase {
 #[derive(Debug)]
 struct Round {
     number: u64,
-    /// Read and not told yet.
+    /// Workspaces that were read and not sent yet.
     queue: VecDeque<WorkspaceId>,
-    /// The last that was read.
+    /// Last workspace that was read.
     cursor: Option<WorkspaceId>,
-    /// All were read.
+    /// All workspaces were read.
     is_read: bool,
     named: u32,
 }
 
-/// What was said last of a workspace in this conversation.
+/// Last message about a workspace in this conversation.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     generation: u64,
@@ -146,12 +146,12 @@ pub(super) struct Plan {
     told: HashMap<WorkspaceId, Told>,
     round: Option<Round>,
     rounds: u64,
-    /// When the next round begins.
+    /// Time of the next round.
     full_at: Instant,
-    /// When the last round began.
+    /// Start of the last round.
     full_since: Option<Instant>,
     look_at: Instant,
-    /// When the last report came.
+    /// Time of the last report.
     heard_at: Option<Instant>,
     /// Number of the last report that is stored.
     stored: u64,
@@ -159,7 +159,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan of a new conversation.
+    /// Creates the plan of a new conversation.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             phase: Phase::Opening,
@@ -179,7 +179,7 @@ impl Plan {
         }
     }
 
-    /// Decides what to do next. What it returns is taken for done.
+    /// Decides the next step, and assumes that it is carried out.
     pub(super) fn next(&mut self, now: Instant) -> Step {
         if self.are_terms_due {
             self.are_terms_due = false;
@@ -196,7 +196,7 @@ impl Plan {
         if std::mem::take(&mut self.is_noting) {
             return Step::Noted(self.stored);
         }
-        // People wait for what has just changed, and for nothing else here.
+        // Users wait for changes, and for nothing else here.
         if let Some(workspace) = self.changes.pop_front() {
             self.is_waiting.remove(&workspace);
             return Step::Tell(workspace, Why::Changed);
@@ -209,7 +209,7 @@ impl Plan {
             self.rounds += 1;
             self.full_since = Some(now);
             self.full_at = now + FULL_INTERVAL;
-            // The round says them again anyway.
+            // The round sends them again anyway.
             self.repeats.clear();
             let number = self.rounds;
             self.round = Some(Round { number, queue: VecDeque::new(), cursor: None, is_read: false, named: 0 });
@@ -235,7 +235,7 @@ impl Plan {
         self.repeats.pop_front().map_or(Step::Wait, |workspace| Step::Tell(workspace, Why::Repeat))
     }
 
-    /// Returns when to ask again, if nothing happens before.
+    /// Returns the time of the next call to [`Plan::next`], if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Opening => None,
@@ -244,7 +244,7 @@ impl Plan {
         }
     }
 
-    /// The agent began.
+    /// Takes in that the agent began.
     ///
     /// # Errors
     /// [`OutOfTurn::BeginTwice`].
@@ -258,7 +258,7 @@ impl Plan {
         }
     }
 
-    /// A report came. Returns whether it is new: one that was stored before is only acknowledged again.
+    /// Takes in a report. Returns whether it is new: one that was stored before is only acknowledged again.
     ///
     /// # Errors
     /// [`OutOfTurn`].
@@ -272,13 +272,13 @@ impl Plan {
         Ok(number > self.stored)
     }
 
-    /// A new report, and all before it, are stored or are not worth to be.
+    /// Takes in that a new report, and all before it, are stored or need not be.
     pub(super) fn stored(&mut self, number: u64) {
         self.stored = self.stored.max(number);
         self.is_noting = true;
     }
 
-    /// The agent asked for a full round.
+    /// Takes in the agent's request for a full round.
     ///
     /// # Errors
     /// [`OutOfTurn`].
@@ -288,19 +288,19 @@ impl Plan {
         Ok(())
     }
 
-    /// Everything is to be said again; a round that is under way is ended first.
+    /// Schedules a full round; one that is under way is finished first.
     pub(super) fn full_wanted(&mut self, now: Instant) {
         let earliest = self.full_since.map_or(now, |since| now.max(since + FULL_PAUSE));
         self.full_at = self.full_at.min(earliest);
     }
 
-    /// The terms are others now: they are said again, and then everything.
+    /// Takes in changed terms: they are sent again, and then everything.
     pub(super) fn terms_changed(&mut self, now: Instant) {
         self.are_terms_due = true;
         self.full_wanted(now);
     }
 
-    /// Something about a workspace has changed.
+    /// Takes in a change of a workspace.
     pub(super) fn changed(&mut self, workspace: WorkspaceId, now: Instant) {
         if self.changes.len() >= CHANGES_MAX {
             return self.missed(now);
@@ -310,12 +310,12 @@ impl Plan {
         }
     }
 
-    /// Changes were not heard of: whoever is not settled is told, now.
+    /// Takes in that changes were missed: unsettled workspaces are looked for now.
     pub(super) fn missed(&mut self, now: Instant) {
         self.look_at = now;
     }
 
-    /// The next workspaces of the round, in the order in which they are read; none after the last.
+    /// Takes the next workspaces of the round, in the order in which they are read; none after the last.
     pub(super) fn page(&mut self, workspaces: &[WorkspaceId]) {
         let Some(round) = &mut self.round else { return };
         match workspaces.last() {
@@ -327,32 +327,32 @@ impl Plan {
         }
     }
 
-    /// Those that are not settled: the ones about which nothing was said for a while are told again.
+    /// Takes the unsettled workspaces: those without a recent message are sent again.
     pub(super) fn unsettled(&mut self, workspaces: &[WorkspaceId], now: Instant) {
         let since = |workspace: &WorkspaceId| self.told.get(workspace).map(|told| told.at);
         let is_busy = self.heard_at.is_some_and(|at| now < at + REPEAT_AFTER);
         let patience = if is_busy { REPEAT_AT_LATEST } else { REPEAT_AFTER };
         let is_old = |workspace: &&WorkspaceId| since(workspace).is_none_or(|at| now >= at + patience);
         let mut waiting: Vec<WorkspaceId> = workspaces.iter().filter(is_old).copied().collect();
-        // What was never said is the oldest of all.
+        // Workspaces without any message sort first.
         waiting.sort_by_key(since);
         waiting.truncate(REPEATS_MAX);
         self.repeats = waiting.into();
     }
 
-    /// Decides whether a workspace that was read is told about, for the reason for which it was read.
+    /// Decides whether a workspace that was read is sent, for the reason for which it was read.
     pub(super) fn wants(&self, workspace: WorkspaceId, standing: Standing, why: Why) -> bool {
         let told = self.told.get(&workspace);
         match why {
             Why::Round(_) => !standing.is_over,
             Why::Repeat => standing.is_unsettled,
-            // Its agent forgets it when it hears that it is over, if it knows it.
+            // An agent that knows the workspace is told that it is over, and forgets it.
             Why::Changed if standing.is_over => told.is_some(),
             Why::Changed => told.is_none_or(|told| told.generation != standing.generation),
         }
     }
 
-    /// A workspace was told about.
+    /// Takes in that a workspace was sent.
     pub(super) fn told(&mut self, workspace: WorkspaceId, standing: Standing, why: Why, now: Instant) {
         if standing.is_over {
             self.told.remove(&workspace);
@@ -365,18 +365,18 @@ impl Plan {
         }
     }
 
-    /// A workspace cannot be told about: it is not tried again at once.
+    /// Takes in that a workspace cannot be sent: it is not tried again at once.
     pub(super) fn left_out(&mut self, workspace: WorkspaceId, generation: u64, now: Instant) {
         self.told.insert(workspace, Told { generation, at: now });
     }
 
-    /// The agent knows of a workspace that is over: it is told so once more.
+    /// Takes in that the agent knows a workspace that is over: it is told so once more.
     pub(super) fn knows_what_is_over(&mut self, workspace: WorkspaceId, now: Instant) {
         self.told.entry(workspace).or_insert(Told { generation: 0, at: now });
         self.changed(workspace, now);
     }
 
-    /// A workspace is not there any more.
+    /// Takes in that a workspace no longer exists.
     pub(super) fn gone(&mut self, workspace: WorkspaceId) {
         self.told.remove(&workspace);
     }

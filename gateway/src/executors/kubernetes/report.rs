@@ -1,4 +1,4 @@
-//! What a cluster agent sees, stored.
+//! Stores the reports of a cluster agent.
 
 use tracing::debug;
 use tunnel_proto::reconcile::Report;
@@ -11,11 +11,11 @@ use crate::workspaces::blockers;
 use crate::workspaces::changes::Change;
 use crate::workspaces::observed::observe;
 
-/// What says nothing new is stored no more often than this, in seconds: only to tell when the agent last spoke.
+/// Shortest interval in seconds at which reports without news are stored, only to record when the agent last spoke.
 const REPEAT_SECONDS: i64 = 60;
 
 impl Conversation<'_> {
-    /// Stores what a report says. When it returns, that is done, or nothing was to be stored.
+    /// Stores the contents of a report. On return that is done, or nothing was to be stored.
     ///
     /// # Errors
     /// [`End`].
@@ -26,12 +26,12 @@ impl Conversation<'_> {
     }
 
     async fn store_as(&mut self, report: &Report) -> Result<ReportEnd, End> {
-        // An agent answers for its own cluster: of another's workspace it is not believed anything.
+        // An agent answers for its own cluster: its reports about another's workspaces are ignored.
         let Ok(name) = report.workspace.parse::<WorkspaceName>() else {
             return Ok(self.ignore(report, "no such name"));
         };
         let store = &self.driver.store;
-        // Somebody else wrote at the same time whenever one of these is not the last; each of them came further.
+        // Each further iteration means that another writer was faster, and so made progress.
         loop {
             let managed = match self.read(|| store.managed(&name)).await {
                 Ok(Some(managed)) => managed,
@@ -74,18 +74,18 @@ impl Conversation<'_> {
     }
 }
 
-/// What is to be stored of a report.
+/// Contents of a report to store.
 #[derive(Debug)]
 struct Seen {
     life: Lifecycle,
     observation: Observation,
-    /// People see a difference.
+    /// The change is visible to users.
     is_news: bool,
 }
 
-/// Decides what is to be stored of a report about a workspace; `None` for nothing.
+/// Decides what to store of a report about a workspace; `None` for nothing.
 fn seen(report: &Report, (life, stored): (&Lifecycle, &KubernetesState), now: UnixSeconds) -> Option<Seen> {
-    // What is over stays so, whatever is said of it.
+    // A workspace that is over stays so, whatever is reported of it.
     if life.is_over() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The reconcile channel: messages of a conversation into bytes and back.
+//! The reconcile channel: encodes and decodes the messages of a conversation.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,39 +13,39 @@ use tunnel_proto::reconcile::{Decoder, FromCluster, MessageError, RECONCILE_PORT
 use crate::sessions::registry::LiveSession;
 
 /// Both directions of the channel. One message at a time waits to be written, so nothing piles up here while the agent
-/// does not take it: what is to be said next is decided when there is room for it.
+/// does not take it: the next message is decided once there is room for it.
 #[derive(Debug)]
 pub(super) struct Wire {
     io: ChannelIo,
-    /// What of the last message is not written yet.
+    /// Unwritten rest of the last message.
     unwritten: Bytes,
     decoder: Decoder<FromCluster>,
 }
 
-/// What moved.
+/// Progress of the channel.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// The message is written: there is room for another.
     Written,
-    /// One came.
+    /// A message came.
     Message(FromCluster),
 }
 
-/// The conversation cannot go on.
+/// Error that ends the conversation.
 #[derive(Debug, Error)]
 pub(super) enum WireError {
     /// The agent, or the end of its session, ended the channel.
     #[error("the reconcile channel ended: {0}")]
     Ended(Reason),
-    /// What came is no message.
+    /// The received bytes are no message.
     #[error("the cluster agent sent {0}")]
     Message(#[from] MessageError),
 }
 
 impl Wire {
-    /// Opens the channel with its first message. Which travels with the open, so that it costs no round trip.
+    /// Opens the channel. The open travels with the first message, so that it costs no round trip.
     pub(super) fn open(session: &LiveSession) -> Self {
-        // Whether it was accepted is heard as the channel's reset, or as the first message.
+        // Acceptance shows as the first message, and refusal as the channel's reset.
         let (io, _accepted) = session.tunnel.channel(RECONCILE_PORT);
         Self { io, unwritten: Bytes::new(), decoder: Decoder::default() }
     }
@@ -55,25 +55,25 @@ impl Wire {
         self.unwritten.is_empty()
     }
 
-    /// Says something. Only while [`Wire::is_free`].
+    /// Queues a message. Only while [`Wire::is_free`].
     pub(super) fn say(&mut self, message: &ToCluster) {
         debug_assert!(self.is_free(), "a message would be cut");
         self.unwritten = message.encode();
     }
 
-    /// Waits until the message is written or another one came.
+    /// Waits until the queued message is written or another one came.
     ///
     /// # Errors
     /// [`WireError`].
     ///
     /// # Cancel safety
-    /// Safe: what was written or came so far is kept.
+    /// Safe: what was written or received so far is kept.
     pub(super) async fn turn(&mut self) -> Result<Turn, WireError> {
         poll_fn(|context| self.poll_turn(context)).await
     }
 
     fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Result<Turn, WireError>> {
-        // First, so that an agent that never stops talking cannot keep it from being said.
+        // Written first, so that an agent that never stops sending cannot delay it.
         if !self.unwritten.is_empty() {
             while let Poll::Ready(written) = self.io.poll_write_bytes(context, &mut self.unwritten) {
                 written.map_err(|error| WireError::Ended(reason_of(&error)))?;

@@ -1,11 +1,11 @@
-//! When to look at what.
+//! Deadlines, ordered by time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use crate::model::UnixSeconds;
 
-/// Things and when to look at them, the next first.
+/// Keys with their deadlines, the earliest first.
 ///
 /// Invariants: `order` and `of` hold the same pairs.
 #[derive(Debug)]
@@ -21,21 +21,21 @@ impl<T> Default for Deadlines<T> {
 }
 
 impl<T: Copy + Eq + Hash + Ord> Deadlines<T> {
-    /// Looks at a thing then, and not when it was to be before.
+    /// Sets the deadline of a key, and replaces the one before.
     pub(in crate::executors) fn put(&mut self, thing: T, at: UnixSeconds) {
         self.remove(thing);
         self.of.insert(thing, at);
         self.order.insert((at, thing));
     }
 
-    /// Does not look at a thing any more.
+    /// Removes the deadline of a key.
     pub(in crate::executors) fn remove(&mut self, thing: T) {
         if let Some(at) = self.of.remove(&thing) {
             self.order.remove(&(at, thing));
         }
     }
 
-    /// Takes the next thing that is to be looked at by now.
+    /// Takes the next key whose deadline has passed.
     pub(in crate::executors) fn due(&mut self, now: UnixSeconds) -> Option<T> {
         let (at, thing) = *self.order.first()?;
         if at > now {

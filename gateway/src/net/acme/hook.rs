@@ -1,8 +1,8 @@
 //! The operator's program that sets and removes DNS records: `HOOK present NAME VALUE` and `HOOK cleanup NAME VALUE`.
 //!
-//! It adds a `TXT` record to `NAME`, beside others that are there (a name and its wildcard are proven with two values at
-//! once), and returns when everybody can see it. What it needs to know, such as the password of a DNS provider, it takes
-//! from its environment; the gateway's own variables are not handed on.
+//! The program adds a `TXT` record to `NAME`, beside existing ones (a name and its wildcard are proven with two values
+//! at once), and returns once all resolvers can see it. It takes its own settings, such as the password of a DNS
+//! provider, from its environment; the gateway's own variables are not handed on.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,50 +13,50 @@ use thiserror::Error;
 use tokio::process::Command;
 use tracing::warn;
 
-/// How long one call may take. Providers need minutes to show a new record everywhere.
+/// Time limit of one call. Providers need minutes to show a new record everywhere.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// So much of what a failed program said is told.
+/// Longest part of a failed program's output that is reported.
 const SAID_CHARS: usize = 300;
 
-/// The program did not do it.
+/// Failed call of the program.
 #[derive(Debug, Error)]
 pub enum HookError {
-    /// It cannot be run.
+    /// The program cannot be started.
     #[error("{} cannot be run: {source}", path.display())]
     Start {
         /// The program.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It says so.
+    /// The program reported a failure.
     #[error("{} {verb} {record} failed ({status}){said}", path.display())]
     Failed {
         /// The program.
         path: PathBuf,
-        /// What it was asked to do.
+        /// Requested action.
         verb: &'static str,
-        /// To which record.
+        /// Record of the action.
         record: String,
-        /// How it ended.
+        /// Exit status.
         status: std::process::ExitStatus,
         /// The end of its standard error, after a colon.
         said: String,
     },
-    /// It did not end.
+    /// The program did not end in time.
     #[error("{} {verb} {record} did not end within {} s", path.display(), PATIENCE.as_secs())]
     Slow {
         /// The program.
         path: PathBuf,
-        /// What it was asked to do.
+        /// Requested action.
         verb: &'static str,
-        /// To which record.
+        /// Record of the action.
         record: String,
     },
 }
 
-/// The records that were set and have to be removed.
+/// Records that were set and have to be removed.
 #[derive(Debug)]
 pub(super) struct Published<'a> {
     hook: &'a Path,
@@ -68,14 +68,14 @@ impl<'a> Published<'a> {
         Self { hook, records: Vec::new() }
     }
 
-    /// Sets one more.
+    /// Sets a record.
     pub(super) async fn add(&mut self, name: String, value: String) -> Result<(), HookError> {
-        // Noted first: a program that fails halfway may have set it.
+        // Recorded first: a program that fails halfway may have set it.
         self.records.push((name.clone(), value.clone()));
         call(self.hook, "present", &name, &value).await
     }
 
-    /// Removes all. A record that stays does no harm, so nothing fails for it.
+    /// Removes all records. A leftover record does no harm, so a failure is only logged.
     pub(super) async fn remove(self) {
         for (name, value) in &self.records {
             if let Err(error) = call(self.hook, "cleanup", name, value).await {

@@ -1,4 +1,4 @@
-//! The files of an account and its certificate. Only their owner may read keys, and a file is whole or not there.
+//! Files of an account and its certificate. Only their owner may read keys, and a file is either complete or absent.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::model::UnixSeconds;
 use crate::net::tls::certificates::{Facts, facts_of};
 
-/// A file cannot be used.
+/// Failure to use a file.
 #[derive(Debug, Error)]
 #[error("{} cannot be {what}: {source}", path.display())]
 pub struct KeptError {
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     folder: PathBuf,
 }
 
-/// What `account.json` holds. An account is good at one authority only.
+/// Content of `account.json`. An account is valid at one authority only.
 #[derive(Deserialize, Serialize)]
 struct AccountFile<C> {
     directory: String,
@@ -41,12 +41,12 @@ impl Kept {
         Self { folder }
     }
 
-    /// Returns what the certificate says of itself; `None` if there is none.
+    /// Returns names and validity of the certificate; `None` if there is none.
     pub(super) fn facts(&self) -> Option<Facts> {
         facts_of(&CertificateDer::from_pem_file(self.folder.join("cert.pem")).ok()?)
     }
 
-    /// Returns the account at that authority, if there is one.
+    /// Returns the account at this authority, if there is one.
     pub(super) fn account(&self, directory: &str) -> Result<Option<AccountCredentials>, KeptError> {
         let path = self.folder.join("account.json");
         let text = match fs::read_to_string(&path) {
@@ -66,7 +66,8 @@ impl Kept {
         self.write("account.json", &text)
     }
 
-    /// Keeps a certificate and its key. Whoever reads between the two finds a pair that does not fit and reads again.
+    /// Writes a certificate and its key. A reader between the two writes finds a pair that does not fit, and reads
+    /// again.
     pub(super) fn keep(&self, chain: &str, key: &str) -> Result<(), KeptError> {
         self.write("key.pem", key)?;
         self.write("cert.pem", chain)
@@ -91,19 +92,19 @@ impl Kept {
     }
 }
 
-/// Tells whether less than a third of the time is left, as authorities recommend.
+/// Tells whether less than a third of the validity is left, as authorities recommend.
 pub(super) fn is_due(facts: &Facts, now: UnixSeconds) -> bool {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     facts.not_after.get().saturating_sub(now.get()) < whole / 3
 }
 
-/// Returns how often to look, so that a short-lived certificate is not missed.
+/// Returns the interval between checks, short enough that a short-lived certificate is renewed in time.
 pub(super) fn look_interval(facts: &Facts) -> Duration {
     let whole = facts.not_after.get().saturating_sub(facts.not_before.get());
     Duration::from_secs(u64::try_from(whole / 20).unwrap_or_default().max(1))
 }
 
-/// Tells whether a certificate is good for all that is wanted.
+/// Tells whether a certificate covers all wanted names.
 pub(super) fn covers(names: &[String], wanted: &[String]) -> bool {
     wanted.iter().all(|name| names.contains(name))
 }

@@ -1,16 +1,15 @@
-//! Requests whose nonce the authority did not take. They were not looked at, and are sent again with a fresh one (RFC 8555,
-//! section 6.5). The library does so too, but gives up soon.
+//! Retries of requests whose nonce the authority did not accept. It did not process them; they are sent again with a
+//! fresh one (RFC 8555, section 6.5). The library does so too, but gives up soon.
 
 use instant_acme::Error;
 
-/// The problem's type (RFC 8555, section 6.7).
+/// Problem type (RFC 8555, section 6.7).
 const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 
-/// So often in one order a request is sent again. An authority in good order refuses a nonce now and then; one that refuses
-/// them all is broken.
+/// Most retries of one order. A working authority refuses a nonce now and then; one that refuses them all is broken.
 const AGAIN_MAX: u32 = 10;
 
-/// How often a request may still be sent again.
+/// Retries that are left.
 #[derive(Debug)]
 pub(super) struct Nonces {
     left: u32,
@@ -23,7 +22,7 @@ impl Default for Nonces {
 }
 
 impl Nonces {
-    /// Returns whether a request that ended with this is to be sent again, and counts that.
+    /// Returns whether a request that failed with this error is to be sent again, and counts the retry.
     pub(super) fn forgive(&mut self, error: &Error) -> bool {
         if !is_bad_nonce(error) || self.left == 0 {
             return false;
@@ -37,7 +36,7 @@ fn is_bad_nonce(error: &Error) -> bool {
     matches!(error, Error::Api(problem) if problem.r#type.as_deref() == Some(BAD_NONCE))
 }
 
-/// Waits for a request's answer, and makes the request anew while its nonce is to blame.
+/// Waits for a request's answer, and makes the request anew for as long as its nonce is refused.
 macro_rules! again {
     ($nonces:expr, $request:expr) => {
         loop {

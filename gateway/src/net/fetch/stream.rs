@@ -1,4 +1,4 @@
-//! Answers that go on for as long as the server has something to say.
+//! Answers that are read as they arrive, for as long as the server sends.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Answer, Credentials, Expected, Fetch, FetchError, TIME_MAX, authorized, failure, read};
 use crate::model::Endpoint;
 
-/// The longest that a server may go on, however much it has to say.
+/// Longest time that a server may keep sending.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A success whose body is read as it comes. `Debug` shows no byte of it.
@@ -40,7 +40,7 @@ impl Stream {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// Reads what has come; `None` at the end. How long that may take is for whoever waits to say.
+    /// Reads the next bytes; `None` at the end. The caller sets its own time limit.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Stream {
 }
 
 impl Fetch {
-    /// Gets a document of some kind whose end is not waited for.
+    /// Gets a document of some kind without waiting for its end.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ impl Fetch {
         }
     }
 
-    /// Sends any request, with a JSON body or none, for a document of some kind whose end is not waited for. What is no such
-    /// document is read to its end, as for [`Fetch::call`].
+    /// Sends any request, with a JSON body or none, for a document of some kind without waiting for its end. Any other
+    /// answer is read to its end, as for [`Fetch::call`].
     ///
     /// # Errors
     ///
@@ -108,11 +108,11 @@ impl Fetch {
     }
 }
 
-/// What came of asking for a document whose end is not waited for.
+/// Answer to a request for a stream.
 #[derive(Debug)]
 pub enum Opened {
-    /// Its beginning.
+    /// The document has begun.
     Stream(Stream),
-    /// Something else, whole: mostly why not.
+    /// Another answer, whole: mostly the reason of a refusal.
     Answer(Answer),
 }

@@ -1,4 +1,4 @@
-//! Which authorities vouch for the servers that are asked.
+//! Certificate authorities trusted for the servers that the gateway asks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
-/// Which authorities vouch for the servers that are asked.
+/// Certificate authorities trusted for the servers that the gateway asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Those of the system.
@@ -19,7 +19,7 @@ pub enum Trust {
     Only(PathBuf),
 }
 
-/// Why a [`Fetch`] cannot be made.
+/// Failure to create a [`Fetch`].
 #[derive(Debug, Error)]
 pub enum FetchSetupError {
     /// The file of authorities is not readable PEM.
@@ -27,7 +27,7 @@ pub enum FetchSetupError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the PEM parser.
         error: rustls::pki_types::pem::Error,
     },
     /// The file of authorities has none that can be used.
@@ -44,7 +44,7 @@ pub enum FetchSetupError {
     Client(String),
 }
 
-/// Sets TLS up.
+/// Creates the TLS settings.
 pub(super) fn tls(trust: &Trust) -> Result<ClientConfig, FetchSetupError> {
     let mut roots = RootCertStore::empty();
     let (system, file) = match trust {

@@ -1,4 +1,4 @@
-//! From an accepted socket to a connection that is served: for whom it is, whether there is room, and its handshake.
+//! Turns an accepted socket into a served connection: finds its client, checks the limits, and does the handshake.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,24 +24,24 @@ use crate::net::stream::Stream;
 use crate::net::tls::Tls;
 use crate::net::workers::Worker;
 
-/// How much of the first bytes of a connection is looked at to find out where it belongs; enough for a request line and
-/// the fields that come early.
+/// Number of a connection's first bytes that are read to find its host; enough for a request line and early header
+/// fields.
 const FIRST_BYTES: usize = 1024;
 
-/// How long a connection's first bytes are waited for before it is served anywhere.
+/// Longest wait for a connection's first bytes before it is served on any thread.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a client without TLS gets to read why it is turned away.
+/// Time for a client without TLS to read why it is refused.
 const PLAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Whoever receives one connection.
+/// Task that receives one connection.
 pub(super) struct Host<S> {
     pub(super) what: &'static str,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) handshakes: Arc<Semaphore>,
     pub(super) limit: Duration,
     pub(super) door: Arc<Door>,
-    /// The place of a user's connection among all of them.
+    /// Place of a user's connection in the crowd.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) peer: SocketAddr,
     pub(super) permit: OwnedSemaphorePermit,
@@ -52,35 +52,35 @@ pub(super) struct Host<S> {
 pub(super) enum Hello {
     /// Nothing was read.
     Unread(TcpStream),
-    /// Something was, or need not be.
+    /// The client's hello was read, or none is needed.
     Read(Arrived, Begun),
 }
 
-/// Whoever has arrived.
+/// Client of a connection after admission.
 pub(super) struct Arrived {
     client: SocketAddr,
     guest: Result<Arc<Guest>, Limit>,
 }
 
-/// How far a connection's handshake is.
+/// State of a connection's handshake.
 pub(super) enum Begun {
-    /// There will be none.
+    /// No TLS is spoken.
     Plain(TcpStream),
-    /// The client said its hello.
+    /// The client sent its hello.
     Tls(Box<StartHandshake<TcpStream>>),
 }
 
 impl Hello {
-    /// Asks where the connection belongs.
+    /// Asks which thread the connection belongs to.
     pub(super) async fn ask(&self, place: &Place) -> Option<Worker> {
         match self {
             Self::Unread(_) => None,
             Self::Read(_, Begun::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
-            // A timer of its own only for clients that connect ahead of time; others have sent something by now.
+            // The timer runs only for clients that connect ahead of time; others have sent something by now.
             Self::Read(_, Begun::Plain(stream)) => timeout(
                 FIRST_BYTES_TIMEOUT,
                 poll_fn(|context| {
-                    // On the stack, so that no connection keeps it.
+                    // On the stack, so that the connection does not keep it.
                     let mut bytes = [0; FIRST_BYTES];
                     let mut buffer = ReadBuf::new(&mut bytes);
                     let peeked = ready!(stream.poll_peek(context, &mut buffer));
@@ -110,8 +110,8 @@ where
     F: Future<Output = ()> + Send + 'static,
     S: Fn(Connection) -> F + Send + Sync + 'static,
 {
-    /// Finds out who comes, and waits for the client's hello, if there is to be one. Who has not even said that takes
-    /// nobody's turn, and leaves when others need the room.
+    /// Finds the client, and waits for its hello, if there is to be one. A client without a hello occupies no handshake
+    /// permit, and is closed when others need the room.
     pub(super) async fn hello(&self, stream: TcpStream) -> Option<Hello> {
         tokio::select! {
             biased;
@@ -146,15 +146,15 @@ where
         Some(Hello::Read(arrived, Begun::Tls(Box::new(start))))
     }
 
-    /// Finds out for whom the connection is, and whether there is room for them. `None` when there is nobody to tell.
+    /// Finds the client of the connection and takes its place under the limits. `None` if no answer is to be sent.
     async fn arrive(&self, stream: &mut TcpStream, by: Instant) -> Option<Arrived> {
         let client = if self.door.trusts(self.peer.ip()) {
-            // Boxed: few connections need that much room.
+            // Boxed: few connections need the header's buffer.
             let told = timeout_at(by, Box::pin(read_proxy(stream))).await.map_err(io::Error::from).flatten();
             match told {
                 Ok(source) => source.unwrap_or(self.peer),
                 Err(error) => {
-                    debug!(listener = self.what, peer = %self.peer, %error, "a trusted proxy did not say for whom it connects");
+                    debug!(listener = self.what, peer = %self.peer, %error, "a trusted proxy did not name its client");
                     return None;
                 }
             }
@@ -176,7 +176,7 @@ where
             }
             Err(limit) => {
                 debug!(listener = self.what, peer = %client, limit = limit.name(), "connection refused");
-                // A handshake would cost more than it is worth to say so.
+                // Telling a client that speaks TLS would cost a handshake, more than it is worth.
                 let is_told = self.tls.is_none() && self.door.kind == Kind::User;
                 is_told.then_some(Arrived { client, guest: Err(limit) })
             }
@@ -187,7 +187,7 @@ where
         self.seat.as_ref().map_or(Poll::Pending, |seat| seat.poll_leave(context))
     }
 
-    /// Serves the connection on another thread, or here if there is none.
+    /// Serves the connection on another thread, or on this one without a worker.
     pub(super) fn place(self, hello: Hello, worker: Option<Worker>, drain: &Drain) {
         let Some(worker) = worker else {
             drain.spawn(self.welcome(hello));
@@ -199,7 +199,7 @@ where
         }
     }
 
-    /// Shakes hands and serves.
+    /// Does the handshake and serves.
     pub(super) async fn welcome(self, hello: Hello) {
         let hello = match hello {
             Hello::Unread(stream) => self.hello(stream).await,
@@ -217,11 +217,11 @@ where
         serve(Connection { stream, peer, client, guest, permit }).await;
     }
 
-    /// Does the work of a handshake. The wait for the other end has the limit; the wait for a turn has none, because
-    /// every turn ends.
+    /// Does the handshake. The wait for the other end has a time limit; the wait for a permit has none, because every
+    /// handshake ends.
     async fn shake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<Stream> {
         let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
-        // One address cannot take all turns: those who stop within their handshake keep theirs until they are cut.
+        // One address cannot take all permits: clients that stop within their handshake keep theirs until they are cut.
         let seat = match (&arrived.guest, self.door.kind) {
             (Ok(guest), Kind::User) => Some(guest.shake().map_err(|limit| io::Error::other(limit.name()))?),
             (Ok(_), Kind::Link | Kind::Operator) | (Err(_), _) => None,
@@ -237,13 +237,14 @@ where
         Ok(Stream::Tls(Box::new(stream)))
     }
 
-    /// Tells a client that speaks without TLS that it has to: agents in the words of gRPC, which they put into their log.
+    /// Tells a client that speaks without TLS that TLS is needed; agents get it as a gRPC error, which they log.
     async fn refuse_plain(&self, arrived: &Arrived, stream: &mut TcpStream) {
         if arrived.guest.as_ref().is_ok_and(|guest| guest.may_be_told_of(Instant::now().into_std())) {
             info!(listener = self.what, peer = %arrived.client, "a client without TLS came to a listener that has TLS");
         }
         let answer = plain_answer(self.door.kind);
-        // Whoever does not take it sees a closed connection, as before. What was sent is read, or a reset could overtake it.
+        // A client that does not read the answer sees a closed connection. Its bytes are read, or a reset could
+        // overtake the answer.
         let told = async {
             stream.write_all(answer.as_bytes()).await?;
             stream.shutdown().await?;
@@ -261,7 +262,7 @@ where
     }
 }
 
-/// Waits until a connection has to go.
+/// Waits until the connection has to be closed for others of its address.
 async fn sent_away(arrived: &Arrived) {
     match &arrived.guest {
         Ok(guest) => guest.sent_away().await,
@@ -269,7 +270,7 @@ async fn sent_away(arrived: &Arrived) {
     }
 }
 
-/// Tells whether what a client says first is no TLS: a record with a handshake begins with 22 (RFC 8446, section 5.1).
+/// Returns whether a client's first byte is not TLS: a handshake record begins with 22 (RFC 8446, section 5.1).
 async fn is_plain(stream: &TcpStream) -> bool {
     let mut first = [0];
     matches!(stream.peek(&mut first).await, Ok(1)) && first != [22]
@@ -299,7 +300,7 @@ async fn read_proxy(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
         }
         let end = read + peeked;
         let parsed = parse(header.get(..end).unwrap_or_default());
-        // What was peeked is read only as far as it belongs to the header.
+        // Peeked bytes are consumed only as far as they belong to the header.
         let (end, source) = match parsed.map_err(io::Error::other)? {
             Parsed::Partial => (end, None),
             Parsed::Whole { length, source } => (length, Some(source)),

@@ -1,4 +1,4 @@
-//! Certificates from PEM files, and which of them answers for which name (RFC 6066, section 3).
+//! Certificates from PEM files, and the choice among them by server name (RFC 6066, section 3).
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,16 +17,16 @@ use super::TlsError;
 use crate::config::TlsFiles;
 use crate::model::UnixSeconds;
 
-/// More pairs than this in one folder are taken for a mistake.
+/// Most pairs in one folder; more are taken for a mistake.
 const PAIRS_MAX: usize = 4096;
 
-/// All certificates of one listener. A name gets the certificate that was made for it, before one for a wildcard that covers
-/// it; a client that names none, or one that nobody knows, gets the first one: what it asks for is refused later, by name.
+/// All certificates of one listener. A certificate for exactly the name comes before one for a wildcard that covers it.
+/// A client without a name, or with an unknown one, gets the first certificate: its request is refused later, by name.
 #[derive(Debug)]
 pub(super) struct Certificates {
     first: Arc<CertifiedKey>,
     exact: HashMap<String, Pair>,
-    /// By what follows the `*.`.
+    /// By the part after `*.`.
     wildcard: HashMap<String, Pair>,
     not_after: UnixSeconds,
 }
@@ -37,14 +37,14 @@ struct Pair {
     path: PathBuf,
 }
 
-/// What a certificate says about itself.
+/// Names and validity of a certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The DNS names that it is good for, in lower case.
+    /// DNS names that it is valid for, in lower case.
     pub(crate) names: Vec<String>,
-    /// From when it is good.
+    /// Beginning of its validity.
     pub(crate) not_before: UnixSeconds,
-    /// Until when.
+    /// End of its validity.
     pub(crate) not_after: UnixSeconds,
 }
 
@@ -64,7 +64,7 @@ impl Certificates {
         Ok(all)
     }
 
-    /// Returns when the first of them ends to be good.
+    /// Returns the end of validity of the certificate that expires first.
     pub(super) fn not_after(&self) -> UnixSeconds {
         self.not_after
     }
@@ -85,7 +85,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Tells whether one of them is for a host, in lower case.
+    /// Tells whether one of them covers a host, in lower case.
     pub(super) fn covers(&self, host: &str) -> bool {
         let parent = host.split_once('.').map(|(_, parent)| parent);
         self.exact.contains_key(host) || parent.is_some_and(|parent| self.wildcard.contains_key(parent))
@@ -110,13 +110,13 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Returns the files that belong to a listener's certificates, for whoever looks whether they changed.
+/// Returns the files of a listener's certificates, to be checked for changes.
 pub(super) fn files_in(folder: &Path) -> Vec<PathBuf> {
     pairs_in(folder).unwrap_or_default().into_iter().flat_map(|(cert, key)| [cert, key]).collect()
 }
 
-/// Returns every `NAME.crt` or `NAME.pem` with its `NAME.key`, in the order of their names. Other files are left alone; a
-/// certificate without a key is a mistake.
+/// Returns every `NAME.crt` or `NAME.pem` with its `NAME.key`, sorted by name. Other files are ignored; a certificate
+/// without a key is a mistake.
 fn pairs_in(folder: &Path) -> Result<Vec<(PathBuf, PathBuf)>, TlsError> {
     let failed = |source| TlsError::Folder { path: folder.to_owned(), source };
     let mut pairs = Vec::new();
@@ -152,7 +152,7 @@ pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
     if chain.is_empty() { Err(TlsError::Empty { path: path.to_owned() }) } else { Ok(chain) }
 }
 
-/// Reads names and validity of a certificate (RFC 5280, sections 4.1.2.5 and 4.2.1.6); `None` if it is none.
+/// Reads names and validity of a certificate (RFC 5280, sections 4.1.2.5 and 4.2.1.6); `None` if it cannot be read.
 pub(crate) fn facts_of(leaf: &CertificateDer<'_>) -> Option<Facts> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let names = certificate.subject_alternative_name().ok()?.map(|names| &names.value.general_names);

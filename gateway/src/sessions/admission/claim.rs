@@ -1,4 +1,4 @@
-//! One link's claim on its session, from the admission to the end: whoever drops it gives the place back.
+//! One link's claim on its session, from the admission to the end. Dropping it gives the place back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tunnel_proto::reason::Reason;
 use crate::sessions::registry::{LiveSession, Registry};
 use crate::sessions::resume::Place;
 
-/// How long a session that is over may take to say so before its link is cut.
+/// Time for an ended session to say so before its link is cut.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Releases a session's place when it is dropped, unless another link has it: also when nobody ever served the link, or
+/// Releases a session's place when it is dropped, unless another link has it: also if no task ever served the link, or
 /// the task that did is cut.
 #[derive(Debug)]
 pub struct Claim {
@@ -42,8 +42,8 @@ impl Claim {
         &self.place
     }
 
-    /// Feeds the session over the link. When the link is lost, waits for the next one, which is served by a task of its
-    /// own; when the session is over, gives its place back and returns why it is over.
+    /// Feeds the session over the link. A lost link makes it wait for the next one, which is served by a task of its
+    /// own; at the end of the session it gives the place back and returns the reason.
     pub async fn serve<B>(mut self, reader: FrameReader<B>) -> Option<Reason>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -92,7 +92,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if !self.passed_on && self.link.lost() != LinkEnd::Replaced {
             self.release(Reason::SessionLost);
-            // Nobody is left who would wait for another link.
+            // No task is left to wait for another link.
             self.link.session().close(Reason::SessionLost, Reason::SessionLost.text());
         }
     }

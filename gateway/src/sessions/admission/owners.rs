@@ -1,4 +1,4 @@
-//! The share of memory of each owner: whoever has many workspaces has no more of the replica for that.
+//! Memory share of each owner: many workspaces do not give an owner more of the replica.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,7 +27,7 @@ impl Owners {
         if let Some(budget) = budgets.get(owner).and_then(Weak::upgrade) {
             return budget;
         }
-        // Only as many entries stay as there are owners with sessions, and as many again.
+        // At most as many entries stay as there are owners with sessions, and as many again.
         if budgets.len() == budgets.capacity() {
             budgets.retain(|_, budget| budget.strong_count() > 0);
         }

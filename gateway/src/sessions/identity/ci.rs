@@ -1,7 +1,7 @@
-//! Jobs of a CI system: their `id_token`s. Each is good for one process, which may come back with it.
+//! Identifies jobs of a CI system by their `id_token`s. Each is good for one process, which may come back with it.
 //!
-//! Such a token lives for minutes, and a job for hours: what counts after the first use is that the same process comes
-//! back with the same token, up to `session_max`.
+//! Such a token lives for minutes, and a job for hours: after the first use it counts if the same process comes back
+//! with the same token, up to `session_max`.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl CiSystem {
         *self.issuer == *issuer
     }
 
-    /// Finds the workspace of the job whose token this is.
+    /// Finds the workspace of a job by its token.
     pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
         let expect = Expect {
             issuer: &self.issuer,
@@ -49,7 +49,7 @@ impl CiSystem {
         let token_hash = sha256(token.as_bytes());
         match self.keys.verify(token, &expect, now).await {
             Ok(claims) => self.first(&claims, token_hash, now.wall),
-            // It was good once, if it is known; whether its process is the same is seen later.
+            // A known token was good once; whether its process is the same is checked later.
             Err(
                 refused
                 @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
@@ -72,7 +72,7 @@ impl CiSystem {
             owner: job.owner,
             create: job.create,
             until: after(now, self.of.session_max.as_secs()),
-            // Up to here it would be taken for a good one.
+            // Until then it would be taken for a good one.
             expires_at: after(expires_at, LEEWAY_SECONDS.unsigned_abs()),
         };
         Ok(identity_of(once))

@@ -1,4 +1,4 @@
-//! Which CI job a token is of, which workspace that is, and what of it can be used once.
+//! Finds the CI job of a token, its workspace, and the id of its single use.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::auth::jwt::Claims;
 use crate::config::CiRule;
 use crate::model::{UserName, WorkspaceName};
 
-/// Longest value of a claim that anything is made of, in bytes.
+/// Longest value of a claim that is used, in bytes.
 const CLAIM_BYTES_MAX: usize = 512;
 
 /// Longest value that becomes part of a name as it is, and longest beginning of one that does not, in characters.
@@ -20,7 +20,7 @@ const SLUG_CHARS_MAX: usize = 24;
 /// Characters of a hash at the end of a value that did not become part of a name as it is.
 const HASH_CHARS: usize = 16;
 
-/// What a rule makes of a token.
+/// Result of a rule for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) workspace: WorkspaceName,
@@ -105,15 +105,15 @@ fn as_part_of_name(value: &str) -> String {
     slug
 }
 
-/// Tells whether a value ends as one does that got a hash: taken as it is, it could be mistaken for that one.
+/// Tells whether a value ends like one that got a hash: taken as it is, it could be mistaken for such a value.
 fn has_hash(value: &str) -> bool {
     let tail = value.rsplit('-').next().unwrap_or_default();
     tail.len() == HASH_CHARS && tail.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Returns what can be used once: the claims that the operator names, else the token's own id, else the job's.
+/// Returns the id of the single use: the claims that the operator names, else the token's own id, else the job's.
 fn use_id(claim: impl Fn(&str) -> Option<String>, once_per: &[Box<str>]) -> Option<String> {
-    /// A job that is run again is another one where its number stays.
+    /// A job that is run again counts as another one even if its number stays.
     const OF_JOBS: [&[&str]; 3] = [&["jti"], &["job_id"], &["run_id", "run_attempt"]];
     let all = |names: &mut dyn Iterator<Item = &str>| -> Option<String> {
         let mut id = String::new();

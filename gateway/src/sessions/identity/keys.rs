@@ -1,4 +1,4 @@
-//! The keys of issuers whose tokens agents come with.
+//! Keys of the issuers of agents' tokens.
 
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use crate::net::fetch::{Credentials, Fetch};
 
 use super::review::TokenFile;
 
-/// Returns the keys at a known address. A cluster's are for those it knows, so `token_file` may say who asks.
+/// Returns the keys at a known address. A cluster serves its keys to known clients only, so `token_file` may
+/// authenticate the request.
 pub(super) fn at(fetch: Fetch, url: Endpoint, token_file: Option<TokenFile>) -> KeySet {
     KeySet::new(move || {
         let (fetch, url, token_file) = (fetch.clone(), url.clone(), token_file.clone());

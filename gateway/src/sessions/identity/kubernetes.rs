@@ -1,7 +1,8 @@
-//! Pods of a cluster: their projected service-account tokens (Kubernetes, "Service account token volume projection").
+//! Identifies pods of a cluster by their projected service-account tokens (Kubernetes, "Service account token volume
+//! projection").
 //!
-//! With the issuer's keys a signature is checked here, which costs the cluster nothing and says nothing about what was
-//! deleted since. With an API server to ask, a token ends with its pod. With both, forged tokens never reach the server.
+//! With the issuer's keys a signature is checked here, which costs the cluster nothing and does not notice later
+//! deletions. With an API server to ask, a token ends with its pod. With both, forged tokens never reach the server.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(super) struct Cluster {
     reviewer: Option<Reviewer>,
 }
 
-/// What a token says, checked or not.
+/// Claims of a token, checked or not.
 struct Said {
     pod: Pod,
     expires_at: Option<UnixSeconds>,
@@ -46,7 +47,7 @@ impl Cluster {
         *self.of.issuer == *issuer
     }
 
-    /// Finds the workspace of the pod whose token this is. `index` is the cluster's own.
+    /// Finds the workspace of a pod by its token. `index` is the cluster's own.
     pub(super) async fn identify(
         &self,
         token: &str,
@@ -55,13 +56,13 @@ impl Cluster {
     ) -> Result<(WorkspaceName, Lease), Refusal> {
         let said = match &self.keys {
             Some(keys) => self.checked(keys, token, now).await?,
-            // Not believed, but a token that would be refused for what it says itself is not worth a question.
+            // Not believed, but a token whose own claims rule it out is not worth a review.
             None => self.unchecked(token, now.wall)?,
         };
         let workspace = said.pod.workspace(&self.of.rules)?;
         let mut lease = Lease::renewable(said.pod.credential(), said.expires_at, now.wall);
         if let Some(reviewer) = &self.reviewer {
-            // The API server has no patience with a clock that is off; without one to ask, there is some.
+            // The API server tolerates no clock that is off; without one to ask, there is some tolerance.
             if reviewer.ask(token, Asking::NewAgent, now.clock).await? != said.pod {
                 return Err(Refusal::NotVouched);
             }
@@ -73,7 +74,7 @@ impl Cluster {
         Ok((workspace, lease))
     }
 
-    /// Asks again about the token of a live session.
+    /// Reviews the token of a live session again.
     pub(super) async fn still_vouches(&self, token: &str, now: Moment) -> Result<(), Refusal> {
         let Some(reviewer) = &self.reviewer else { return Ok(()) };
         reviewer.ask(token, Asking::Session, now.clock).await.map(drop)

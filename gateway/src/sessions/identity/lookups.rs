@@ -1,7 +1,8 @@
-//! What the store is asked of agents, and what it said before where it is away: so that those who were let in get in again.
+//! Looks up agents' records in the store, and remembers the answers for outages: agents that were admitted get in
+//! again.
 //!
-//! As long as the store answers, it is asked each time. What it said is forgotten as soon as it tells that this has changed
-//! ([`AccessChange`]), and has no age otherwise: agents come when their link breaks, which may be hours later.
+//! As long as the store answers, it is asked each time. An answer is forgotten as soon as the store reports a change of
+//! it ([`AccessChange`]), and has no age otherwise: agents come when their link breaks, which may be hours later.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -17,21 +18,21 @@ use crate::store::{
     AccessChange, Awaited, RunOwner, Spent, Store, StoreError, TokenRecord, TokenUse, UsedToken, Workspace,
 };
 
-/// Answers of one kind that are kept: more than there may be sessions. Full: the oldest eighth goes.
+/// Most answers of one kind that are kept: more than there may be sessions. At the bound, the oldest eighth is dropped.
 const ENTRIES_MAX: usize = 64 * 1024;
 
-/// Whether the workspace of an agent may have one, as far as a CI system has a say in that.
+/// Desired state of an agent's workspace, as far as a CI system runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Running {
-    /// It is in none.
+    /// No CI system runs it.
     Unmanaged,
-    /// It is to run in this one.
+    /// It is desired to run in this one.
     In(ProviderName),
-    /// It is not to run in this one.
+    /// It is not desired to run in this one.
     NotIn(ProviderName),
 }
 
-/// Asks the store.
+/// Asks the store, and remembers its answers.
 #[derive(Debug)]
 pub(super) struct Lookups {
     store: Store,
@@ -40,13 +41,13 @@ pub(super) struct Lookups {
     running: Remembered<WorkspaceName, Running>,
     used: Remembered<[u8; 32], UsedToken>,
     runs: Remembered<(ProviderName, Box<str>), RunOwner>,
-    /// Until when a process may come back with a token, by the hashes of both.
+    /// Time until which a process may come back with a token, by the hashes of both.
     spent: Remembered<([u8; 32], [u8; 32]), Use>,
-    /// What was forgotten and is to be asked again.
+    /// Forgotten values that are to be loaded again.
     again: Mutex<HashSet<Again>>,
 }
 
-/// Something to be asked again.
+/// A value to load again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Again {
     Token([u8; 32]),
@@ -55,7 +56,7 @@ enum Again {
     Run(ProviderName, Box<str>),
 }
 
-/// A use of a token by a process of this time.
+/// A use of a token by one process.
 #[derive(Clone, Debug)]
 struct Use {
     workspace: WorkspaceName,
@@ -77,9 +78,10 @@ impl Lookups {
         }
     }
 
-    /// Forgets what was changed. Returns whether any of it was remembered, and has to be asked for again ([`Lookups::refresh`]).
+    /// Forgets changed values. Returns whether any of them was remembered, and has to be loaded again
+    /// ([`Lookups::refresh`]).
     ///
-    /// That a token was used, and by which process, changes only when its workspace goes, which is asked for each time.
+    /// The use of a token by a process changes only with the deletion of its workspace, which is looked up each time.
     pub(super) fn forget(&self, change: &AccessChange) -> bool {
         let again: Vec<Again> = match change {
             AccessChange::Token(hash) => self.tokens.forget(|key, _| key == hash).map(Again::Token).collect(),
@@ -103,7 +105,7 @@ impl Lookups {
         is_known
     }
 
-    /// Asks again for what was remembered and forgotten, so that an outage finds it. What cannot be asked stays forgotten.
+    /// Loads forgotten values again, so that an outage finds them. A value that cannot be loaded stays forgotten.
     pub(super) async fn refresh(&self) {
         let again = std::mem::take(&mut *self.again.lock());
         for one in again {
@@ -140,7 +142,7 @@ impl Lookups {
             if running.is_some() {
                 return Ok(running);
             }
-            // One that is gone is not remembered as one that may run.
+            // A deleted workspace is not remembered as one that may run.
             Ok(self.store.workspace(name).await?.map(|_| Running::Unmanaged))
         };
         Ok(self.ask(&self.running, name.clone(), load).await?.unwrap_or(Running::Unmanaged))
@@ -155,15 +157,15 @@ impl Lookups {
         self.ask(&self.runs, (of.clone(), pipeline.into()), self.store.run_of_pipeline(of, pipeline)).await
     }
 
-    /// Asks what may become known of a CI system soon.
+    /// Returns whether an unknown pipeline of a CI system may become known soon.
     pub(super) async fn awaited(&self, of: &ProviderName) -> Result<Awaited, Refusal> {
         self.store.awaited(of).await.map_err(|error| failed(&error))
     }
 
-    /// Uses a token up. While the store is away, a process that did so before may come back.
+    /// Records the use of a token. While the store is away, a process that used it before may come back.
     pub(super) async fn spend(&self, token: &TokenUse<'_>, now: UnixSeconds) -> Result<Spent, Refusal> {
         let key = (*token.token_hash, *token.process_hash);
-        // Writing takes longer than reading where many come at once, and says of itself that the store is away.
+        // A write takes longer than a read when many come at once, and reports by itself that the store is away.
         let generation = self.spent.generation();
         match self.store.use_token(token, now).await {
             Ok(spent) => {
@@ -223,14 +225,14 @@ fn may_recall(availability: &Availability) -> bool {
 }
 
 pub(super) fn failed(error: &StoreError) -> Refusal {
-    // Of an outage it is said once that there is one.
+    // An outage is reported once, elsewhere.
     if !error.is_unanswered() {
         warn!(%error, "the store did not answer");
     }
     Refusal::Unavailable("the store")
 }
 
-/// What the store said, by key.
+/// Answers of the store, by key.
 #[derive(Debug)]
 struct Remembered<K, V> {
     state: Mutex<State<K, V>>,
@@ -241,7 +243,7 @@ struct State<K, V> {
     entries: HashMap<K, (u64, V)>,
     /// Numbers the entries in their order.
     next: u64,
-    /// Counts what was forgotten: an answer that was under way meanwhile may be older than that.
+    /// Counts the calls that forget: an answer that was under way meanwhile may be older than the change.
     generation: u64,
 }
 
@@ -260,7 +262,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Remembered<K, V> {
         self.state.lock().entries.get(key).map(|(_, value)| value.clone())
     }
 
-    /// Keeps an answer that was asked for in a generation.
+    /// Keeps an answer that was asked for in `generation`, unless something was forgotten since.
     fn keep(&self, key: K, found: Option<V>, generation: u64) {
         let mut state = self.state.lock();
         let Some(value) = found.filter(|_| state.generation == generation) else {
@@ -278,7 +280,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Remembered<K, V> {
         state.entries.insert(key, (number, value));
     }
 
-    /// Forgets what is changed; returns what that was.
+    /// Forgets changed entries; returns their keys.
     fn forget(&self, is_changed: impl Fn(&K, &V) -> bool) -> std::vec::IntoIter<K> {
         let mut state = self.state.lock();
         state.generation += 1;

@@ -1,4 +1,4 @@
-//! Which pod a service-account token is of, and which workspace that is.
+//! Finds the pod of a service-account token, and the workspace of the pod.
 
 use serde_json::Value;
 
@@ -7,24 +7,24 @@ use crate::config::KubernetesRule;
 use crate::model::WorkspaceName;
 use crate::sessions::registry::Credential;
 
-/// What the subject of every service account begins with (Kubernetes, "Service accounts").
+/// Common prefix of the subjects of service accounts (Kubernetes, "Service accounts").
 const SUBJECT: &str = "system:serviceaccount:";
 
 /// Longest name of anything in Kubernetes, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// A pod, and as whom it runs.
+/// A pod, and the service account that it runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     pub(super) namespace: String,
     pub(super) service_account: String,
     pub(super) name: String,
-    /// Tells it from earlier ones of that name.
+    /// Tells it from earlier pods of that name.
     pub(super) uid: String,
 }
 
 impl Pod {
-    /// Reads a token's own claims: its subject, and what it is bound to.
+    /// Reads a token's own claims: its subject and its binding.
     ///
     /// # Errors
     /// [`Refusal::NotOfPod`] for a token that is not bound to a pod, or says two different things.
@@ -37,7 +37,7 @@ impl Pod {
         Self::new(namespace, account, text("/pod/name"), text("/pod/uid"))
     }
 
-    /// Reads the answer to a `TokenReview` (`authentication.k8s.io/v1`): whom the cluster takes the token's bearer for.
+    /// Reads the answer to a `TokenReview` (`authentication.k8s.io/v1`): the pod to which the cluster gave the token.
     ///
     /// # Errors
     /// [`Refusal::NotVouched`] for a no; [`Refusal::NotOfPod`] for a yes to a token that is not bound to a pod.
@@ -73,7 +73,7 @@ impl Pod {
         })
     }
 
-    /// Returns the workspace whose agent the pod is: that of the first rule that fits.
+    /// Returns the workspace whose agent the pod is, by the first rule that fits.
     ///
     /// # Errors
     /// [`Refusal::Rule`] when none fits, [`Refusal::Name`] when it makes no name.
@@ -91,7 +91,7 @@ impl Pod {
         rule.workspace.name(value).map_err(Refusal::Name)
     }
 
-    /// Returns what logs and audit records call it.
+    /// Returns its name in logs and audit records.
     pub(super) fn credential(&self) -> Credential {
         Credential::Pod {
             namespace: self.namespace.as_str().into(),

@@ -1,4 +1,4 @@
-//! What an agent shows, read in one way and once: whoever is refused or let in is so for exactly this.
+//! Reads an agent's credentials in one way and once, so that exactly these decide whether it is admitted.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,14 +15,14 @@ use crate::net::certificate::Certificate;
 pub(super) enum Bearer<'a> {
     /// Taken for a token of this gateway.
     Own(&'a str),
-    /// Signed by somebody else.
+    /// Signed by another issuer.
     Signed(&'a str),
 }
 
 /// Reads the `authorization` of a call, if it has one.
 ///
 /// # Errors
-/// [`Refusal::Ambiguous`] for several: which one counts must not be a matter of who reads.
+/// [`Refusal::Ambiguous`] for several: the one that counts must not depend on the reader.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -35,10 +35,10 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<Bearer<'_>>, Refusal>
     Ok(Some(if is_signed { Bearer::Signed(text) } else { Bearer::Own(text) }))
 }
 
-/// Reads whom a signed token says to be from. Nothing of that is true yet: it only tells with whose keys to check it.
+/// Reads the issuer that a signed token claims. Nothing is proven by that: it only selects the keys for the check.
 ///
 /// # Errors
-/// [`Refusal::Token`] when there is no telling.
+/// [`Refusal::Token`] when the token tells no issuer.
 pub(super) fn claimed_issuer(token: &str) -> Result<String, Refusal> {
     match unverified(token)?.get("iss") {
         Some(Value::String(issuer)) => Ok(issuer.clone()),
@@ -47,10 +47,10 @@ pub(super) fn claimed_issuer(token: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Reads the claims of a token that nobody has checked.
+/// Reads the claims of an unchecked token.
 ///
 /// # Errors
-/// [`Refusal::Token`] for what is not three parts with an object in the middle.
+/// [`Refusal::Token`] for text that is not three parts with an object in the middle.
 pub(super) fn unverified(token: &str) -> Result<Value, Refusal> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(Refusal::Token(jwt::Refused::TooLong));
@@ -67,8 +67,8 @@ pub(super) fn unverified(token: &str) -> Result<Value, Refusal> {
     if claims.is_object() { Ok(claims) } else { Err(malformed()) }
 }
 
-/// Returns the workspace that a verified client certificate names: its one URI that begins with `prefix`. Other names,
-/// and above all the common name, which anybody may have been given for any purpose, say nothing here.
+/// Returns the workspace that a verified client certificate names: its one URI that begins with `prefix`. Other names
+/// count for nothing here, above all the common name, which any party may have been given for any purpose.
 ///
 /// `None` for a certificate that names none: beside a token it may be there for other reasons.
 ///
@@ -83,7 +83,7 @@ pub(super) fn workspace_of<'a>(certificate: &'a Certificate, prefix: &str) -> Re
     }
     match certificate.uris.as_slice() {
         [] => Ok(None),
-        // As in SPIFFE (X.509-SVID, section 2): exactly one URI, so that nobody has to choose.
+        // As in SPIFFE (X.509-SVID, section 2): exactly one URI, so that there is no choice.
         [uri] => Ok(uri.strip_prefix(prefix)),
         [_, _, ..] => Err(Refusal::CertificateIdentity("the client certificate has more than one URI")),
     }

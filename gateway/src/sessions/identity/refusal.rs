@@ -1,4 +1,4 @@
-//! Why a credential is not taken: one table of codes, and of what the agent is told to do. Nothing here repeats anything
+//! Reasons to refuse a credential: one table of codes, and of instructions to the agent. Nothing here repeats anything
 //! that an agent sent.
 
 use std::time::Duration;
@@ -10,31 +10,31 @@ use crate::auth::jwt;
 use crate::model::NoName;
 use crate::net::certificate::BadCertificate;
 
-/// After what time an agent comes back that only has to get a newer credential, or that somebody else's change can help.
+/// Redial delay of an agent that only needs a newer credential, or that another party's change can help.
 const SLOWLY: Duration = Duration::from_secs(30);
 
-/// After what time an agent comes back when the gateway could not ask.
+/// Redial delay of an agent whose credential the gateway could not check.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Why a credential is not taken.
+/// Reason a credential is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There is none.
+    /// No credential.
     #[error("no bearer token was sent, and no client certificate was shown")]
     Missing,
-    /// There are several where one is read.
+    /// Several credentials where one is read.
     #[error("more than one authorization was sent")]
     Ambiguous,
-    /// What was sent is no credential.
+    /// Bytes that are no credential.
     #[error("the token is damaged: copy it again, or make a new one")]
     Damaged,
-    /// It is a person's.
+    /// A user's token.
     #[error("this token is not an agent's: make one with gateway token create --workspace, or --cluster")]
     WrongKind,
-    /// This gateway never made it, or has forgotten it.
+    /// A token that this gateway never made, or has forgotten.
     #[error("the token is not known here: was it made for this gateway?")]
     Unknown,
-    /// It counted once.
+    /// A token that counted once.
     #[error("the token was revoked or has expired: make a new one")]
     Revoked,
     /// Two credentials name two workspaces.
@@ -49,16 +49,16 @@ pub enum Refusal {
     /// The certificate counted once.
     #[error("the client certificate has expired")]
     CertificateExpired,
-    /// Nobody configured who made it.
+    /// The issuer is not configured.
     #[error("tokens of this issuer do not count here: is it in auth.agents.kubernetes or auth.agents.ci?")]
     Issuer,
-    /// It is not what an issuer's token has to be.
+    /// Not as a token of its issuer has to be.
     #[error("{0}")]
     Token(jwt::Refused),
-    /// It is of no pod.
+    /// Not bound to a pod.
     #[error("the token is not bound to a pod: project it into one, for the audience of this gateway")]
     NotOfPod,
-    /// The cluster says that it does not count.
+    /// The cluster does not vouch for it.
     #[error("the cluster does not vouch for the token: its pod or service account is gone, or its audience is another")]
     NotVouched,
     /// No rule fits.
@@ -70,40 +70,40 @@ pub enum Refusal {
     /// There is no such workspace.
     #[error("the workspace that this credential is for does not exist")]
     NoWorkspace,
-    /// The workspace is not whose the rule says.
+    /// The workspace belongs to another user than the rule says.
     #[error("the workspace that this credential is for belongs to another user")]
     OtherOwner,
-    /// It says nothing by which one use could be told from another.
+    /// It has nothing to tell one use from another.
     #[error("the token has nothing that is unique to it or to its job, so it could be used twice")]
     NoUse,
     /// Another process used it before.
     #[error("the token was used by another process: each is good for one")]
     Spent,
-    /// It was used, and the time of that is up.
+    /// It was used, and the time for that is up.
     #[error("the time for which this token's job may be connected is over")]
     Over,
-    /// It is of a job of another project than the one whose jobs are workspaces: also of a fork of that.
+    /// It belongs to a job of another project than the one whose jobs are workspaces: also of a fork of that.
     #[error("the token is of a job of another project than the one whose jobs are workspaces here")]
     OtherProject,
-    /// It is of a job on another branch or tag.
+    /// It belongs to a job on another branch or tag.
     #[error("the token is of a job on another branch or tag than the one whose jobs are workspaces here")]
     OtherRef,
-    /// It is of a pipeline that was not made for any workspace.
+    /// It belongs to a pipeline that was not made for any workspace.
     #[error("the token is of a pipeline that no workspace was given")]
     RunUnknown,
-    /// It is of a pipeline that is not known yet, and may be a workspace's.
+    /// It belongs to a pipeline that is not known yet, and may be a workspace's.
     #[error("the token is of a pipeline that the gateway does not know yet: come back soon")]
     RunAwaited,
     /// Its pipeline was a workspace's, and is over.
     #[error("the token is of a job whose workspace is done with it")]
     RunOver,
-    /// The workspace is not to run.
+    /// The workspace is not desired to run.
     #[error("the workspace is not to run now")]
     WorkspaceStopped,
-    /// Too many were to be checked.
+    /// Too many credentials are to be checked.
     #[error("too many credentials are being checked now")]
     Busy,
-    /// Whoever has to be asked does not answer.
+    /// A party that has to be asked does not answer.
     #[error("the gateway cannot check this credential now: {0} does not answer")]
     Unavailable(&'static str),
 }
@@ -144,7 +144,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether another provider with the same issuer may still be the one that the job is of.
+    /// Returns whether the job may still belong to another provider with the same issuer.
     pub(super) fn is_of_one_provider(&self) -> bool {
         matches!(
             self,
@@ -156,8 +156,8 @@ impl Refusal {
         )
     }
 
-    /// Returns what is told of two refusals by providers with the same issuer: that the run may be known soon before all else, and
-    /// that the job is of another project, which says least, after all else.
+    /// Returns the more telling of two refusals by providers with the same issuer: a run that may be known soon comes
+    /// before all else, and a job of another project, which says least, after all else.
     pub(super) fn or_more_telling(before: Option<Self>, refusal: Self) -> Self {
         match before {
             Some(before) if before == Self::RunAwaited || refusal == Self::OtherProject => before,
@@ -165,7 +165,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether a rule for jobs of other kinds may still be for the job that the gateway did not ask for.
+    /// Returns whether a rule for other jobs may still fit this job, which the gateway did not ask for.
     pub(super) fn leaves_it_to_rules(&self) -> bool {
         matches!(
             self,
@@ -176,8 +176,9 @@ impl Refusal {
         )
     }
 
-    /// Returns when the same agent may come back; `None` if only a person can help it. Tokens of this gateway do not become
-    /// good by waiting. What others make is renewed by them, and their rules are changed here: whoever waits gets in then.
+    /// Returns the time after which the same agent may come back; `None` if only a person can help it. Tokens of this
+    /// gateway do not become good by waiting. Other credentials are renewed by their issuers, and the rules for them
+    /// are changed here: an agent that waits gets in then.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Missing
@@ -206,12 +207,12 @@ impl Refusal {
             | Self::OtherRef
             | Self::RunUnknown => Some(SLOWLY),
             Self::Token(refused) => Some(if *refused == jwt::Refused::KeysUnavailable { SOON } else { SLOWLY }),
-            // The CI system says soon which pipeline a pipeline started.
+            // The CI system soon reports the pipeline that the run's pipeline started.
             Self::RunAwaited | Self::Busy | Self::Unavailable(_) => Some(SOON),
         }
     }
 
-    /// Returns whether it says nothing about the credential: somebody could not be asked, or does not know yet.
+    /// Returns whether it says nothing about the credential: another party could not be asked, or does not know yet.
     #[must_use]
     pub fn is_unchecked(&self) -> bool {
         matches!(
@@ -221,7 +222,7 @@ impl Refusal {
     }
 
     fn status(&self) -> Code {
-        // What it runs in has nothing more to do.
+        // The agent's job has nothing more to do.
         if matches!(self, Self::WorkspaceStopped | Self::RunOver) {
             return Code::NotFound;
         }

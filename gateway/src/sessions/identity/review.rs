@@ -1,5 +1,5 @@
 //! Asks a cluster whether a token counts (`TokenReview` of `authentication.k8s.io/v1`), within bounds: strangers show
-//! tokens too, and each is a question to somebody else's API server.
+//! tokens too, and each costs the cluster's API server a request.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -19,35 +19,35 @@ use crate::config::{KubernetesIssuer, Secret};
 use crate::model::{BadEndpoint, Endpoint};
 use crate::net::fetch::{Credentials, Fetch};
 
-/// Where reviews are asked for, after the API server's address.
+/// Path of reviews at the API server.
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-/// How long a yes counts. Live sessions are asked about at least as often.
+/// Time that a yes counts. Live sessions are reviewed at least as often.
 const YES_COUNTS: Duration = Duration::from_secs(60);
 
-/// How long a no counts: the same token does not become good, but its pod may not have been known yet.
+/// Time that a no counts: the same token does not become good, but its pod may not have been known yet.
 const NO_COUNTS: Duration = Duration::from_secs(10);
 
-/// Answers that are kept.
+/// Most answers that are kept.
 const ANSWERS_MAX: usize = 4096;
 
-/// Questions to one cluster at a time.
+/// Most reviews of one cluster at a time.
 const QUESTIONS_MAX: usize = 16;
 
-/// Questions of new agents in a second, and at once.
+/// Reviews for new agents: rate per second, and burst.
 const QUESTIONS_PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
 const QUESTIONS_AT_ONCE: NonZeroU32 = NonZeroU32::MIN.saturating_add(199);
 
-/// How long an agent waits for its turn to be asked about.
+/// Longest wait of an agent for its review.
 const TURN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Longest token of the gateway's own, in bytes.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// What to say when a cluster does not answer.
+/// Name of a cluster in refusals when it does not answer.
 pub(super) const CLUSTER: &str = "the cluster's API server";
 
-/// A file with a token of the gateway's own, which somebody else renews: read again each time.
+/// A file with a token of the gateway's own, which another program renews: read again each time.
 #[derive(Clone, Debug)]
 pub(super) struct TokenFile(PathBuf);
 
@@ -70,7 +70,7 @@ impl TokenFile {
     }
 }
 
-/// Asks one cluster.
+/// Reviews tokens at one cluster.
 #[derive(Debug)]
 pub(super) struct Reviewer {
     fetch: Fetch,
@@ -84,12 +84,12 @@ pub(super) struct Reviewer {
     no: Mutex<Expiring<[u8; 32], Refusal>>,
 }
 
-/// Who wants to know.
+/// Purpose of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
-    /// An agent that wants to get in: a recent answer will do, and strangers together have a pace.
+    /// A new agent is to be admitted: a recent answer will do, and all strangers share one rate.
     NewAgent,
-    /// A live session: it is asked at its own pace, and needs to hear what is so now.
+    /// A live session is checked: it has a rate of its own, and needs a current answer.
     Session,
 }
 
@@ -112,7 +112,7 @@ impl Reviewer {
         }))
     }
 
-    /// Asks whose the token is.
+    /// Returns the pod that a token belongs to.
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Unavailable`] say nothing about the token; all others that it is worth nothing.

@@ -1,8 +1,8 @@
-//! Jobs that the gateway itself asked a GitLab for: their `id_token`s, each good for the workspace whose current run its
-//! pipeline is, and for nothing else (<https://docs.gitlab.com/ci/secrets/id_token_authentication/>).
+//! Identifies jobs that the gateway itself asked a GitLab for by their `id_token`s, each good for the workspace whose
+//! current run its pipeline is, and for nothing else (<https://docs.gitlab.com/ci/secrets/id_token_authentication/>).
 //!
-//! Which pipelines those are is in the store, and not in any rule: another job of the same project, a fork, or a job of a run
-//! that another took the place of gets in nowhere.
+//! The pipelines of runs are listed in the store, and not in any rule: another job of the same project, a fork, or a
+//! job of a run that was replaced gets in nowhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 use crate::sessions::registry::{Credential, Lease, Subject};
 use crate::store::RunOwner;
 
-/// How long after its job's time a session may last: the job's end is what ends it.
+/// Time that a session may outlast its job's own limit: the job's end is what ends it.
 const BEYOND_THE_JOB: Duration = Duration::from_secs(60 * 60);
 
-/// What the use of a run's token begins with, so that its pipeline is known when the token has expired.
+/// Prefix of the use id of a run's token, so that its pipeline is known when the token has expired.
 const PIPELINE: &str = "pipeline=";
 
 /// One project of a GitLab whose pipelines are runs.
@@ -37,11 +37,11 @@ pub(super) struct RunIssuer {
     keys: KeySet,
 }
 
-/// What a pipeline's tokens say it comes from that another pipeline started
+/// Source in the tokens of a pipeline that another pipeline started
 /// (<https://docs.gitlab.com/ci/jobs/job_rules/#ci_pipeline_source-predefined-variable>).
 const CHILD_SOURCE: &str = "parent_pipeline";
 
-/// What a token says of its job.
+/// Claims of a token about its job.
 #[derive(Debug, PartialEq, Eq)]
 struct Job {
     pipeline: String,
@@ -50,10 +50,10 @@ struct Job {
     use_id: String,
 }
 
-/// What the job's token is shown for.
+/// Purpose for which the job's token is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To be the agent of a workspace: that is the job that a run's pipeline started.
+    /// To be the agent of a workspace: the job is in the pipeline that a run's pipeline started.
     Agent,
     /// To get the definition that a run's pipeline starts.
     Definition,
@@ -82,12 +82,12 @@ impl RunIssuer {
         *self.issuer == *issuer
     }
 
-    /// Finds the workspace whose current run the job with this token is of.
+    /// Finds the workspace to whose current run the job with this token belongs.
     pub(super) async fn identify(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<Identity, Refusal> {
         let token_hash = sha256(token.as_bytes());
         let (job, expires_at) = match self.verify(token, now).await {
             Ok(claims) => (self.job(&claims)?, claims.expires_at.ok_or(Refusal::Token(Refused::Missing("exp")))?),
-            // It was good once, if it is known; whether its process is the same is seen later.
+            // A known token was good once; whether its process is the same is checked later.
             Err(
                 refused
                 @ (Refused::Expired | Refused::UnknownKey | Refused::UnknownKeySoFar | Refused::KeysUnavailable),
@@ -107,10 +107,10 @@ impl RunIssuer {
         Ok(self.identity(job, found, token_hash, (now.wall, expires_at)))
     }
 
-    /// Finds whose run the job with this token is of, without using it up.
+    /// Finds the run of the job with this token, and its owner, without using the token up.
     pub(super) async fn run_of(&self, token: &str, lookups: &Lookups, now: Moment) -> Result<RunOwner, Refusal> {
         let claims = self.verify(token, now).await.map_err(|refused| {
-            // This job does not ask again where the answer is final, and an agent does: the key may just be new.
+            // Unlike an agent, this job does not ask again after a final answer, and the key may just be new.
             let is_new_perhaps = refused == Refused::UnknownKeySoFar;
             Refusal::Token(if is_new_perhaps { Refused::KeysUnavailable } else { refused })
         })?;
@@ -178,13 +178,13 @@ impl RunIssuer {
 }
 
 impl Job {
-    /// Reads which pipeline a token's job is of, if it is one of the project on the ref.
+    /// Reads the pipeline of a token's job, if the job belongs to the project on the ref.
     fn of_claims(claims: &Claims, project: &str, reference: &str) -> Result<Self, Refusal> {
         let is_project = [text(claims, "project_path"), text(claims, "project_id")].contains(&Some(project.to_owned()));
         if !is_project {
             return Err(Refusal::OtherProject);
         }
-        // Of merge requests, the ref is a branch's name and the path is another (GitLab, predefined CI/CD variables).
+        // For merge requests, the ref is a branch's name and the path is another (GitLab, predefined CI/CD variables).
         let path = text(claims, "ref_path");
         let is_path =
             |path: &String| ["refs/heads/", "refs/tags/"].iter().any(|kind| path.strip_prefix(kind) == Some(reference));
@@ -200,7 +200,7 @@ impl Job {
         Ok(Self { pipeline, is_child, use_id })
     }
 
-    /// Reads it back from what was used: by an agent, so the pipeline is known.
+    /// Reads a job back from a use id: its token was used by an agent, so the pipeline is known.
     fn of_use(use_id: &str) -> Option<Self> {
         let (pipeline, _) = use_id.strip_prefix(PIPELINE)?.split_once(' ')?;
         Some(Self { pipeline: pipeline.to_owned(), is_child: false, use_id: use_id.to_owned() })

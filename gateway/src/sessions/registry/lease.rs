@@ -1,7 +1,8 @@
-//! For how long a session may live on what its agent proved itself with.
+//! Time for which a session may live on its agent's credential.
 //!
-//! A credential that ends is not the end of a session: shortly before, the agent is asked to come back, which costs it a
-//! link and its users nothing, and whatever it then shows counts. Only if that is no newer one, the session ends.
+//! The end of a credential need not end its session: shortly before, the agent is asked to come back, which costs it a
+//! link and its users nothing, and the credential that it then shows counts. Only if that is no newer one, the session
+//! ends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use crate::config::Secret;
 use crate::model::UnixSeconds;
 use crate::store::TokenId;
 
-/// The part of a credential's remaining time that is left when its agent is asked for a newer one; those who renew
-/// credentials have done so by then (a kubelet after 80 %).
+/// Divisor of a credential's remaining time: its agent is asked for a newer one when that part is left. Renewal has
+/// been done by then (a kubelet renews after 80 %).
 const RENEW_PART: i64 = 10;
 
 /// Bounds of that time, in seconds.
 const RENEW_SECONDS: std::ops::RangeInclusive<i64> = 1..=60;
 
-/// What an agent proved itself with, as logs and audit records name it. Holds nothing that could be shown as proof.
+/// An agent's credential, as logs and audit records name it. Holds nothing that could be shown as proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// A token of this gateway.
@@ -34,14 +35,14 @@ pub enum Credential {
         namespace: Box<str>,
         /// The pod.
         name: Box<str>,
-        /// Tells it from earlier ones of that name.
+        /// Tells it from earlier pods of that name.
         uid: Box<str>,
     },
     /// A token of a CI job.
     Job {
-        /// Who made it.
+        /// Its issuer.
         issuer: Arc<str>,
-        /// What of it is unique there.
+        /// Id that is unique there.
         use_id: Box<str>,
     },
 }
@@ -58,7 +59,7 @@ impl Credential {
         }
     }
 
-    /// Returns what it is called among those of its kind.
+    /// Returns its name among those of its kind.
     #[must_use]
     pub fn id(&self) -> String {
         match self {
@@ -85,43 +86,43 @@ impl fmt::Display for Credential {
     }
 }
 
-/// A question that is asked again and again while a session lives: does its token still count?
+/// A check that is repeated while a session lives: does its token still count?
 #[derive(Clone, Debug)]
 pub struct Review {
-    /// Whom to ask: the cluster's place in the configuration.
+    /// Cluster to ask, by its place in the configuration.
     pub cluster: usize,
     /// The token.
     pub token: Arc<Secret>,
-    /// How often.
+    /// Interval of the checks.
     pub every: Duration,
 }
 
-/// What a session lives on.
+/// Credential that a session lives on, with its times.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// What its agent proved itself with.
+    /// Credential of its agent.
     pub credential: Credential,
-    /// From when on that is worth nothing; `None` for what does not end by itself.
+    /// Time from which it is worth nothing; `None` if it does not end by itself.
     pub expires_at: Option<UnixSeconds>,
-    /// When the agent is asked to come back with a newer one, if that makes sense.
+    /// Time at which the agent is asked to come back with a newer one, if that makes sense.
     pub renew_at: Option<UnixSeconds>,
-    /// What is to be asked meanwhile.
+    /// Check to repeat meanwhile.
     pub review: Option<Review>,
 }
 
-/// What is due for a session.
+/// Action that is due for a session.
 #[derive(Debug)]
 pub enum Due {
     /// Its agent may have a newer credential by now: it is to come back.
     Renew,
     /// Its credential has ended.
     End,
-    /// Somebody has to be asked.
+    /// Its token is to be reviewed.
     Ask(Review),
 }
 
 impl Lease {
-    /// Makes the lease of a credential that counts until `expires_at`, of a kind that an agent gets anew.
+    /// Makes the lease of a credential that counts until `expires_at`, of a kind that is renewed.
     #[must_use]
     pub fn renewable(credential: Credential, expires_at: Option<UnixSeconds>, now: UnixSeconds) -> Self {
         let lead = |until: UnixSeconds| {
@@ -137,7 +138,7 @@ impl Lease {
         Self { credential, expires_at: Some(expires_at), renew_at: None, review: None }
     }
 
-    /// Ends no later than something else that the agent showed.
+    /// Ends the lease no later than another credential that the agent showed.
     #[must_use]
     pub fn within(mut self, other: Option<UnixSeconds>) -> Self {
         self.expires_at = match (self.expires_at, other) {
@@ -148,7 +149,7 @@ impl Lease {
     }
 }
 
-/// A lease, and what was done about it.
+/// A lease, and the time of its next review.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lease: Lease,
@@ -160,16 +161,17 @@ impl Held {
         Self { lease, ask_at: None }
     }
 
-    /// The agent came back with another credential, or with the same. The one in use is the one that counts, also if it ends
-    /// sooner: revoking it has to end the session, and revoking one that no process shows any more must not.
+    /// Takes the credential with which the agent came back, another one or the same. The one in use is the one that
+    /// counts, also if it ends sooner: revoking it has to end the session, and revoking one that no process shows any
+    /// more must not.
     pub(super) fn renew(&mut self, lease: Lease) {
-        // No agent is asked twice for what it has not got.
+        // An agent without a newer credential is not asked for one twice.
         let is_same = lease.expires_at == self.lease.expires_at && lease.credential == self.lease.credential;
         let renew_at = if is_same { self.lease.renew_at } else { lease.renew_at };
         self.lease = Lease { renew_at, ..lease };
     }
 
-    /// Returns what is due, once.
+    /// Returns the action that is due, once.
     pub(super) fn due(&mut self, now: UnixSeconds) -> Option<Due> {
         if self.lease.expires_at.is_some_and(|end| end <= now) {
             return Some(Due::End);
@@ -180,7 +182,7 @@ impl Held {
         }
         let review = self.lease.review.as_ref()?;
         let pause = i64::try_from(review.every.as_secs()).unwrap_or(i64::MAX).max(1);
-        // The agent's dial was the first time.
+        // The agent's dial counts as the first review.
         let at = *self.ask_at.get_or_insert(after(now, pause));
         if at > now {
             return None;

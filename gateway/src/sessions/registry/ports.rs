@@ -1,4 +1,4 @@
-//! The ports of one agent as far as they are known: which it exposes, how the gateway speaks to them, and which listen.
+//! Known ports of one agent: which it exposes, how the gateway speaks to them, and which listen.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -17,27 +17,27 @@ use tunnel_proto::version::FEATURE_LISTENING;
 use super::{LiveSession, PortMode};
 use crate::model::Port;
 
-/// How long an answer counts. A page of a workspace that many have open asks its agent no more often.
+/// Time that an answer counts. A page of a workspace that many users have open asks its agent no more often.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long an agent may take to say which ports listen. The page that needs it is shown with or without them.
+/// Longest wait for an agent's list of listening ports. The page that needs it is shown with or without them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Most ports of which it is remembered that their apps insist on their host.
+/// Most ports that are remembered as insisting on their host.
 const INSISTING_MAX: usize = 256;
 
-/// The ports of an agent: as it said, and as was found out.
+/// The ports of an agent: as it said, and as observed.
 #[derive(Debug, Default)]
 pub struct AgentPorts {
     /// The ports that it exposes; empty for every loopback port.
     pub exposed: Vec<PortSettings>,
-    /// How to speak to ports, exposed by name or not.
+    /// Protocol and host of ports, exposed by name or not.
     pub apps: Vec<PortSettings>,
-    /// The host that apps see where nothing else says it.
+    /// Host that apps see unless a port says otherwise.
     pub host: HostMode,
     /// The port of the address without a port.
     pub default: Option<u16>,
-    /// It says which ports listen when it is asked.
+    /// The agent reports its listening ports on request.
     pub reports: bool,
     pub(super) insisting: Insisting,
     pub(super) observed: Mutex<Option<(Instant, Arc<[Port]>)>>,
@@ -46,13 +46,13 @@ pub struct AgentPorts {
 /// The ports whose apps refused the host that users ask for, and whether they take `localhost`.
 #[derive(Debug, Default)]
 pub(super) struct Insisting {
-    /// Almost always no: then a request costs no lock.
+    /// Almost always false: then a request costs no lock.
     any: AtomicBool,
     ports: Mutex<BTreeMap<Port, bool>>,
 }
 
 impl AgentPorts {
-    /// Takes what an agent said of its ports.
+    /// Takes an agent's declaration of its ports.
     #[must_use]
     pub fn of(hello: &Hello, agreement: &Agreement) -> Self {
         Self {
@@ -70,12 +70,12 @@ impl AgentPorts {
         self.exposed.is_empty() || self.exposed.iter().any(|exposed| exposed.number == port.get())
     }
 
-    /// Returns how to speak to a port.
+    /// Returns the protocol and host for a port.
     pub(super) fn mode(&self, port: Port) -> PortMode {
         let find = |ports: &[PortSettings]| ports.iter().find(|said| said.number == port.get()).copied();
         let said = find(&self.exposed).or_else(|| find(&self.apps));
         let protocol = said.map(|said| said.protocol).unwrap_or_default();
-        // The terminal is the agent's own, and checks nothing.
+        // The terminal is the agent's own, and checks no host.
         let of_session = if port.is_terminal() { HostMode::Original } else { self.host };
         let host = match said.map(|said| said.host).unwrap_or_default() {
             HostMode::Auto => of_session,
@@ -107,15 +107,15 @@ impl Insisting {
         true
     }
 
-    /// It was in vain.
+    /// Notes that the app does not take `localhost` either.
     fn give_up(&self, port: Port) {
         self.ports.lock().insert(port, false);
     }
 }
 
 impl LiveSession {
-    /// From now on the app on a port sees `localhost` as its host, for as long as the session lives; only where it
-    /// was not said which host it is to see, and only once for a port. Returns whether that is so.
+    /// Makes the app on a port see `localhost` as its host from now on, for as long as the session lives; only if its
+    /// host was not configured, and only once for a port. Returns whether that is so.
     pub fn insists_on_localhost(&self, port: Port) -> bool {
         self.mode(port).host == HostMode::Auto && self.ports.insisting.insert(port)
     }
@@ -125,8 +125,8 @@ impl LiveSession {
         self.ports.insisting.give_up(port);
     }
 
-    /// Returns the ports, in their order, that the agent exposes and on which something listens, as it says when it is asked
-    /// now; `None` from one that does not say it, or not in time.
+    /// Returns the ports, in their order, that the agent exposes and reports as listening when it is asked now; `None`
+    /// if it does not report them, or not in time.
     ///
     /// Cancel safety: safe.
     pub async fn listening(&self) -> Option<Arc<[Port]>> {
@@ -146,9 +146,9 @@ impl LiveSession {
         Some(ports)
     }
 
-    /// Asks the agent. However much it says, no more than a message is kept.
+    /// Asks the agent. However much it sends, no more than a message is kept.
     async fn ask_listening(&self) -> Option<Vec<u16>> {
-        // Whether the channel was accepted shows in what it brings.
+        // The channel's bytes show whether it was accepted.
         let (mut channel, _accepted) = self.tunnel.open(LISTENING_PORT).ok()?;
         let mut message = Vec::new();
         while let Some(bytes) = poll_fn(|context| channel.poll_bytes(context)).await.ok()? {

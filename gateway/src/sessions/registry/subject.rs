@@ -1,4 +1,4 @@
-//! Whose agent somebody is.
+//! Subject of an agent: its workspace or its cluster.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use tunnel_proto::hello::Role;
 
 use crate::model::{ClusterName, WorkspaceName};
 
-/// Whom an agent's credential stands for: exactly one workspace or one cluster. Of one name, they are still two.
+/// Subject of an agent's credential: exactly one workspace or one cluster. A workspace and a cluster of one name are
+/// two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The agent in a workspace.
@@ -16,7 +17,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Returns what such an agent is there for.
+    /// Returns the role of such an agent.
     #[must_use]
     pub fn role(&self) -> Role {
         match self {
@@ -25,7 +26,7 @@ impl Subject {
         }
     }
 
-    /// Returns the name, which does not say whether it is a workspace's or a cluster's.
+    /// Returns the name, which does not tell a workspace from a cluster.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

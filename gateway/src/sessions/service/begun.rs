@@ -1,5 +1,5 @@
-//! Which HTTP an agent's connection speaks: told from its first bytes, which are then read again by who speaks it. And the end of
-//! one that sends more than an agent does before it is in.
+//! Tells the HTTP version of an agent's connection from its first bytes, which are then read again by the server for
+//! that version. Ends a connection that sends more than an agent does before it is admitted.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,7 +14,8 @@ use tokio::time::Sleep;
 use super::gate::{ALLOWANCE_BYTES, GOAWAY, Gate};
 use crate::net::stream::{Alpn, Stream};
 
-/// What only a connection of HTTP/2 begins with: the method of its preface is kept for it (RFC 9113, section 3.4).
+/// Beginning of an HTTP/2 connection, and of no other: the method of its preface is reserved for it (RFC 9113, section
+/// 3.4).
 const BEGIN: [u8; 4] = *b"PRI ";
 
 /// A connection whose first bytes were looked at. A few bytes larger than the stream: most of them are idle links.
@@ -22,38 +23,39 @@ const BEGIN: [u8; 4] = *b"PRI ";
 pub(super) struct Begun {
     stream: Stream,
     bytes: [u8; BEGIN.len()],
-    /// Looked at, and given to the reader.
+    /// Number of bytes looked at, and given to the reader.
     read: u8,
     given: u8,
     http2: bool,
-    /// Until an agent is in.
+    /// Present until an agent is admitted.
     gate: Option<Arc<Gate>>,
-    /// What may still be read until then.
+    /// Bytes that may still be read until then.
     allowance: usize,
     /// Something was written since the library last had nothing left to write.
     unflushed: bool,
-    /// It sent more than that.
+    /// Set once it sent more than that.
     end: Option<Box<End>>,
 }
 
-/// The last of a connection that sent too much.
+/// Last steps of a connection that sent too much.
 #[derive(Debug)]
 struct End {
-    /// What is still to be said; empty where there is no place for it, in the middle of another frame.
+    /// Rest of the last message; empty if there is no place for it, in the middle of another frame.
     saying: Bytes,
     is_shut: bool,
-    /// What is still read: a close with bytes unread resets the connection, and the reset can overtake the last word.
+    /// Bytes still to read: a close with bytes unread resets the connection, and the reset can overtake the last
+    /// message.
     left: usize,
     until: Pin<Box<Sleep>>,
 }
 
-/// How long, and for how many bytes, a connection is read on after its last word.
+/// Time, and number of bytes, for which a connection is read on after its last message.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 512 * 1024;
 
 impl Begun {
-    /// Waits until it is clear what a connection speaks. A handshake that settled it needs no look. `None` when it broke
-    /// or said nothing in time.
+    /// Waits until the HTTP version of a connection is clear. A handshake that settled it needs no look. `None` when
+    /// the connection broke, or sent nothing in time.
     pub(super) async fn look(stream: Stream, limit: Duration) -> Option<Self> {
         if let Some(alpn) = stream.negotiated().alpn {
             return Some(Self::of(stream, [0; BEGIN.len()], 0, alpn == Alpn::Http2));
@@ -97,7 +99,7 @@ impl Begun {
         }
     }
 
-    /// Reads no more than an agent needs to come in, until one has.
+    /// Reads no more than an agent needs to be admitted, until one is.
     pub(super) fn behind(self, gate: Arc<Gate>) -> Self {
         Self { gate: Some(gate), ..self }
     }
@@ -137,7 +139,7 @@ impl Begun {
         read
     }
 
-    /// Says the last word, gives the other end time to read it, and then ends the stream for the library.
+    /// Sends the last message, gives the other end time to read it, and then ends the stream for the library.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(end) = &mut self.end else { return Poll::Ready(Ok(())) };
         let calm =
@@ -154,7 +156,7 @@ impl Begun {
         }
         if end.saying.is_empty() && !end.is_shut {
             end.is_shut = true;
-            // What cannot be flushed or ended is over all the same, when the time is.
+            // A stream that cannot be flushed or shut down is over all the same once the time is.
             drop(Pin::new(&mut self.stream).poll_flush(context));
             drop(Pin::new(&mut self.stream).poll_shutdown(context));
         }

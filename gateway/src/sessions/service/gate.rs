@@ -1,5 +1,5 @@
-//! What a connection may do before an agent came in on it: little. A stranger sends no more than a Hello takes, and is not
-//! asked for long.
+//! Restricts a connection until an agent is admitted on it: a stranger sends no more than a Hello takes, and is not
+//! waited for long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,27 +9,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Guest;
 
-/// What is read of a connection before a session came up on it, in bytes: what HTTP/2 begins with, heads, a Hello, and some
+/// Most bytes read of a connection before a session came up on it: the preface of HTTP/2, heads, a Hello, and some
 /// calls of reflection. Its window is far larger, because a session's bytes need that.
 pub(super) const ALLOWANCE_BYTES: usize = 64 * 1024;
 
 /// Calls that are refused on one connection before it is closed.
 const REFUSALS_MAX: u32 = 8;
 
-/// The time for the last refusal to get through.
+/// Time for the last refusal to get through.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// What ends the connection of a peer that behaves in a way that may cause too much work: a GOAWAY with ENHANCE_YOUR_CALM, and
-/// no stream that was worked on (RFC 9113, sections 6.8 and 7).
+/// Frame that ends the connection of a peer whose behaviour may cause too much work: a GOAWAY with ENHANCE_YOUR_CALM,
+/// and no stream that was worked on (RFC 9113, sections 6.8 and 7).
 pub(super) const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
 
-/// Whether an agent is in.
+/// Admission state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// Counts against its address until then. `None` for a connection of nobody's, in tests.
+    /// Counts against its address until an agent is admitted. `None` for a connection without a client, in tests.
     guest: Option<Arc<Guest>>,
     is_open: AtomicBool,
-    /// A Hello has come, and is being thought about.
+    /// A Hello has come, and is being considered.
     is_greeted: AtomicBool,
     /// A call has come that has to say Hello.
     is_called: AtomicBool,
@@ -43,7 +43,7 @@ impl Gate {
         Self { guest: Some(guest), ..Self::default() }
     }
 
-    /// A session came up: everything gets through from now on.
+    /// Opens the gate once a session is up: everything gets through from now on.
     pub(super) fn open(&self) {
         if let Some(guest) = &self.guest {
             guest.prove();
@@ -51,7 +51,7 @@ impl Gate {
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// A call came that has to say Hello.
+    /// Notes a call that has to say Hello.
     pub(super) fn call(&self) {
         self.is_called.store(true, Ordering::Relaxed);
     }
@@ -61,7 +61,7 @@ impl Gate {
         self.is_called.load(Ordering::Relaxed)
     }
 
-    /// A Hello came: now the agent waits, and not the gateway.
+    /// Notes a Hello: from now on the agent waits, and not the gateway.
     pub(super) fn greet(&self) {
         self.is_greeted.store(true, Ordering::Relaxed);
     }
@@ -71,24 +71,24 @@ impl Gate {
         self.is_greeted.load(Ordering::Relaxed)
     }
 
-    /// The time for a Hello is over: nothing more is waited for.
+    /// Ends the wait: the time for a Hello is over.
     pub(super) fn close(&self) {
         self.shut.cancel();
     }
 
-    /// A call was refused.
+    /// Counts a refused call.
     pub(super) fn refuse(&self) {
         if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS_MAX {
             self.shut.cancel();
         }
     }
 
-    /// Returns whether an agent is in.
+    /// Returns whether an agent is admitted.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Waits until nothing more is waited for, or too many calls were refused, and their answers could get through.
+    /// Waits until the gate is closed or too many calls were refused, and their answers could get through.
     ///
     /// Cancel safety: safe.
     pub(super) async fn shut(&self) {

@@ -1,4 +1,4 @@
-//! What the agents' listener does over HTTP/1.1: one request, which becomes a link inside a WebSocket or is refused.
+//! Serves the agents' listener over HTTP/1.1: one request, which becomes a link inside a WebSocket or is refused.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,10 +28,10 @@ use crate::limits::Guest;
 /// Bound on the head of the request.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// The code for those who mistook this listener for the one of users.
+/// Code for clients that mistook this listener for the users' one.
 const WRONG_LISTENER: &str = "wrong_listener";
 
-/// Who was let in, and the connection that is about to be theirs.
+/// The admitted agent, and the connection that is about to be its own.
 type Admitted = Mutex<Option<(Identity, OnUpgrade)>>;
 
 /// Serves a connection that speaks HTTP/1.1 until it ends.
@@ -115,8 +115,8 @@ impl AgentService {
     }
 }
 
-/// Says why there is no link. Whoever asks for something else has mistaken the listener for the one of users; programs are told
-/// as they are told by the API (RFC 9457).
+/// Explains why there is no link. A client that asks for something else has mistaken the listener for the users' one;
+/// programs get the answer in the form that the API uses (RFC 9457).
 fn explained((peer, guest): (SocketAddr, &Guest), why: NoHandshake, public_url: &str) -> Response<Full<Bytes>> {
     let mut response = why.response::<Full<Bytes>>();
     let (content_type, body) = if matches!(why, NoHandshake::NotHere) {

@@ -13,7 +13,7 @@ pub(in crate::store) enum Row {
     Postgres(PgRow),
 }
 
-/// What a column can be read as: `i64`, `bool`, `&str`, `String`, `&[u8]`, and `Option` of each.
+/// Types that a column can be read as: `i64`, `bool`, `&str`, `String`, `&[u8]`, and `Option` of each.
 pub(in crate::store) trait Read<'r>:
     Type<Sqlite> + Decode<'r, Sqlite> + Type<Postgres> + Decode<'r, Postgres>
 {

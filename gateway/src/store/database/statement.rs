@@ -1,4 +1,4 @@
-//! A statement and the values for its parameters, before it is known which database will run it.
+//! A statement and the values for its parameters, independent of the database that will run it.
 
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -11,7 +11,7 @@ pub(in crate::store) fn sql<'q>(text: &'static str) -> Statement<'q> {
     sql_of(text, text)
 }
 
-/// Begins a statement that each database has to be told in its own way. The parameters are the same.
+/// Begins a statement with a text for each database. The parameters are the same.
 pub(in crate::store) fn sql_of<'q>(sqlite: &'static str, postgres: &'static str) -> Statement<'q> {
     Statement { sqlite, postgres, values: Vec::new() }
 }
@@ -56,7 +56,7 @@ impl<'q> Statement<'q> {
         })
     }
 
-    /// Fails for a [`Value::Json`] that is none.
+    /// Fails for a [`Value::Json`] that is not JSON.
     pub(super) fn for_postgres(self) -> Result<Query<'static, Postgres, PgArguments>, sqlx::Error> {
         let mut query = sqlx::query(self.postgres);
         for value in self.values {

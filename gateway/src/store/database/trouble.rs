@@ -1,8 +1,8 @@
-//! What a failure of a database means: that it is away, that it cannot be written, and what is told of it.
+//! Classifies failures of a database (outage, unwritable file) and renders their causes.
 
 use std::fmt;
 
-/// Tells whether a failure says that the database did not answer, and nothing about the statement.
+/// Returns whether a failure means that the database did not answer, and says nothing about the statement.
 pub(in crate::store) fn is_outage(error: &sqlx::Error) -> bool {
     if let sqlx::Error::Database(error) = error {
         return match sqlite_code(&**error) {
@@ -15,8 +15,8 @@ pub(in crate::store) fn is_outage(error: &sqlx::Error) -> bool {
         || matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed)
 }
 
-/// Tells whether a failure says that a file cannot be written, whoever tries: a full disk or quota, or one that became
-/// read-only.
+/// Returns whether a failure means that a file cannot be written by any process: a full disk or quota, or one that
+/// became read-only.
 pub(in crate::store) fn is_unwritable(error: &sqlx::Error) -> bool {
     // SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL.
     let code = error.as_database_error().and_then(sqlite_code);
@@ -29,13 +29,13 @@ fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     error.code()?.parse().ok()
 }
 
-/// Tells whether a code of PostgreSQL (documentation, appendix A) is about the server: the connection (class 08), no more
-/// connections (`53300`), an end or a start (`57P01` to `57P03`, `57P05`), the system below it (class 58).
+/// Returns whether a code of PostgreSQL (documentation, appendix A) is about the server: the connection (class 08), no
+/// more connections (`53300`), an end or a start (`57P01` to `57P03`, `57P05`), the system below it (class 58).
 fn is_servers_trouble(code: &str) -> bool {
     code.starts_with("08") || code.starts_with("58") || matches!(code, "53300" | "57P01" | "57P02" | "57P03" | "57P05")
 }
 
-/// Says once what a database or the system said; sqlx says most of it twice.
+/// Renders the cause that the database or the system gave, once; sqlx repeats most of it.
 pub(in crate::store) fn cause(error: &sqlx::Error) -> impl fmt::Display + '_ {
     Cause(error)
 }

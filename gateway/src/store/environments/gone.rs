@@ -1,14 +1,14 @@
-//! Projects that are no more, environments that are forgotten, and jobs whose environment was stopped under them.
+//! Statements about projects that are gone, deleted environments, and jobs whose environment was stopped under them.
 
 use super::super::database::{About, Transaction, sql};
 use super::super::{ClusterId, Store, StoreError};
 use super::{EnvironmentId, StoredEnvironment, number_of, read_environment};
 use crate::model::UnixSeconds;
 
-/// The code of preparations that an environment's stop has ended.
+/// Failure code of preparations ended by their environment's stop.
 pub(super) const STOPPED_CODE: &str = "environment_stopped";
 
-/// What was known of an environment that is forgotten.
+/// Record of a deleted environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgotten {
     /// The environment.
@@ -18,7 +18,7 @@ pub struct Forgotten {
 }
 
 impl Store {
-    /// Writes down that a project is no more. From here on nothing begins for a job of it; what it has is
+    /// Records that a project is gone. From then on nothing begins for a job of it; its environments are listed by
     /// [`Store::environments_to_sweep`].
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns up to `limit` environments of projects that are no more, and that are not stopped yet.
+    /// Returns up to `limit` environments of projects that are gone which are not stopped yet.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -45,7 +45,7 @@ impl Store {
         rows.iter().map(|row| Ok(EnvironmentId(row.get("id")?))).collect()
     }
 
-    /// Returns the environments of a project, by id alone: so one that cannot be read hides no other.
+    /// Returns the environments of a project, by id alone, so that an unreadable one hides no other.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -56,8 +56,8 @@ impl Store {
         rows.iter().map(|row| Ok(EnvironmentId(row.get("id")?))).collect()
     }
 
-    /// Forgets an environment with all that was prepared in it, whatever is in the cluster, and without a step between in which
-    /// anything of it has to go. Returns what was known of it; `None` if there is none.
+    /// Deletes the record of an environment with all its preparations, whatever is in the cluster, and without a
+    /// removal first. Returns the record; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
@@ -80,8 +80,8 @@ impl Store {
         Ok(Some(Forgotten { environment, prepared }))
     }
 
-    /// Forgets an environment if it is stopped, nothing of it may be in the cluster, and nothing waits to be prepared in it:
-    /// then its slug is free for another name.
+    /// Deletes the record of an environment if it is stopped, nothing of it may be in the cluster, and no preparation
+    /// waits: then its slug is free for another name.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -116,7 +116,7 @@ impl Store {
     }
 }
 
-/// Returns whether an environment's project is no more.
+/// Returns whether an environment's project is recorded as gone.
 pub(super) async fn is_project_gone(transaction: &mut Transaction, id: EnvironmentId) -> Result<bool, StoreError> {
     let statement = sql("SELECT 1 AS gone FROM environment_projects_gone \
          WHERE project_id = (SELECT project_id FROM environments WHERE id = $1)")
@@ -124,7 +124,7 @@ pub(super) async fn is_project_gone(transaction: &mut Transaction, id: Environme
     Ok(statement.fetch_optional(transaction).await?.is_some())
 }
 
-/// Takes back that an environment's project is no more.
+/// Removes the record that an environment's project is gone.
 pub(super) async fn bring_back(transaction: &mut Transaction, id: EnvironmentId) -> Result<(), StoreError> {
     let statement = sql("DELETE FROM environment_projects_gone \
          WHERE project_id = (SELECT project_id FROM environments WHERE id = $1)");

@@ -1,4 +1,4 @@
-//! What is asked for environments.
+//! Statements about preparations requested for environments.
 
 use super::super::database::{About, Transaction, sql};
 use super::super::{Store, StoreError};
@@ -16,8 +16,8 @@ pub struct Begun {
 }
 
 impl Store {
-    /// Writes down what is asked for an environment, which becomes available by it. Of a job there is one row, whoever asks
-    /// how often and at the same time. `None` if the environment's project is no more.
+    /// Records a preparation for an environment, which becomes available by it. A job has one row, however many
+    /// requests come, also concurrently. `None` if the environment's project is gone.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
@@ -30,7 +30,8 @@ impl Store {
         now: UnixSeconds,
     ) -> Result<Option<Begun>, StoreError> {
         let mut transaction = self.write(About::Environment(new.environment.0)).await?;
-        // A sweep writes that down first and stops this environment after it, so it sees what begins here, or this sees it.
+        // A sweep first records that the project is gone and then stops this environment, so either the sweep sees this
+        // preparation, or this check sees the record.
         if new.is_operators {
             bring_back(&mut transaction, new.environment).await?;
         } else if is_project_gone(&mut transaction, new.environment).await? {
@@ -42,7 +43,7 @@ impl Store {
             if known.status != PreparationStatus::Failed || !is_of_the_moment {
                 return Ok(Some(Begun { preparation: known, is_new: false }));
             }
-            // Its turn is behind those that came meanwhile.
+            // Its turn is behind those requested meanwhile.
             let forget = sql("DELETE FROM environment_jobs WHERE id = $1").bind(known.id.0);
             forget.execute(&mut transaction).await?;
         }
@@ -61,8 +62,8 @@ impl Store {
         Ok(Some(Begun { preparation, is_new: true }))
     }
 
-    /// Forgets what ended before a time: preparations, environments of which nothing is left, and that projects are no more.
-    /// Returns how many of the first two.
+    /// Deletes records that ended before a time: preparations, environments of which nothing is left, and gone
+    /// projects. Returns the number of the first two.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,4 +1,4 @@
-//! What is known of environments.
+//! Queries of environments and their preparations.
 
 use super::super::database::sql;
 use super::super::{ClusterId, Store, StoreError};
@@ -34,7 +34,7 @@ impl Store {
         statement.fetch_optional(&self.readers).await?.as_ref().map(read_environment).transpose()
     }
 
-    /// Returns up to `limit` environments behind `after`, by id.
+    /// Returns up to `limit` environments after `after`, by id.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -54,8 +54,7 @@ impl Store {
         statement.fetch_all(&self.readers).await?.iter().map(read_environment).collect()
     }
 
-    /// Returns the environments of which something is to be made or removed, by id alone: so one that cannot be read hides
-    /// no other.
+    /// Returns the environments with objects to apply or remove, by id alone, so that an unreadable one hides no other.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -101,7 +100,7 @@ impl Store {
         statement.fetch_optional(&self.readers).await?.as_ref().map(read_preparation).transpose()
     }
 
-    /// Returns the last preparation of an environment, whatever came of it.
+    /// Returns the last preparation of an environment, whatever its outcome.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].

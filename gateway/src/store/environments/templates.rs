@@ -1,4 +1,4 @@
-//! The last good texts of templates, for while their files cannot be read.
+//! Last valid texts of templates, used while their files cannot be read.
 
 use super::super::database::sql;
 use super::super::{ClusterId, Store, StoreError};
@@ -19,7 +19,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a cluster's template, and tells whether there was one.
+    /// Deletes a cluster's template, and returns whether there was one.
     ///
     /// # Errors
     /// [`StoreError::Database`].

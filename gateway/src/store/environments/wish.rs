@@ -1,4 +1,4 @@
-//! What an environment is to be, as jobs and operators say.
+//! Statements that set the desired state of environments, for jobs and operators.
 
 use super::super::database::{About, Transaction, sql};
 use super::super::{Store, StoreError};
@@ -6,18 +6,18 @@ use super::gone::STOPPED_CODE;
 use super::{EnvironmentId, EnvironmentState, NewEnvironment, StoredEnvironment, number_of, read_environment};
 use crate::model::UnixSeconds;
 
-/// An environment of which was said what it is to be.
+/// Result of setting an environment's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSet {
-    /// As it is then.
+    /// The environment afterwards.
     pub environment: StoredEnvironment,
-    /// It was something else before, or what is tracked has to go only since then.
+    /// The state changed, or the tracked objects have to be removed since then.
     pub is_changed: bool,
 }
 
 impl Store {
-    /// Returns the environment of a project on a cluster that has this slug. One that is not known is made: stopped, and
-    /// without anything in the cluster, until something is prepared in it.
+    /// Returns the environment of a project on a cluster that has this slug. An unknown one is registered: stopped, and
+    /// without anything in the cluster, until a preparation.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`].
@@ -48,10 +48,11 @@ impl Store {
         read_environment(&statement.fetch_one(&self.writer).await?)
     }
 
-    /// Says what an environment is, and returns it as it is then; `None` if there is none.
+    /// Sets the state of an environment, and returns it afterwards; `None` if there is none.
     ///
-    /// Stopped is final for what was asked before: preparations that have not ended fail, jobs that were prepared are so no
-    /// more, and what is tracked has to go, unless it is kept. Asked to stop, it loses nothing. One that is stopped comes back only with a preparation.
+    /// `Stopped` is final for earlier requests: preparations that have not ended fail, prepared jobs lose their
+    /// preparation, and the tracked objects have to be removed, unless they are kept. `Stopping` removes nothing. Only
+    /// a preparation brings a stopped environment back.
     ///
     /// # Errors
     /// [`StoreError::Database`] or [`StoreError::Corrupt`]; then nothing is changed.
@@ -86,8 +87,7 @@ impl Store {
         Ok(Some(StateSet { environment, is_changed }))
     }
 
-    /// Stops an environment as [`Store::set_environment_state`] does, without a look at what is stored of it: also one that
-    /// cannot be read.
+    /// Stops an environment as [`Store::set_environment_state`] does, without reading its row: also an unreadable one.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -106,8 +106,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stops an environment, and has what is tracked removed also if it is kept when others stop. Returns it; `None` if there
-    /// is none.
+    /// Stops an environment, and has the tracked objects removed even if a stop would keep them. Returns it; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// As for [`Store::set_environment_state`].
@@ -151,7 +151,7 @@ async fn stop(
     .bind(id.0)
     .execute(&mut *transaction)
     .await?;
-    // One that is stopped already stays so since when it was; a removal that was said before stays due.
+    // A stopped environment keeps the time of its stop; a removal that was due stays due.
     sql("UPDATE environments SET since = CASE WHEN state = 'stopped' THEN since ELSE $1 END, state = 'stopped', \
          reason = coalesce($2, reason), is_removal_due = CASE WHEN is_removal_due = 1 \
          OR (deletion = 'on_stop' AND tracked <> '[]') THEN 1 ELSE 0 END, \

@@ -1,4 +1,4 @@
-//! What is in the cluster of an environment, as whoever carries it out knows. Of one environment that is one at a time.
+//! Statements of an environment's driver about the state in the cluster. Each environment has one driver at a time.
 
 use super::super::database::{About, Transaction, sql};
 use super::super::{Store, StoreError};
@@ -6,8 +6,8 @@ use super::{EnvironmentId, Preparation, PreparationEnd, PreparationId, Tries, to
 use crate::model::UnixSeconds;
 
 impl Store {
-    /// Writes down what may be in the cluster once a preparation has begun, before it does. Tells whether it may begin: not
-    /// while a removal is due, nor after it ended.
+    /// Records the objects that a preparation may put into the cluster, before it begins. Returns whether it may begin:
+    /// not while a removal is due, nor after its end.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -16,7 +16,7 @@ impl Store {
     /// Dropped before it returns, it does everything or nothing.
     pub async fn begin_apply(&self, preparation: &Preparation, tracked: &str) -> Result<bool, StoreError> {
         let mut transaction = self.write(About::Environment(preparation.environment.0)).await?;
-        // What was never prepared is removed as its first job would have it.
+        // The objects of an environment that was never prepared are removed by the rules of its first job.
         let done = sql(
             "UPDATE environments SET tracked = $1, deletion = CASE WHEN template IS NULL THEN $2 ELSE deletion END, \
              identity = CASE WHEN template IS NULL THEN $3 ELSE identity END, revision = revision + 1 \
@@ -34,8 +34,8 @@ impl Store {
         Ok(done > 0)
     }
 
-    /// Writes down what is in the cluster after a preparation, and how that ended. Tells whether it was this that ended it:
-    /// the environment may have been stopped meanwhile.
+    /// Records the objects in the cluster after a preparation, and its outcome. Returns whether this call ended it: the
+    /// environment may have been stopped meanwhile.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -72,7 +72,7 @@ impl Store {
         Ok(is_ended)
     }
 
-    /// Ends a preparation without having asked the cluster. Tells whether it was this that ended it.
+    /// Ends a preparation without having asked the cluster. Returns whether this call ended it.
     ///
     /// # Errors
     /// [`StoreError::Database`]; then nothing is changed.
@@ -91,7 +91,7 @@ impl Store {
         Ok(is_ended)
     }
 
-    /// Writes down what went wrong with the objects of a preparation that is tried again: JSON.
+    /// Records the errors of the objects of a preparation that is tried again: JSON.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -104,7 +104,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down that a try failed, and when the next one is.
+    /// Records a failed try and the time of the next one.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -122,7 +122,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down what is left after a try to remove all, and what is in the way.
+    /// Records the objects left after a try to remove all, and the blockers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -136,8 +136,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes down that everything is gone but what was let go: JSON. From here on the environment is as one in which nothing
-    /// was prepared yet: what the last job's template said was said of what is gone.
+    /// Records that everything is removed except the released objects in `kept`: JSON. From then on the environment is
+    /// like one without any preparation: the settings of the last job's template applied to the removed objects.
     ///
     /// # Errors
     /// [`StoreError::Database`].

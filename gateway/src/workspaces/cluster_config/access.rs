@@ -1,5 +1,5 @@
-//! The section `ci_access`: jobs of which projects may have environments in the cluster (GitLab documentation, "Using GitLab
-//! CI/CD with a Kubernetes cluster").
+//! The section `ci_access`: projects whose jobs may have environments in the cluster (GitLab documentation, "Using
+//! GitLab CI/CD with a Kubernetes cluster").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub struct CiAccess {
     pub groups: Vec<AccessEntry>,
 }
 
-/// What jobs of one project or group may.
+/// Permissions of the jobs of one project or group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessEntry {
@@ -36,7 +36,7 @@ pub struct AccessEntry {
     pub id: String,
     /// The namespace of objects that do not name one, which they may always be in.
     pub default_namespace: Option<String>,
-    /// Whose rights count in the cluster.
+    /// Identity whose rights count in the cluster.
     pub access_as: AccessAs,
     /// The environments that may be used, with `*` for any text; empty for all.
     pub environments: Vec<String>,
@@ -46,7 +46,7 @@ pub struct AccessEntry {
     pub resource_management: bool,
 }
 
-/// Whose rights count in the cluster.
+/// Identity whose rights count in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessAs {
@@ -58,7 +58,7 @@ pub enum AccessAs {
 }
 
 impl CiAccess {
-    /// Returns whether nobody may anything.
+    /// Returns whether no project has access.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.projects.is_empty() && self.groups.is_empty()
@@ -72,8 +72,8 @@ impl CiAccess {
         names.into_iter().collect()
     }
 
-    /// Returns the entry that counts for a project, given its path with its groups: its own, or else that of the innermost group
-    /// that is there. GitLab does not tell paths apart by case.
+    /// Returns the entry that counts for a project, given its path with its groups: its own, or else that of the
+    /// innermost group with an entry. GitLab does not tell paths apart by case.
     #[must_use]
     pub fn entry(&self, project_path: &str) -> Option<&AccessEntry> {
         let own = self.projects.iter().find(|entry| entry.id.eq_ignore_ascii_case(project_path));
@@ -98,7 +98,7 @@ impl AccessEntry {
     }
 }
 
-/// Returns whether a text is what a pattern says, in which each `*` stands for any text, also none.
+/// Returns whether a text fits a pattern, in which each `*` stands for any text, also none.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == text;
@@ -106,7 +106,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     let Some(mut rest) = text.strip_prefix(head) else {
         return false;
     };
-    // What stands between two of them is best found as early as it is there; what follows the last one ends the text.
+    // Inner pieces are best matched at their earliest place; the last piece has to end the text.
     let mut pieces: Vec<&str> = tail.split('*').collect();
     let last = pieces.pop().unwrap_or_default();
     for piece in pieces {
@@ -155,7 +155,7 @@ fn read_entries(at: &At<'_>, is_path: fn(&str) -> bool, what: &str, problems: &m
     entries
 }
 
-/// Reads an entry; `None` if it does not say for whom it is.
+/// Reads an entry; `None` if it names no project or group.
 fn read_entry<'n>(item: &At<'n>, problems: &mut Problems) -> Option<(At<'n>, AccessEntry)> {
     let mut fields = item.fields(problems)?;
     let id = fields.require("id", problems);

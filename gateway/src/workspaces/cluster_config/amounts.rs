@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use crate::workspaces::document::{At, Problems, Value, show};
 use crate::workspaces::syntax::{BadQuantity, Quantity};
 
-/// What is asked for and what may be taken at most. No request is more than its limit.
+/// Requests and limits of a container. No request is more than its limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// What is asked for.
+    /// Requested amounts.
     pub requests: Amounts,
-    /// What may be taken at most.
+    /// Most that may be taken.
     pub limits: Amounts,
 }
 
-/// Kubernetes quantities, as somebody wrote them.
+/// Kubernetes quantities, as the file spells them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amounts {

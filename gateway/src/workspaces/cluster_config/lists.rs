@@ -8,7 +8,7 @@ use super::OWN_PREFIX;
 use crate::workspaces::document::{At, Place, Problems, show};
 use crate::workspaces::syntax::{is_annotation_key, is_dns_label, is_dns_subdomain, is_label_value};
 
-/// Prefixes of keys that say which object is whose; who could set them could have foreign objects deleted.
+/// Prefixes of keys that mark the owner of an object; with them, a user could have foreign objects deleted.
 pub const RESERVED_PREFIXES: [&str; 3] = [OWN_PREFIX, "cli-utils.sigs.k8s.io", "config.k8s.io"];
 
 /// Most annotations, in bytes with their keys. Kubernetes takes four times as many on one object, and ours come on top.
@@ -110,7 +110,7 @@ fn read_map(at: &At<'_>, problems: &mut Problems, is_good: fn(&str) -> bool, rul
     map
 }
 
-/// Returns which of some domains a key's prefix is, or is in.
+/// Returns the domain among `domains` that a key's prefix is, or is in.
 #[must_use]
 pub fn reserved_prefix(key: &str, domains: &[&'static str]) -> Option<&'static str> {
     let (prefix, _) = key.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Where containers may connect to.
+//! Network access of containers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,18 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspaces::document::{At, Problems, show};
 
-/// What a workspace reaches only if the configuration says so: private networks (RFC 1918), and the link-local address where clouds
-/// tell whoever asks from one of their machines what that machine is and may. The rest of its network stays: name servers on the
-/// node are there. No IPv6 address is reached by default, so that the one for the same (`fd00:ec2::254`) needs no exception.
+/// Networks that a workspace reaches only if the configuration says so: private networks (RFC 1918), and the link-local
+/// address of clouds' metadata services, which tell any caller on a machine what that machine is and may. The rest of
+/// the link-local network stays: name servers on the node are there. No IPv6 address is reached by default, so that the
+/// one for the same (`fd00:ec2::254`) needs no exception.
 const CLOSED: [&str; 4] = ["10.0.0.0/8", "169.254.169.254/32", "172.16.0.0/12", "192.168.0.0/16"];
 
-/// Where containers may connect to, and who may connect to them but the tunnel.
+/// Network access of containers. With a policy, nothing but the tunnel connects to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkPolicy {
     /// Whether there is a policy at all.
     pub enabled: bool,
-    /// What may be connected to besides the cluster's names (DNS).
+    /// Allowed destinations besides the cluster's names (DNS).
     pub egress: Vec<Egress>,
 }
 
@@ -27,7 +28,7 @@ pub struct NetworkPolicy {
 pub struct Egress {
     /// These.
     pub allow: String,
-    /// But not these, which are among them.
+    /// But not these, which are among the allowed.
     #[serde(default)]
     pub except: Vec<String>,
 }
@@ -116,6 +117,6 @@ fn parse_block(text: &str) -> Option<Block> {
 }
 
 fn mask(length: u32) -> u128 {
-    // Nothing is left of a shift by all bits.
+    // A shift by all bits leaves nothing.
     u128::MAX.checked_shl(128 - length).unwrap_or_default()
 }

@@ -7,14 +7,14 @@ use crate::config::PublicUrl;
 use crate::workspaces::document::{At, Fields, Place, Problems, Value, show};
 use crate::workspaces::syntax::{is_dns_label, is_dns_subdomain, is_image};
 
-/// Longest beginning of a namespace's name, in characters: the longest name that a workspace has on Kubernetes follows it,
-/// in 63 together.
+/// Longest prefix of a namespace's name, in characters: the longest name of a workspace on Kubernetes follows it, in 63
+/// together.
 pub(super) const PREFIX_MAX: usize = 20;
 
-/// What the names of Kubernetes' own namespaces begin with.
+/// Prefix of Kubernetes' own namespaces.
 const KUBERNETES_PREFIX: &str = "kube-";
 
-/// Where keys stand that somebody wrote, so that rules between keys can say where.
+/// Places of the keys in the file, for the messages of rules between keys.
 type Places = BTreeMap<&'static str, Place>;
 
 /// Reads a whole file; an empty one says nothing.
@@ -123,7 +123,7 @@ fn read_section(fields: Fields<'_>, problems: &mut Problems) -> ClusterConfig {
     config
 }
 
-/// Checks what keys say of each other.
+/// Checks the rules between keys.
 fn check_together(config: &ClusterConfig, section: &mut Section<'_, '_>) {
     if config.allow_privilege_escalation && !config.user_namespaces && config.runtime_class.is_none() {
         section.object(
@@ -154,7 +154,7 @@ fn check_together(config: &ClusterConfig, section: &mut Section<'_, '_>) {
 }
 
 fn prefix(text: &str) -> Result<String, String> {
-    // What follows begins and ends like a label.
+    // A name follows the prefix, and begins and ends like a label.
     let is_sound = text.len() <= PREFIX_MAX && is_dns_label(&format!("{text}a"));
     match is_sound && !text.starts_with(KUBERNETES_PREFIX) {
         true => Ok(text.to_owned()),

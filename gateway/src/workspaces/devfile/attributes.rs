@@ -2,22 +2,22 @@
 
 use crate::workspaces::document::{At, Place, Problems};
 
-/// Says which component is the main one.
+/// Marks the main component.
 const MAIN: &str = "gateway/inject-editor";
 
-/// The same in devfiles that were written for the system that this one takes the place of.
+/// The same key in devfiles for the system that this one replaces.
 const MAIN_ELSEWHERE: &str = "gl/inject-editor";
 
-/// What a component's attributes say.
+/// Attributes of a component.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
-    /// Where it says that it is the main component, if it does.
+    /// Path and place of the attribute that marks the main component, if it is there.
     pub(super) main: Option<(String, Place)>,
     /// Whether the entry point is replaced, if that is said.
     pub(super) override_command: Option<bool>,
 }
 
-/// Refuses attributes of the whole file that would change the pod behind the rules' back.
+/// Refuses attributes of the whole file that would bypass the rules and change the pod.
 pub(super) fn check_root(at: &At<'_>, problems: &mut Problems) {
     for (key, place, at) in at.entries(problems).unwrap_or_default() {
         refuse_overrides(key, place, &at, problems);

@@ -6,7 +6,7 @@ use super::components::{Declared, Kind};
 use super::{Command, CommandKind, names};
 use crate::workspaces::document::{At, Fields, Place, Problems, show};
 
-/// Longest working directory, in bytes: what Linux takes as a path.
+/// Longest working directory, in bytes: the limit of Linux for a path.
 const PATH_MAX: usize = 4095;
 
 /// Types of commands that the schema has and workspaces have not.
@@ -21,7 +21,7 @@ const GROUP: (&str, &str) = ("group", "is not supported: commands run by events 
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     pub(super) found: Vec<Command>,
-    /// What each id is, also of commands with problems: then nothing.
+    /// Kind of the command with each id; `None` for a command with problems.
     pub(super) ids: BTreeMap<String, Option<CommandKind>>,
     /// The main component's name.
     pub(super) main: Option<String>,
@@ -109,7 +109,7 @@ fn read_apply(at: &At<'_>, declared: &Declared, problems: &mut Problems) -> Opti
     Some(CommandKind::Apply { component: component?, label })
 }
 
-/// Reads which container a command is about. `None` only with a problem noted.
+/// Reads the container of a command. `None` only with a problem noted.
 fn read_component(fields: &mut Fields<'_>, declared: &Declared, problems: &mut Problems) -> Option<String> {
     let at = fields.require("component", problems)?;
     let name = at.text(problems)?;

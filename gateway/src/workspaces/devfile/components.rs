@@ -8,7 +8,7 @@ use super::{Component, Volume, attributes, container, names};
 use crate::workspaces::document::{At, Place, Problems, Value, show};
 use crate::workspaces::syntax::{BadQuantity, Quantity};
 
-/// Longest name of a volume, in characters: with the workspace's before it, it still has to be a name.
+/// Longest name of a volume, in characters: with the workspace's name before it, it must still be a valid name.
 const VOLUME_NAME_MAX: usize = 27;
 
 /// Types of components that the schema has and workspaces have not.
@@ -16,7 +16,7 @@ const OTHER_TYPES: [&str; 5] = ["kubernetes", "openshift", "image", "plugin", "c
 
 const OTHER_TYPE: &str = "is not supported: a component is a container or a volume";
 
-/// What a component is.
+/// Kind of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Container,
@@ -30,17 +30,17 @@ pub(super) enum Kind {
 pub(super) struct Declared {
     pub(super) containers: Vec<Component>,
     pub(super) volumes: Vec<Volume>,
-    /// What each name is, also of components with problems.
+    /// Kind of the component with each name, also of components with problems.
     pub(super) kinds: BTreeMap<String, Kind>,
     /// The main component's name.
     pub(super) main: Option<String>,
 }
 
-/// What is seen while the list is read, and compared at its end.
+/// State gathered while the list is read, and compared at its end.
 #[derive(Default)]
 struct Seen {
     declared: Declared,
-    /// Where each name was met first.
+    /// Place at which each name was met first.
     names: BTreeMap<String, Place>,
     ports: Ports,
     mounts: Mounts,
@@ -59,7 +59,7 @@ pub(super) fn read(at: &At<'_>, problems: &mut Problems) -> Declared {
     let Seen { mut declared, mounts, mains, .. } = seen;
     mounts.check(&declared.kinds, problems);
     match mains.split_first() {
-        // With no component at all, that is the one thing to say.
+        // A missing component is the only problem to report.
         None if is_list => at.object(
             problems,
             "exactly one container must have the attribute gateway/inject-editor: true, and none has; editor and \
@@ -157,7 +157,7 @@ fn read_volume(at: &At<'_>, name: &str, problems: &mut Problems) -> Option<Volum
     Some(Volume { name: name.to_owned(), size, ephemeral })
 }
 
-/// Reads an amount: as it was written, its size, and where it stands.
+/// Reads an amount: its text, its size, and its place.
 pub(super) fn quantity<'n>(at: &At<'n>, problems: &mut Problems) -> Option<(String, Quantity, At<'n>)> {
     let text = at.text(problems)?;
     match text.parse() {

@@ -21,19 +21,19 @@ const REFUSED: [(&str, &str); 4] = [
 /// Variables that each container gets.
 const OWN_VARIABLES: [&str; 2] = ["PROJECTS_ROOT", "PROJECT_SOURCE"];
 
-/// What the component says of its container.
+/// Name and attributes of the component.
 pub(super) struct Told<'t> {
     pub(super) name: &'t str,
     pub(super) attributes: &'t Attributes,
 }
 
-/// What a container may have of something.
+/// Request and limit of one resource.
 struct Amounts {
     request: Option<String>,
     limit: Option<String>,
 }
 
-/// Reads a container. What is returned is whole only if no problem was noted.
+/// Reads a container. The result is complete only if no problem was noted.
 pub(super) fn read(
     at: &At<'_>,
     told: &Told<'_>,
@@ -85,7 +85,7 @@ fn read_image(fields: &mut Fields<'_>, problems: &mut Problems) -> String {
     image.to_owned()
 }
 
-/// Reads what a container asks for and what it may take at most.
+/// Reads the request and the limit of one resource.
 fn read_amounts(fields: &mut Fields<'_>, keys: [&'static str; 2], is_memory: bool, problems: &mut Problems) -> Amounts {
     let mut read = |key: &'static str| {
         let (text, amount, at) = fields.take(key).and_then(|at| quantity(&at, problems))?;
@@ -142,7 +142,7 @@ fn check_variable(name: &str, at: &At<'_>, problems: &mut Problems) {
     }
 }
 
-/// Reads `command` or `args`, which only count where the entry point is not replaced.
+/// Reads `command` or `args`, which only count if the entry point is not replaced.
 fn read_words(fields: &mut Fields<'_>, key: &'static str, overridden: bool, problems: &mut Problems) -> Vec<String> {
     let Some(at) = fields.take(key) else {
         return Vec::new();

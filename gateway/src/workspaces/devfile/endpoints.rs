@@ -7,12 +7,12 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 use super::{EDITOR_PORT, Endpoint, Exposure, names};
 use crate::workspaces::document::{At, Fields, Problems, show};
 
-/// Ports that something of ours listens on, and what.
+/// Ports of our own programs, and the names of these.
 const RESERVED: [(u16, &str); 2] = [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal")];
 
 const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
 
-/// What the endpoints so far took.
+/// Ports and names that the endpoints so far took.
 #[derive(Default)]
 pub(super) struct Ports {
     /// By port: endpoint and component.

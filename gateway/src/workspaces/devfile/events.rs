@@ -1,4 +1,4 @@
-//! `events`: which commands run when.
+//! `events`: the commands that run at each event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +84,7 @@ fn read_list<'n>(at: &At<'n>, commands: &Commands, problems: &mut Problems) -> V
         seen.insert(id, item.node.place);
         match commands.ids.get(id) {
             Some(Some(kind)) => entries.push(Entry { at: item, id, kind: kind.clone() }),
-            // Its problem is told where it is defined.
+            // Its problem is reported at its definition.
             Some(None) => {}
             None => item.object(problems, format!("no command has the id {}", show(id))),
         }

@@ -6,16 +6,16 @@ use super::components::Kind;
 use super::{PROJECTS_PATH, VolumeMount};
 use crate::workspaces::document::{At, Place, Problems, show};
 
-/// Longest path, in bytes: what Linux takes.
+/// Longest path, in bytes: the limit of Linux.
 const PATH_MAX: usize = 4095;
 
-/// What is ours in each container, with all that is below it.
+/// Our own folder in each container, with all that is below it.
 const OWN_PATH: &str = "/workspace-gateway";
 
-/// What is mounted in the containers so far.
+/// Mounts of the containers so far.
 #[derive(Default)]
 pub(super) struct Mounts {
-    /// Volumes that are named: where, and which.
+    /// Mounted volumes: path in the file, place, and name of the volume.
     named: Vec<(String, Place, String)>,
 }
 
@@ -38,7 +38,7 @@ impl Mounts {
             self.named.push((at.path.clone(), at.node.place, name.to_owned()));
             let mount = VolumeMount { name: name.to_owned(), path };
             let told_at = path_at.as_ref().unwrap_or(&at);
-            // A bad path was told, and is not the default that would be compared here.
+            // A bad path was reported, and is not the default that would be compared here.
             if path_at.is_none() || mount.path.is_some() {
                 let path = mount.mount_path();
                 match seen.get(&path) {
@@ -56,7 +56,7 @@ impl Mounts {
         mounts
     }
 
-    /// Notes the mounts of what is no volume.
+    /// Notes mounts of names that are no volume.
     pub(super) fn check(self, kinds: &BTreeMap<String, Kind>, problems: &mut Problems) {
         for (path, place, name) in self.named {
             let message = match kinds.get(&name) {

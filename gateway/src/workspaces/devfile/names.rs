@@ -4,10 +4,10 @@ use super::SHOWN_NAME_MAX;
 use crate::workspaces::document::{At, Problems, show};
 use crate::workspaces::syntax::is_dns_label;
 
-/// What our own names begin with, in any case.
+/// Prefixes of our own names, in any case.
 const RESERVED: [&str; 2] = ["gw-", "gw_"];
 
-/// Returns whether a name is of those that are ours to give.
+/// Returns whether only we may give a name.
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|prefix| name.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix)))
 }

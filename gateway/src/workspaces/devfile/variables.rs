@@ -1,7 +1,7 @@
-//! `variables`, and where `{{name}}` puts them (devfile 2.2.0, "Defining variables").
+//! `variables`, and their values in place of `{{name}}` (devfile 2.2.0, "Defining variables").
 //!
-//! One pass: what a variable puts in is not looked at again. What cannot be a variable's name stays as it is, so that
-//! `{{.State}}` reaches the program that it is for.
+//! One pass: the value of a variable is not searched for references. A name that no variable can have stays as it is,
+//! so that `{{.State}}` reaches the program that it is for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub(super) fn read(root: &Node, problems: &mut Problems) -> Variables {
     variables
 }
 
-/// Puts the values where the file refers to them.
+/// Puts the values into the references of the file.
 pub(super) fn put_in(root: &mut Node, variables: &Variables, problems: &mut Problems) {
     let Value::Map(entries) = &mut root.value else {
         return;
@@ -61,7 +61,7 @@ struct Pass<'p> {
     variables: &'p Variables,
     /// Bytes that may still be put in.
     left: usize,
-    /// Whether they were not enough, which is told once.
+    /// Whether they were not enough, which is reported once.
     exhausted: bool,
     path: Vec<Segment>,
     problems: &'p mut Problems,
@@ -102,7 +102,7 @@ impl Pass<'_> {
         self.path.pop();
     }
 
-    /// Returns the text with values in it; `None` if they are more than what is left.
+    /// Returns the text with values in it; `None` if they are longer than the budget that is left.
     fn replaced(&mut self, text: &str, undefined: &mut BTreeSet<String>) -> Option<String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -119,7 +119,7 @@ impl Pass<'_> {
                     self.left = self.left.checked_sub(value.len())?;
                     out.push_str(value);
                 }
-                // It stays, so that what else is wrong with the value is told of what the file says.
+                // The reference stays, so that other problems of the value are reported with the text of the file.
                 None => {
                     undefined.insert(name.to_owned());
                     out.push_str("{{");

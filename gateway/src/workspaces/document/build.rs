@@ -1,4 +1,4 @@
-//! From the parser's events to a tree: one loop, no recursion, and a budget for what anchors and aliases copy.
+//! Builds a tree from the parser's events: one loop, no recursion, and a budget for the copies of anchors and aliases.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -44,7 +44,7 @@ fn place_of(marker: &Marker) -> Place {
     Place::new(marker.line(), marker.col() + 1)
 }
 
-/// Why no more events are taken.
+/// Reason why no more events are taken.
 enum Stop {
     /// There is no tree.
     Bad,
@@ -54,7 +54,7 @@ enum Stop {
 
 type Step = ControlFlow<Stop>;
 
-/// How much a value is, with all that is in it.
+/// Size of a value, with all that is in it.
 #[derive(Clone, Copy, Default)]
 struct Weight {
     values: usize,
@@ -75,11 +75,11 @@ enum Inside {
     List(Vec<Node>),
     Map {
         entries: Vec<Entry>,
-        /// Where each key was met first.
+        /// Place at which each key was met first.
         seen: BTreeMap<String, Place>,
         /// The key whose value comes next.
         key: Option<Key>,
-        /// What `<<` was given.
+        /// Values of `<<`.
         merged: Vec<Node>,
     },
 }
@@ -142,7 +142,7 @@ impl Builder<'_> {
                 self.put(Node { place, value: Value::Null }, Weight::default(), false)
             }
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Step::Continue(()),
-            // Comments, and what later parsers tell besides.
+            // Comments, and other events of later parsers.
             _ => Step::Continue(()),
         }
     }
@@ -226,7 +226,7 @@ impl Builder<'_> {
         self.put(node, weight, false)
     }
 
-    /// Puts a complete value where it belongs, and keeps a copy if it has an anchor.
+    /// Puts a complete value into its parent, and keeps a copy if it has an anchor.
     fn close(&mut self, node: Node, weight: Weight, anchor: usize, plain: bool) -> Step {
         if anchor != 0 {
             self.count(weight.values, node.place)?;
@@ -309,7 +309,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns what a scalar is, by its tag if it has one.
+    /// Returns the value of a scalar, by its tag if it has one.
     fn scalar(&mut self, text: &str, plain: bool, tag: Option<&Tag>, place: Place) -> Value {
         if text.contains('\0') {
             self.object(place, "holds U+0000, which no argument, file name or variable can hold");

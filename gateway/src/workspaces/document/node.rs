@@ -13,7 +13,7 @@ impl Place {
     /// The beginning of a file.
     pub const START: Self = Self { line: 1, column: 1 };
 
-    /// Returns the place of what follows a text that begins a file.
+    /// Returns the place behind a text that begins a file.
     #[must_use]
     pub fn after(text: &str) -> Self {
         let lines = text.bytes().filter(|byte| *byte == b'\n').count();
@@ -21,7 +21,7 @@ impl Place {
         Self::new(lines + 1, last.chars().count() + 1)
     }
 
-    /// Makes a place; what is too far away to be counted is as far as can be.
+    /// Makes a place; one that is too far away to be counted is as far as can be.
     #[must_use]
     pub fn new(line: usize, column: usize) -> Self {
         let bounded = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -32,20 +32,20 @@ impl Place {
 /// A value and where it begins. A value that an alias repeats keeps the place where it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it begins.
+    /// Place at which it begins.
     pub place: Place,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
-/// What stands at a place.
+/// A value without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Nothing, `~` or `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// What YAML reads as a number, as it was written.
+    /// A number in the sense of YAML, as it was written.
     Number(String),
     /// Text, with escapes and folded lines resolved.
     Text(String),
@@ -60,14 +60,14 @@ pub enum Value {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// Place of the key.
     pub place: Place,
-    /// What it has.
+    /// Value of the key.
     pub node: Node,
 }
 
 impl Value {
-    /// Returns what a text without quotes means (YAML 1.2.2, section 10.3.2).
+    /// Returns the value of a text without quotes (YAML 1.2.2, section 10.3.2).
     pub(super) fn of_plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => Self::Null,
@@ -78,7 +78,7 @@ impl Value {
         }
     }
 
-    /// Says what kind of value it is, for the sentence "must be text, not …".
+    /// Returns the name of its kind, for the sentence "must be text, not …".
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",

@@ -1,22 +1,22 @@
-//! What is wrong with a file, with its place, in an order that does not depend on who looked first.
+//! Mistakes in a file, with their places, in an order that does not depend on the order of the checks.
 
 use std::fmt;
 
 use super::Place;
 
-/// Most problems that are told of one file: what comes after them is mostly one mistake, repeated.
+/// Most problems that are reported for one file: the further ones are mostly one mistake, repeated.
 const TOLD_MAX: usize = 100;
 
 /// One mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which value, as `components[2].container.env[0].name`; empty for the whole file.
+    /// Path of the value, as `components[2].container.env[0].name`; empty for the whole file.
     pub path: String,
     /// The value's line, counted from 1; `None` where there is nothing to point at.
     pub line: Option<u32>,
     /// The value's column in characters, counted from 1.
     pub column: Option<u32>,
-    /// What is wrong with it. What it repeats of the file is shortened and escaped.
+    /// Description of the mistake. Text of the file in it is shortened and escaped.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! Takes values out of a tree as what they should be, and notes what they are not.
+//! Takes values of the expected types out of a tree, and notes those of other types.
 
 use std::ops::RangeInclusive;
 
@@ -28,14 +28,14 @@ impl<'n> At<'n> {
         problems.add(self.path.clone(), Some(self.node.place), message);
     }
 
-    /// Reads a map whose keys are ours to name.
+    /// Reads a map with fixed keys.
     pub fn fields(&self, problems: &mut Problems) -> Option<Fields<'n>> {
         let entries = self.entries(problems)?;
         let untaken = entries.into_iter().map(Some).collect();
         Some(Fields { path: self.path.clone(), place: self.node.place, untaken, known: Vec::new() })
     }
 
-    /// Reads a map whose keys are not ours to name: each key with its place and its value.
+    /// Reads a map with free keys: each key with its place and its value.
     pub fn entries(&self, problems: &mut Problems) -> Option<Vec<(&'n str, Place, Self)>> {
         let Value::Map(entries) = &self.node.value else {
             self.object(problems, format!("must be a map, not {}", self.node.value.kind()));
@@ -57,7 +57,7 @@ impl<'n> At<'n> {
         nodes.iter().enumerate().map(item).collect()
     }
 
-    /// Reads text. Numbers and the like are not: whoever wrote `1.10` would get `1.1`.
+    /// Reads text. Numbers and the like are refused: the author of `1.10` would get `1.1`.
     pub fn text(&self, problems: &mut Problems) -> Option<&'n str> {
         let message = match &self.node.value {
             Value::Text(text) => return Some(text),
@@ -104,19 +104,19 @@ impl<'n> At<'n> {
     }
 }
 
-/// The fields of a map, taken one by one. What nobody took is unknown.
+/// The fields of a map, taken one by one. Fields that are never taken are unknown.
 #[derive(Debug)]
 pub struct Fields<'n> {
     /// The map's path.
     pub path: String,
-    /// Where the map begins.
+    /// Place at which the map begins.
     pub place: Place,
     untaken: Vec<Option<(&'n str, Place, At<'n>)>>,
     known: Vec<&'static str>,
 }
 
 impl<'n> Fields<'n> {
-    /// Takes a field; one that has nothing is not there.
+    /// Takes a field; one without a value counts as missing.
     pub fn take(&mut self, key: &'static str) -> Option<At<'n>> {
         self.known.push(key);
         let slot = self.untaken.iter_mut().find(|slot| slot.as_ref().is_some_and(|(name, ..)| *name == key))?;
@@ -132,7 +132,7 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Notes that fields have no place here, and why, where they are there nevertheless. Returns how many are.
+    /// Notes fields that have no place here but are there, with the reason. Returns their number.
     pub fn refuse(&mut self, keys: &[(&'static str, &str)], problems: &mut Problems) -> usize {
         let mut refused = 0;
         for (key, why) in keys {
@@ -147,7 +147,7 @@ impl<'n> Fields<'n> {
         refused
     }
 
-    /// Ends the reading: notes the fields that nobody knows.
+    /// Ends the reading: notes the unknown fields.
     pub fn finish(self, problems: &mut Problems) {
         let known = self.known.join(", ");
         for (_, place, at) in self.untaken.into_iter().flatten() {

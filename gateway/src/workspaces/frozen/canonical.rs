@@ -1,4 +1,4 @@
-//! JSON in one spelling: keys sorted at every depth, no spaces. The same value is the same bytes, whoever stored it.
+//! JSON in one spelling: keys sorted at every depth, no spaces. The same value is the same bytes, whatever stored it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Serialize for Sorted<'_> {
     }
 }
 
-/// Removes members that are null or an empty list: whoever applies them would own nothing by a name.
+/// Removes members that are null or an empty list: a program that applies them would own a field without a value.
 pub(super) fn without_nothing(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -16,7 +16,7 @@ mod tests {
 
     use super::*;
 
-    /// What a kubelet makes of a text: its own reading, byte by byte, with every variable that is asked for being set.
+    /// Reads a text as a kubelet does: byte by byte, with every variable that is asked for being set.
     fn expanded(text: &str) -> Vec<u8> {
         let mut written = Vec::new();
         let mut rest = text.as_bytes();

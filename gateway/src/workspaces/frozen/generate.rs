@@ -1,4 +1,5 @@
-//! From a devfile, a cluster's configuration and a few facts to Kubernetes objects. Done once for each workspace.
+//! Generates Kubernetes objects from a devfile, a cluster's configuration and a few facts. Done once for each
+//! workspace.
 
 mod check;
 mod objects;
@@ -18,7 +19,7 @@ use crate::workspaces::cluster_config::ClusterConfig;
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, PROJECTS_PATH};
 use crate::workspaces::syntax::url_template;
 
-/// What is generated from, sorted by what becomes of it.
+/// Input of generation, sorted by the objects that it becomes.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) devfile: &'a Devfile,
@@ -31,7 +32,7 @@ pub(super) struct Plan<'a> {
     pub(super) containers: Vec<&'a Component>,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    /// Where a port of the workspace is for a browser, with `{port}` for it.
+    /// URL of a port of the workspace for a browser, with `{port}` for it.
     url_template: String,
 }
 
@@ -40,14 +41,14 @@ pub(super) struct Plan<'a> {
 pub(super) struct Exec<'a> {
     pub(super) id: &'a str,
     pub(super) line: &'a str,
-    /// Where it runs; empty for where the image says.
+    /// Working directory; empty for the image's own.
     pub(super) folder: &'a str,
 }
 
 /// Generates the objects, in order.
 ///
 /// # Errors
-/// All that is wrong with the input and that nobody else could have noticed: what belongs to two of the inputs.
+/// All problems that only the generator can notice: those that involve two of the inputs.
 pub(super) fn objects(
     devfile: &Devfile,
     config: &ClusterConfig,
@@ -86,7 +87,7 @@ impl<'a> Plan<'a> {
         annotations.insert(HOST_TEMPLATE_ANNOTATION.to_owned(), format!("{{port}}-{workspace}.{}", facts.zone));
         let mut init: Vec<&Component> = Vec::new();
         for component in before.iter().filter_map(find) {
-            // One that two events apply would be two containers of one name.
+            // A component that two events apply would be two containers of one name.
             if init.iter().all(|one| one.name != component.name) {
                 init.push(component);
             }
@@ -128,7 +129,7 @@ impl<'a> Plan<'a> {
         commands.filter_map(exec).collect()
     }
 
-    /// Puts together an object of a role: what all have, and what this one has beside its metadata.
+    /// Puts together an object of a role: the members that all have, and its own besides the metadata.
     fn object(&self, role: Role, name: String, rest: Value) -> Value {
         let mut labels = self.labels.clone();
         let mut annotations = self.annotations.clone();

@@ -1,14 +1,14 @@
-//! What things are called: objects, labels, annotations, and the places in a container.
+//! Names of objects, labels and annotations, and paths in a container.
 
 use crate::model::WorkspaceName;
 
 /// Label with the workspace that an object belongs to.
 pub const WORKSPACE_LABEL: &str = "workspace-gateway.dev/workspace";
 
-/// Label with the cluster whose agent looks after an object.
+/// Label with the cluster whose agent reconciles an object.
 pub const CLUSTER_LABEL: &str = "workspace-gateway.dev/cluster";
 
-/// What keys of our own labels and annotations begin with.
+/// Prefix of the keys of our own labels and annotations.
 pub const KEY_PREFIX: &str = "workspace-gateway.dev/";
 
 /// Annotation with the host of each port, for programs in the cluster: `{port}-NAME.ZONE`.
@@ -23,22 +23,22 @@ pub const OWNING_INVENTORY_ANNOTATION: &str = "config.k8s.io/owning-inventory";
 /// Key of the agent's token in the file Secret.
 pub const AGENT_TOKEN_FILE: &str = "agent-token";
 
-/// What is ours in each container. No volume of a devfile may be there.
+/// Our own folder in each container. No volume of a devfile may be there.
 pub const GATEWAY_DIR: &str = "/workspace-gateway";
 
-/// Where the programs are that the tools image brings.
+/// Folder of the programs from the tools image.
 pub const TOOLS_DIR: &str = "/workspace-gateway/tools";
 
-/// Where the scripts are.
+/// Folder of the scripts.
 pub const SCRIPTS_DIR: &str = "/workspace-gateway/scripts";
 
-/// Where the file variables are, and the agent's token.
+/// Folder of the file variables and the agent's token.
 pub const FILES_DIR: &str = "/workspace-gateway/files";
 
-/// Where the tools image has its programs: `bin/workspace-agent`, `bin/code-server` and what they need.
+/// Folder of the programs in the tools image: `bin/workspace-agent`, `bin/code-server` and what they need.
 pub const TOOLS_IMAGE_DIR: &str = "/workspace-tools";
 
-/// Where logs are: a folder for each container, on the workspace's own volume.
+/// Folder of the logs: a folder for each container, on the workspace's own volume.
 pub const LOGS_DIR: &str = "/projects/workspace-logs";
 
 /// Longest name of a workspace on Kubernetes: the name of an inventory is a label's value too, which has 63 characters at most.
@@ -47,7 +47,7 @@ pub const KUBERNETES_NAME_BYTES_MAX: usize = 63 - "-workspace-inventory".len();
 /// Names that a cluster gives to objects of its own.
 const CLUSTERS_OWN: [&str; 2] = ["default", "kubernetes"];
 
-/// Returns what is wrong with a workspace's name where it becomes the name of Kubernetes objects, if something is.
+/// Returns the reason why a workspace's name cannot be the name of Kubernetes objects, if there is one.
 #[must_use]
 pub fn unfit_for_kubernetes(name: &WorkspaceName) -> Option<String> {
     let text = name.as_str();

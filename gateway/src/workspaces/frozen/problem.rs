@@ -1,4 +1,4 @@
-//! What is wrong with a frozen config, or with what one should be made from.
+//! Problems of a frozen config, or of the input for one.
 
 use thiserror::Error;
 
@@ -7,18 +7,18 @@ use super::FROZEN_BYTES_MAX;
 /// Longest message about a value, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}{}{message}", if .place.is_empty() { "" } else { ": " })]
 pub struct FrozenProblem {
-    /// Where: an object (`Deployment NAME`), an input (`name`, `component NAME`); empty for the whole.
+    /// Place: an object (`Deployment NAME`), an input (`name`, `component NAME`); empty for the whole.
     pub place: String,
-    /// What is wrong there.
+    /// Description of the problem.
     pub message: String,
 }
 
 impl FrozenProblem {
-    /// Says what is wrong somewhere. What is too long for people is cut.
+    /// Makes a problem. Texts that are too long for people are cut.
     pub(super) fn new(place: String, message: impl Into<String>) -> Self {
         Self { place: cut(place), message: cut(message.into()) }
     }

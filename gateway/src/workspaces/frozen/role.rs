@@ -1,13 +1,13 @@
-//! What each object is for, which inventory owns it, and in which order they stand.
+//! Roles of objects, the inventories that own them, and their order.
 
 use serde_json::Value;
 
 use super::names::Names;
 
-/// What an object is for. The order is that in which they are stored, sent and applied (design, section 6.2).
+/// Role of an object. The order is that in which objects are stored, sent and applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// The inventory of what each message carries.
+    /// The inventory of the objects in each message.
     CoreInventory,
     /// The pod.
     Deployment,
@@ -15,13 +15,13 @@ pub enum Role {
     Service,
     /// A volume: first the workspace's own, then those of the devfile.
     Volume,
-    /// Who the pod is.
+    /// Identity of the pod.
     ServiceAccount,
-    /// What the pod may reach, and that nothing reaches it.
+    /// Destinations of the pod; nothing reaches it.
     NetworkPolicy,
-    /// What the pod runs.
+    /// Scripts that the pod runs.
     Scripts,
-    /// The inventory of what only full messages carry.
+    /// The inventory of the objects that only full messages carry.
     SecretsInventory,
     /// The most that the namespace may take.
     ResourceQuota,
@@ -34,13 +34,13 @@ pub enum Role {
 /// One of a workspace's two inventories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Inventory {
-    /// Of what each message carries.
+    /// Of the objects in each message.
     Core,
-    /// Of what only full messages carry.
+    /// Of the objects that only full messages carry.
     Secrets,
 }
 
-/// Which inventory tracks an object.
+/// Inventory that tracks an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The core inventory.
@@ -54,9 +54,9 @@ pub enum Owner {
 /// One Kubernetes object of a workspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// What it is for.
+    /// Its role.
     pub role: Role,
-    /// The object, as it is applied but for what is filled in when sending.
+    /// The object, as it is applied except for the parts that are filled in when sending.
     pub value: Value,
 }
 
@@ -76,8 +76,8 @@ impl Role {
         Self::FileSecret,
     ];
 
-    /// Returns which inventory tracks objects of this role. An inventory travels with all that it owns or not at all, so what
-    /// partial messages leave out is in the secrets inventory, also the quota.
+    /// Returns the inventory that tracks objects of this role. An inventory travels with all that it owns or not at
+    /// all, so all objects that partial messages leave out are in the secrets inventory, also the quota.
     #[must_use]
     pub fn owner(self) -> Owner {
         match self {
@@ -139,7 +139,7 @@ impl Role {
         }
     }
 
-    /// Recognises an object by its kind and name. `None` for what a workspace does not consist of.
+    /// Recognises an object by its kind and name. `None` for objects that no workspace has.
     pub(super) fn of(kind: &str, name: &str, names: &Names) -> Option<Self> {
         let fits = |role: &Self| {
             role.kind() == kind

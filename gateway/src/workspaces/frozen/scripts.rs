@@ -1,7 +1,8 @@
-//! The scripts of a workspace: what its containers run beside what the devfile says.
+//! The scripts of a workspace: programs that its containers run besides the devfile's.
 //!
-//! The files under `scripts/` are the same for every workspace. The others are made here: how the agent is started, what runs
-//! when a container has started, and the devfile's command lines, each in a file of its own, byte for byte.
+//! The files under `scripts/` are the same for every workspace. The others are made here: the start of the agent, the
+//! commands that run once a container has started, and the devfile's command lines, each in a file of its own, byte for
+//! byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,14 +45,14 @@ pub(super) fn files(plan: &Plan<'_>) -> BTreeMap<String, String> {
     files
 }
 
-/// Returns the command of a container that only has to stay: the services' where they run, else one that waits.
+/// Returns the command of a container that only has to stay: the services in the main one, else a script that waits.
 pub(super) fn first_process(component: &Component) -> Vec<String> {
     let file = if component.is_main { "services.sh" } else { "keep-alive.sh" };
     vec!["/bin/sh".to_owned(), format!("{SCRIPTS_DIR}/{file}")]
 }
 
-/// Returns what Kubernetes runs when a container has started, if something is to. It ends at once and well: while it runs, the
-/// container does not count as running, and one whose hook fails is killed.
+/// Returns the command that Kubernetes runs once a container has started, if there is one. It ends at once and with
+/// success: while it runs, the container does not count as running, and one whose hook fails is killed.
 pub(super) fn hook(plan: &Plan<'_>, component: &Component) -> Option<Vec<String>> {
     start(plan, component)?;
     let file = shell::word(&format!("{SCRIPTS_DIR}/{}", start_file(component)));
@@ -67,7 +68,7 @@ fn command_file(id: &str) -> String {
     format!("command-{id}")
 }
 
-/// What runs when a container has started; `None` for nothing.
+/// Returns the script that runs once a container has started; `None` for nothing.
 fn start(plan: &Plan<'_>, component: &Component) -> Option<String> {
     let commands = plan.post_start_of(component);
     let has_services = component.is_main && !component.override_command;
@@ -100,7 +101,7 @@ fn agent(plan: &Plan<'_>) -> String {
     text
 }
 
-/// The editor's port, and the endpoints' but for those that are for their own pod only, and those that TCP does not carry.
+/// Returns the editor's port and the endpoints', except those for their own pod only and those that TCP does not carry.
 fn reachable_ports(plan: &Plan<'_>) -> BTreeSet<u16> {
     let endpoints = plan.containers.iter().flat_map(|component| &component.endpoints);
     let is_reachable = |exposure| matches!(exposure, Exposure::Public | Exposure::Internal);

@@ -1,7 +1,8 @@
-//! What a frozen config has to be, whoever made it: the only way to one leads through here.
+//! Validates a frozen config, whatever its source: the only way to one leads through here.
 //!
-//! Checked are the list (order, roles, duplicates), what all objects have (names, namespace, labels, owner), and each object by
-//! its kind: fields that are not known are refused, so nothing is in a workspace that this version does not understand.
+//! Checked are the list (order, roles, duplicates), the common parts of all objects (names, namespace, labels, owner),
+//! and each object by its kind: unknown fields are refused, so a workspace has nothing that this version does not
+//! understand.
 
 mod kinds;
 mod pod;
@@ -24,10 +25,10 @@ use crate::workspaces::syntax::{is_annotation_key, is_dns_label, is_dns_subdomai
 /// Most objects of a workspace: the fixed ones and its volumes.
 const OBJECTS_MAX: usize = 128;
 
-/// Most problems that are told.
+/// Most problems that are reported.
 const PROBLEMS_MAX: usize = 50;
 
-/// What all objects of one config agree on: what its first one says.
+/// Values on which all objects of one config agree: those of its first one.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) names: Names,
@@ -55,10 +56,10 @@ impl Findings {
     }
 }
 
-/// Checks a list of objects and finds what each is for.
+/// Checks a list of objects and finds the role of each.
 ///
 /// # Errors
-/// All that is wrong, up to a number that people read.
+/// All problems, up to a number that people read.
 pub(super) fn objects(values: Vec<Value>) -> Result<Vec<Object>, Vec<FrozenProblem>> {
     let mut findings = Findings::default();
     if values.is_empty() || values.len() > OBJECTS_MAX {
@@ -98,7 +99,7 @@ pub(super) fn objects(values: Vec<Value>) -> Result<Vec<Object>, Vec<FrozenProbl
     Ok(roles.into_iter().zip(values).map(|(role, value)| Object { role, value }).collect())
 }
 
-/// Reads from the first object whose objects these are.
+/// Reads the workspace that all objects belong to from the first one.
 fn common(first: &Head, findings: &mut Findings) -> Option<Common> {
     let place = first.place();
     let label = |key: &str| first.metadata.labels.get(key).map(String::as_str).unwrap_or_default();
@@ -153,7 +154,8 @@ fn inventory(inventory: Inventory, names: &Names) -> String {
     }
 }
 
-/// Roles stand in their order; all but volumes are there at most once, and those without which nothing runs are there.
+/// Checks that roles stand in their order, all but volumes at most once, and that those without which nothing runs are
+/// there.
 fn order(roles: &[Role], heads: &[Head], findings: &mut Findings) {
     findings.require("", roles.is_sorted(), "the objects are not in their order");
     for role in Role::ALL {
@@ -167,7 +169,8 @@ fn order(roles: &[Role], heads: &[Head], findings: &mut Findings) {
     }
 }
 
-/// Finds what must be nowhere in an object: whoever applies it would own a field without meaning it, and no program takes a NUL.
+/// Finds values that must be nowhere in an object: a program that applies them would own a field without meaning it,
+/// and no program takes a NUL.
 fn nothing_in(value: &Value) -> Option<&'static str> {
     match value {
         Value::Null => Some("has a null"),
@@ -187,7 +190,7 @@ fn is_service_name(text: &str) -> bool {
     is_dns_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
-/// Returns whether a text is a label's value and says something.
+/// Returns whether a text is a label's value and not empty.
 fn is_said(value: &str) -> bool {
     !value.is_empty() && is_label_value(value)
 }

@@ -1,4 +1,4 @@
-//! What CI cannot give of what a devfile asks for. What is wrong with settings and facts is in [`input`].
+//! Checks for requests of a devfile that CI cannot fulfil. Problems of settings and facts are in [`input`].
 
 mod input;
 
@@ -6,13 +6,13 @@ use super::job::OF_SERVICE;
 use super::{PipelineFacts, PipelineProblem, PipelineSettings};
 use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, Exposure};
 
-/// Most problems that are told.
+/// Most problems that are reported.
 const PROBLEMS_MAX: usize = 100;
 
-/// Longest environment variable with its name: what Linux takes as one text (`MAX_ARG_STRLEN`), with its NUL.
+/// Longest environment variable with its name: the limit of Linux for one text (`MAX_ARG_STRLEN`), with its NUL.
 const VARIABLE_BYTES_MAX: usize = 128 * 1024;
 
-/// Names that some shells do not let anybody set, or not to anything.
+/// Names that some shells do not let a script set, or not to every value.
 const NOT_TO_SET: [&str; 7] = ["BASHOPTS", "BASH_VERSINFO", "EUID", "OPTIND", "PPID", "SHELLOPTS", "UID"];
 
 /// The problems so far.
@@ -55,7 +55,7 @@ pub(super) fn problems(
     findings.0
 }
 
-/// What holds for each container.
+/// Checks the rules for each container.
 fn any_component(component: &Component, place: &str, findings: &mut Findings) {
     for mount in &component.volume_mounts {
         let message = format!(
@@ -72,7 +72,7 @@ fn any_component(component: &Component, place: &str, findings: &mut Findings) {
     }
 }
 
-/// Looks whether programs can be started with a variable.
+/// Checks whether programs can be started with a variable.
 fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut Findings) {
     // With the sign between them, and the NUL behind.
     let bytes = name.len().saturating_add(value_bytes).saturating_add(2);
@@ -80,7 +80,7 @@ fn fits(name: &str, value_bytes: usize, place: &str, findings: &mut Findings) {
     findings.require(place, bytes <= VARIABLE_BYTES_MAX, message);
 }
 
-/// The container that the job's script runs in.
+/// Checks the container that the job's script runs in.
 fn main(component: &Component, place: &str, findings: &mut Findings) {
     if !component.override_command && component.command.is_empty() {
         let message = "keeps its image's entry point (overrideCommand: false), and a CI job replaces it with its script: say \
@@ -92,9 +92,10 @@ fn main(component: &Component, place: &str, findings: &mut Findings) {
     }
 }
 
-/// A container that becomes a service: it starts with the job, is reached over the network, and cannot be entered.
+/// Checks a container that becomes a service: it starts with the job, is reached over the network, and cannot be
+/// entered.
 fn side(devfile: &Devfile, component: &Component, place: &str, findings: &mut Findings) {
-    // One that preStart applies is told there.
+    // A component that preStart applies is reported there.
     if component.override_command && !applied_before(devfile, component) {
         let message = "only waits (overrideCommand: true), and nothing can be run in a service of a CI job: move what it is for \
                        into the main component, or let it run its own command";

@@ -1,14 +1,14 @@
-//! What everything in a workspace finds in its environment, as a script that a shell reads before it becomes that.
+//! Environment of everything in a workspace, as a script that a shell reads before it becomes the process.
 //!
-//! The workspace's variables come first, then ours, then the devfile's, byte for byte. Values of secrets are read from their files
-//! here, so that they are in no text that anybody sees and in no argument.
+//! The workspace's variables come first, then ours, then the devfile's, byte for byte. Values of secrets are read from
+//! their files here, so that they are in no visible text and in no argument.
 
 use super::{PipelineFacts, VariableName};
 use crate::workspaces::devfile::Component;
 use crate::workspaces::shell;
 use crate::workspaces::syntax::url_template;
 
-/// Where the editor's list of ports points.
+/// Variable with the URL for the editor's list of ports.
 const PROXY: &str = "VSCODE_PROXY_URI";
 
 /// Variables that are ours in each workspace, by the words of the script that have their values.
@@ -23,7 +23,7 @@ const OWN: [(&str, &str); 4] = [
 pub(super) fn script(main: &Component, facts: &PipelineFacts<'_>) -> String {
     let mut text = String::new();
     let secrets = || numbered(facts.variables).filter(|(_, variable)| !variable.is_file);
-    // All are read before any is set: one of them may be what a program is found by.
+    // All are read before any is set: one of them may change how programs are found.
     for (number, _) in secrets() {
         text.push_str(&format!("gw_value_{number}=$(cat \"$gw_job/variables/{number}\"; echo x)\n"));
     }

@@ -9,14 +9,14 @@ use crate::workspaces::devfile::{Component, Devfile};
 /// The job's name, and its stage's.
 const JOB: &str = "workspace";
 
-/// Variables with which a runner on Kubernetes is told what a container asks for and may take.
+/// Variables that tell a runner on Kubernetes the requests and limits of a container.
 type Names = [&'static str; 4];
 
 /// Those of the job's container.
 const OF_JOB: Names =
     ["KUBERNETES_CPU_REQUEST", "KUBERNETES_CPU_LIMIT", "KUBERNETES_MEMORY_REQUEST", "KUBERNETES_MEMORY_LIMIT"];
 
-/// Those of a service, among its own, which therefore cannot be called so.
+/// Those of a service, among its own variables, which therefore cannot have these names.
 pub(super) const OF_SERVICE: Names = [
     "KUBERNETES_SERVICE_CPU_REQUEST",
     "KUBERNETES_SERVICE_CPU_LIMIT",
@@ -35,7 +35,7 @@ fn job(devfile: &Devfile, settings: &PipelineSettings, facts: &PipelineFacts<'_>
     let mut entries = vec![("stage", Yaml::text(JOB))];
     let main = devfile.components.iter().find(|component| component.is_main);
     if let Some(main) = main {
-        // Its entry point makes way for the shell that reads the script.
+        // The shell that reads the script takes the place of its entry point.
         entries.push(("image", Yaml::map([("name", Yaml::text(&main.image)), ("entrypoint", Yaml::texts([""]))])));
     }
     let services: Vec<_> = devfile.components.iter().filter(|component| !component.is_main).map(service).collect();
@@ -47,7 +47,7 @@ fn job(devfile: &Devfile, settings: &PipelineSettings, facts: &PipelineFacts<'_>
         entries.push(("tags", Yaml::texts(tags)));
     }
     entries.push(("rules", rules("on_success")));
-    // Whoever wants it runs it again, under another number.
+    // A user who wants it runs it again, under another number.
     entries.push(("retry", Yaml::Whole(0)));
     entries.push(("interruptible", Yaml::Bool(false)));
     // Two jobs of one workspace would overwrite each other's files.
@@ -71,7 +71,8 @@ fn minutes(time: Duration) -> u64 {
     time.as_secs() / 60
 }
 
-/// What the runner is told. The project is not the runner's to fetch: it would throw away what a person has changed.
+/// Returns the variables for the runner. The project is not the runner's to fetch: it would throw away a person's
+/// changes.
 fn variables(main: Option<&Component>, settings: &PipelineSettings) -> Yaml {
     // In seconds: cut to minutes, it could come before the script's own end.
     let script_seconds = settings.job_time().script_kill().as_secs();
@@ -86,7 +87,8 @@ fn variables(main: Option<&Component>, settings: &PipelineSettings) -> Yaml {
     Yaml::map(variables)
 }
 
-/// What a container asks for, for runners on Kubernetes that let it be said. With others, tags choose the machine.
+/// Returns the requests and limits of a container, for runners on Kubernetes that accept them. With others, tags choose
+/// the machine.
 fn amounts(
     component: &Component,
     [cpu_request, cpu_limit, memory_request, memory_limit]: Names,
@@ -117,7 +119,7 @@ fn service(component: &Component) -> Yaml {
     Yaml::map(entries)
 }
 
-/// The key is all that keeps one workspace from another's files; nobody can guess it.
+/// Returns the cache. The key is all that keeps one workspace from another's files; it cannot be guessed.
 fn cache(facts: &PipelineFacts<'_>) -> Yaml {
     Yaml::map([
         ("key", Yaml::text(facts.cache_key)),

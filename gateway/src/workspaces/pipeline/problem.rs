@@ -1,22 +1,22 @@
-//! What a workspace asks for and CI cannot give, or what is wrong with what a pipeline should be made from.
+//! Requests of a workspace that CI cannot fulfil, or problems of the input for a pipeline.
 
 use thiserror::Error;
 
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}{}{message}", if .place.is_empty() { "" } else { ": " })]
 pub struct PipelineProblem {
-    /// Where: `component NAME`, `command ID`, `variable NAME`, `project`, a setting; empty for the whole.
+    /// Place: `component NAME`, `command ID`, `variable NAME`, `project`, a setting; empty for the whole.
     pub place: String,
-    /// What is wrong there.
+    /// Description of the problem.
     pub message: String,
 }
 
 impl PipelineProblem {
-    /// Says what is wrong somewhere. What is too long for people is cut.
+    /// Makes a problem. Texts that are too long for people are cut.
     pub(super) fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self { place: cut(place.into()), message: cut(message.into()) }
     }

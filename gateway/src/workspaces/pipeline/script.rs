@@ -13,7 +13,7 @@ use crate::workspaces::devfile::{Command, CommandKind, Component, Devfile, EDITO
 use crate::workspaces::shell;
 use crate::workspaces::syntax::is_web_url;
 
-/// What is the same for every workspace. The first one is what runs.
+/// Files that are the same for every workspace. The first one is the one that runs.
 const FIXED: [(&str, &str); 5] = [
     ("job.sh", include_str!("scripts/job.sh")),
     ("common.sh", include_str!("scripts/common.sh")),
@@ -34,9 +34,9 @@ struct Exec<'a> {
 
 /// Returns the text.
 pub(super) fn text(devfile: &Devfile, settings: &PipelineSettings, facts: &PipelineFacts<'_>) -> String {
-    // The first line is shown in the log, and what shows it does not always quote it.
+    // The first line is shown in the log, by programs that do not always quote it.
     let mut text = format!("# workspace {}, run {}\n", facts.workspace, facts.run);
-    // Where the CI system cleans up after a job that was killed, if it does.
+    // Some CI systems clean this folder up after a job that was killed.
     text.push_str("[ -d \"${GW_PRIVATE_DIR:-}\" ] || GW_PRIVATE_DIR=${TMPDIR:-/tmp}\n");
     text.push_str("gw_job=$(mktemp -d \"$GW_PRIVATE_DIR/workspace.XXXXXX\") || exit 1\n");
     for (name, content) in files(devfile, settings, facts) {
@@ -92,7 +92,7 @@ fn exec(command: &Command) -> Option<Exec<'_>> {
     }
 }
 
-/// Where a command runs. The folder of projects is elsewhere in a job than in a pod.
+/// Returns the working directory of a command. The folder of projects is elsewhere in a job than in a pod.
 fn folder(said: Option<&str>) -> String {
     let Some(said) = said else { return "$PROJECT_SOURCE".to_owned() };
     match said.strip_prefix(PROJECTS_PATH) {
@@ -101,7 +101,7 @@ fn folder(said: Option<&str>) -> String {
     }
 }
 
-/// What the fixed scripts ask for.
+/// Returns the settings that the fixed scripts read.
 fn settings(main: Option<&Component>, settings: &PipelineSettings, facts: &PipelineFacts<'_>) -> String {
     let mut text = String::new();
     let mut set = |name: &str, value: &str| text.push_str(&format!("gw_{name}={}\n", shell::word(value)));
@@ -166,7 +166,7 @@ fn functions(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipe
     text
 }
 
-/// What the main container runs beside ours; `None` for nothing.
+/// Returns the process that the main container runs beside ours; `None` for nothing.
 fn main_process(main: &Component) -> Option<String> {
     if main.override_command || main.command.is_empty() {
         return None;
@@ -185,8 +185,8 @@ fn agent(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipeline
         Editor::Installed | Editor::Archive { .. } => EDITOR_PORT,
     };
     text.push_str(&format!(" --default-port {default}"));
-    // Named, all of them but the terminal's, which is the agent's own: with none named all would be reachable, and on some runners
-    // the loopback interface has much that is no business of a workspace.
+    // Named, all of them but the terminal's, which is the agent's own. With none named, all would be reachable, and on
+    // some runners the loopback interface has ports that are no business of a workspace.
     let endpoints = main.map(|main| main.endpoints.as_slice()).unwrap_or_default();
     let reachable = endpoints.iter().filter(|one| one.exposure != Exposure::None && one.protocol != "udp");
     let ports: BTreeSet<u16> = reachable.map(|one| one.target_port).chain([EDITOR_PORT]).collect();
@@ -200,7 +200,7 @@ fn agent(main: Option<&Component>, settings: &PipelineSettings, facts: &Pipeline
     text
 }
 
-/// Names the folder of what one job leaves to the next one. Some programs make sockets in it, whose paths cannot be long.
+/// Names the folder that one job leaves to the next one. Some programs make sockets in it, whose paths cannot be long.
 pub(super) fn folder_name(cache_key: &str) -> String {
     let end = cache_key.len().saturating_sub(8);
     format!("workspace-{}", cache_key.get(end..).unwrap_or_default())

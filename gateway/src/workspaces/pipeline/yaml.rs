@@ -1,7 +1,7 @@
 //! Writes YAML that every reader reads alike (YAML 1.1 and 1.2): texts are quoted, or blocks of lines where nothing in them could
 //! be anything else, and keys are plain only where they mean nothing else.
 
-/// What a definition is made of.
+/// A value in a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Yaml {
     /// Nothing.
@@ -23,7 +23,7 @@ pub(crate) enum Yaml {
 /// Spaces that each level is further in.
 const STEP: usize = 2;
 
-/// Keys that some readers take for something else than text.
+/// Keys that some readers do not read as text.
 const NOT_PLAIN: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
 
 impl Yaml {
@@ -149,7 +149,8 @@ fn is_printable_inside(letter: char) -> bool {
     letter == '\t' || is_printable(letter)
 }
 
-/// Returns whether a character may stand as itself everywhere (YAML 1.2.2, section 5.1), and is no line break to anybody.
+/// Returns whether a character may stand as itself everywhere (YAML 1.2.2, section 5.1), and no reader takes it for a
+/// line break.
 fn is_printable(letter: char) -> bool {
     match letter {
         ' '..='~' => true,

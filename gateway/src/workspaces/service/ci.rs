@@ -1,4 +1,4 @@
-//! Makes workspaces in CI systems: everything that could be wrong with their jobs is found before anything is stored.
+//! Makes workspaces in CI systems: every possible problem of their jobs is found before anything is stored.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::store::{CiProject, Managed, NewCi};
 use crate::workspaces::ci::{CiTargets, NoPipeline, RunFacts};
 use crate::workspaces::devfile;
 
-/// Random bytes in the name of what a workspace's runs leave to each other.
+/// Random bytes in the key of the cache that a workspace's runs leave to each other.
 const CACHE_KEY_BYTES: usize = 16;
 
 /// A workspace that is to be in a CI system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewOnCi {
-    /// Which; `None` for the only one that there is.
+    /// The CI system; `None` for the only one that there is.
     pub provider: Option<ProviderName>,
-    /// What is cloned; `None` for the project that the pipeline runs in.
+    /// Project to clone; `None` for the project that the pipeline runs in.
     pub project: Option<CiProject>,
-    /// Which runners take its jobs.
+    /// Tags of the runners that take its jobs.
     pub tags: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Workspaces {
     }
 }
 
-/// Makes the pipeline of the first run and forgets it, to find all that is wrong.
+/// Makes the pipeline of the first run and forgets it, to find all problems.
 fn check(targets: &Arc<CiTargets>, provider: &ProviderName, facts: &RunFacts<'_>) -> Result<(), WorkspaceError> {
     match targets.definition(provider, facts) {
         Ok(_) => Ok(()),

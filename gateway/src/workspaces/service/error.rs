@@ -1,4 +1,4 @@
-//! Why a workspace is not made or changed.
+//! Reasons why a workspace is not made or changed.
 
 use thiserror::Error;
 
@@ -10,13 +10,13 @@ use crate::workspaces::ci::NoTarget;
 use crate::workspaces::devfile::{DevfileProblems, Problem};
 use crate::workspaces::pipeline::PipelineProblem;
 
-/// Why not. Each text says what to change.
+/// Reason of a refusal. Each text says what to change.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
-    /// There is none of that name that somebody runs for its owner.
+    /// There is none of that name that an executor runs for its owner.
     #[error("there is no workspace of that name whose life is managed here")]
     NoSuchWorkspace,
-    /// There is no cluster of that name, or nobody has configured it yet.
+    /// There is no cluster of that name, or no operator has configured it yet.
     #[error("there is no cluster of that name that is configured")]
     NoSuchCluster,
     /// The operator has not opened the cluster for workspaces.
@@ -25,7 +25,7 @@ pub enum WorkspaceError {
     /// The configuration of the cluster in the store is not one that this version reads.
     #[error("the stored configuration of the cluster cannot be read")]
     ClusterUnreadable,
-    /// Somebody has a workspace of that name.
+    /// Another workspace has that name.
     #[error("the name is taken")]
     NameTaken,
     /// The cluster's prefix and the name are longer than the name of a namespace may be.
@@ -43,7 +43,7 @@ pub enum WorkspaceError {
     /// The devfile cannot be used; all that is wrong with it.
     #[error("the devfile cannot be used: {}", problems(.0))]
     Devfile(Vec<Problem>),
-    /// What comes out of devfile and configuration cannot be applied; all that is wrong with it.
+    /// The objects of devfile and configuration cannot be applied; all problems of them.
     #[error("what the devfile asks for cannot be made: {}", .0.join("; "))]
     Frozen(Vec<String>),
     /// The operator has not opened CI systems for workspaces.
@@ -52,7 +52,7 @@ pub enum WorkspaceError {
     /// It cannot be in that CI system.
     #[error(transparent)]
     Target(#[from] NoTarget),
-    /// What is asked for cannot be in CI; all of it.
+    /// Requests that CI cannot fulfil; all of them.
     #[error("CI cannot give what is asked for: {}", pipeline(.0))]
     Pipeline(Vec<PipelineProblem>),
     /// Variables that cannot be used; all that is wrong with them.
@@ -61,7 +61,7 @@ pub enum WorkspaceError {
     /// It cannot become that any more.
     #[error(transparent)]
     Refused(#[from] LifecycleRefused),
-    /// It is not what whoever asked believed.
+    /// It is not what the caller believed.
     #[error("the workspace has changed since it was read")]
     Changed,
     /// Something is left of it.
@@ -91,7 +91,7 @@ impl From<CreateError> for WorkspaceError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::NameTaken => Self::NameTaken,
-            // It was made anew as often as it is worth.
+            // The workspace was prepared anew as often as it is worth.
             CreateError::ConfigChanged => Self::Busy,
             CreateError::ClusterQuota(quota) => Self::ClusterQuota(quota),
             CreateError::UserQuota(quota) => Self::UserQuota(quota),

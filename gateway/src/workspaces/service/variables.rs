@@ -1,4 +1,4 @@
-//! Which variables a workspace may be given.
+//! Rules for the variables of a workspace.
 
 use std::collections::HashSet;
 
@@ -15,10 +15,10 @@ const NAME_BYTES_MAX: usize = 253;
 /// All values together, in bytes. A Secret holds 1 MiB at most, and the gateway's own are beside them.
 pub const VARIABLES_BYTES_MAX: usize = 512 * 1024;
 
-/// What names of the gateway's own variables begin with, in any case; and its own file.
+/// Prefixes of the gateway's own variables, in any case; and its own file.
 const RESERVED: [&str; 3] = ["gw-", "gw_", "agent-token"];
 
-/// What is wrong with one variable. No value is repeated.
+/// Problem of one variable. No value is repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadVariable {
     /// Not a name that a shell could use.
@@ -26,7 +26,7 @@ pub enum BadVariable {
         "variable {number}: the name of an environment variable has letters, digits and underscores, and begins with no digit"
     )]
     EnvName {
-        /// Which, from 0.
+        /// Index of the variable, from 0.
         number: usize,
     },
     /// Not a name that a file can have there.
@@ -34,25 +34,25 @@ pub enum BadVariable {
         "variable {number}: the name of a file has letters, digits, `-`, `_` and `.`, and does not begin with `..`"
     )]
     FileName {
-        /// Which, from 0.
+        /// Index of the variable, from 0.
         number: usize,
     },
     /// One of the gateway's own.
     #[error("variable {number}: names that begin with gw- or gw_, and agent-token, are the gateway's own")]
     Reserved {
-        /// Which, from 0.
+        /// Index of the variable, from 0.
         number: usize,
     },
     /// There is another of that kind and name.
     #[error("variable {number}: is there twice")]
     Twice {
-        /// Which, from 0.
+        /// Index of the variable, from 0.
         number: usize,
     },
     /// A value that no environment can hold.
     #[error("variable {number}: the value of an environment variable has no NUL character")]
     Nul {
-        /// Which, from 0.
+        /// Index of the variable, from 0.
         number: usize,
     },
     /// Too many.
@@ -63,7 +63,7 @@ pub enum BadVariable {
     Size,
 }
 
-/// Returns all that is wrong.
+/// Returns all problems.
 #[must_use]
 pub fn check(variables: &[Variable]) -> Vec<BadVariable> {
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Addresses of workspaces, as what runs in them is told.
+//! Addresses of workspaces, for the processes in them.
 
 use url::Url;
 
@@ -8,8 +8,8 @@ pub fn is_web_url(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Returns where a port of a workspace is for a browser, with `{port}` for it: hosts of workspaces have scheme and port of the
-/// public URL. Empty if that is none.
+/// Returns the URL of a workspace's port for a browser, with `{port}` for it: hosts of workspaces have scheme and port
+/// of the public URL. Empty if that is none.
 #[must_use]
 pub fn url_template(public_url: &str, workspace: &str, zone: &str) -> String {
     let Ok(url) = Url::parse(public_url) else {

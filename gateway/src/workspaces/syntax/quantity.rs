@@ -7,17 +7,17 @@ use thiserror::Error;
 /// One, in billionths.
 const ONE: u128 = 1_000_000_000;
 
-/// The largest amount that Kubernetes can hold: what fits into 63 bits.
+/// The largest amount that Kubernetes can hold: 63 bits.
 const MOST: u128 = (u64::MAX >> 1) as u128 * ONE;
 
 /// Longest amount that is read, in characters; each has a shorter spelling.
 const CHARS_MAX: usize = 64;
 
-/// An amount, exact to a billionth; what is finer counts as one more billionth, as Kubernetes rounds.
+/// An amount, exact to a billionth; a finer rest counts as one more billionth, as Kubernetes rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(u128);
 
-/// Why a text is not an amount.
+/// Reason why a text is not an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadQuantity {
     /// It does not have the form.
@@ -83,7 +83,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Multiplies by a power of ten; what is lost below one rounds up.
+/// Multiplies by a power of ten; a rest below one rounds up.
 fn scale(number: u128, tens: i32) -> Option<u128> {
     let power = 10_u128.checked_pow(tens.unsigned_abs());
     match (power, tens >= 0) {

@@ -1,9 +1,9 @@
-//! Finds pseudo fields in the trailers of a request: they make it malformed (RFC 9113, section 8.1), and the library takes them
-//! and drops them.
+//! Finds pseudo fields in the trailers of a request: they make it malformed (RFC 9113, section 8.1), and the library
+//! accepts and drops them.
 //!
-//! Header blocks are compressed with a table that every block of the connection may change (RFC 7541), so all of them are followed,
-//! but for nothing but where each field begins, and whether its name begins with a colon. Of the table, that is one bit for each
-//! entry: nothing is decoded, and no byte is kept.
+//! Header blocks are compressed with a table that every block of the connection may change (RFC 7541), so all of them
+//! are followed, only to find the start of each field and whether its name begins with a colon. Of the table, that is
+//! one bit for each entry: nothing is decoded, and no byte is kept.
 
 /// Flags of a frame (RFC 9113, section 6.2).
 const PADDED: u8 = 8;
@@ -25,8 +25,9 @@ const NUMBER_BITS_MAX: u32 = 35;
 /// Follows the header blocks of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Whether the fields in the table are pseudo fields, the newest in the lowest bit. The table has 4,096 bytes, and an entry at
-    /// least 32: there are never more. An entry that was driven out is no longer referred to, so that it need not be known when.
+    /// One bit for each entry of the table, set for a pseudo field, the newest in the lowest bit. The table has 4,096
+    /// bytes, and an entry at least 32: there are never more. Evicted entries are no longer referred to, so evictions
+    /// need not be tracked.
     table: u128,
     at: At,
     /// The pad length is the next byte.
@@ -39,14 +40,14 @@ pub(super) struct Names {
     found: bool,
 }
 
-/// A field as far as it matters: whether it goes into the table, and whether its name begins with a colon.
+/// The facts of a field that matter here: whether it goes into the table, and whether its name begins with a colon.
 #[derive(Clone, Copy, Debug)]
 struct Field {
     is_kept: bool,
     is_pseudo: bool,
 }
 
-/// Where in a block.
+/// Position in a header block.
 #[derive(Clone, Copy, Debug, Default)]
 enum At {
     /// Before a field.
@@ -181,7 +182,7 @@ impl Names {
         };
     }
 
-    /// Leaves so many bytes of a string to come.
+    /// Moves on in a string of which `to_come` bytes are left.
     fn skip(&mut self, to_come: u64) {
         match &mut self.at {
             At::NameRest { field, .. } if to_come == 0 => self.at = At::ValueLength(*field),

@@ -1,5 +1,5 @@
-//! Tours over hosts of a workspace. They are kept here, and a URL has only the id of one: where the browser was going, and what it
-//! carries in its query, is nothing that the other ports are to see.
+//! Tours over hosts of a workspace. They are kept here, and a URL has only the id of one: the other ports must not see
+//! where the browser was going, and what it carries in its query.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::auth::sign_in::path::ReturnPath;
 /// The page of a workspace host that signs a browser in there and sends it on.
 pub(super) const TOUR_PATH: &str = "/.gateway/neighbours";
 
-/// How long a tour can be gone on with. It is a chain of redirects.
+/// Longest age of a tour. It is a chain of redirects.
 const TOUR_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Tours at once. Full: the oldest ends, and its browser is where it was led.
+/// Most tours at once. Beyond it, the oldest ends, and its browser stays where it was led.
 const TOURS_MAX: usize = 1024;
 
 /// A tour of one browser.
@@ -29,7 +29,7 @@ pub(super) struct Tour {
     pub(super) hosts: Vec<Box<str>>,
     /// The host that the browser was going to.
     pub(super) back: Box<str>,
-    /// What it was going to there.
+    /// Path that it was going to there.
     pub(super) path: ReturnPath,
 }
 
@@ -60,8 +60,8 @@ impl Tours {
         Some(Stop { host: first, path: path_of(id) })
     }
 
-    /// Returns where a browser goes from `host` with the query of a stop's URL; `None` where there is no such tour, or it does not
-    /// lead over that host.
+    /// Returns where a browser goes from `host` with the query of a stop's URL; `None` if there is no such tour, or it
+    /// does not lead over that host.
     pub(super) fn onward(&self, query: &str, host: &str, now: Instant) -> Option<Stop> {
         let id = Opaque::parse(query.strip_prefix("tour=")?)?;
         let under_way = self.under_way.lock();

@@ -1,4 +1,4 @@
-//! A response's body taken out of the bytes of its connection (RFC 9112, sections 6.3 and 7.1).
+//! Takes a response's body out of the bytes of its connection (RFC 9112, sections 6.3 and 7.1).
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -7,17 +7,17 @@ use httparse::Status;
 use super::Error;
 use super::response::{Coming, FIELDS_MAX};
 
-/// Most bytes of chunk extensions and of blanks beside a chunk's size, in all chunks of a body together. They are skipped,
-/// and cost the app as little as they cost us much.
+/// Most bytes of chunk extensions and of blanks beside a chunk's size, in all chunks of a body together. They are
+/// skipped, and cost the app little and the gateway much.
 const EXTENSIONS_BYTES_MAX: u32 = 16 * 1024;
 
 /// Longest trailer section, in bytes.
 pub(super) const TRAILERS_BYTES_MAX: usize = 16 * 1024;
 
-/// How far a body is.
+/// Position in a body.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// With so many bytes to go.
+    /// With `left` bytes to go.
     Sized { left: u64 },
     /// Somewhere in a chunked one.
     Chunked { at: At, extensions: u32 },
@@ -27,7 +27,7 @@ pub(super) enum Body {
     Over,
 }
 
-/// Where in a chunked body.
+/// Position in a chunked body.
 #[derive(Debug)]
 pub(super) enum At {
     /// In the digits of a chunk's size.
@@ -48,16 +48,16 @@ pub(super) enum At {
     Trailers { section: BytesMut },
 }
 
-/// What was found.
+/// Part of a body that was found.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     /// A part of the body.
     Data(Bytes),
-    /// What stands behind it; nothing more comes.
+    /// Trailers behind it; nothing more comes.
     Trailers(HeaderMap),
     /// The end.
     End,
-    /// Nothing before more bytes are there. None of those given is left.
+    /// Nothing until more bytes arrive. None of those given is left.
     More,
 }
 
@@ -157,7 +157,7 @@ fn take_chunked(at: &mut At, extensions: &mut u32, unread: &mut Bytes) -> Result
     Ok(Found::More)
 }
 
-/// Follows one byte of what stands between the chunks' data. Stricter than RFC 9112 asks: every line ends with CRLF.
+/// Follows one byte between the chunks' data. Stricter than RFC 9112 asks: every line ends with CRLF.
 fn step(at: &At, byte: u8, extensions: &mut u32) -> Result<At, Error> {
     let mut skip = |next| {
         *extensions += 1;

@@ -1,4 +1,4 @@
-//! The responses of one connection, out of its bytes in whatever pieces they come. Pure: no channel, no clock.
+//! Decodes the responses of one connection from its bytes, in whatever pieces they come. Pure: no channel, no clock.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -7,7 +7,7 @@ use super::Error;
 use super::body::{Body, Found};
 use super::response::{self, Head, Parsed};
 
-/// A head up to this length is parsed whenever more of it comes, so that what is none is told early.
+/// A head up to this length is parsed whenever more of it comes, so that invalid bytes are recognised early.
 const HEAD_BYTES_SHORT: usize = 1024;
 
 /// Follows one connection. First [`Decoder::expect`], then [`Decoder::head`] until a final head comes, then
@@ -15,7 +15,7 @@ const HEAD_BYTES_SHORT: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Decoder {
     state: State,
-    /// Bytes that came and are not decoded.
+    /// Bytes received and not decoded.
     unread: Bytes,
     /// The app finished the connection.
     is_finished: bool,
@@ -33,38 +33,38 @@ enum State {
     Body(Body),
     /// The connection is no longer HTTP.
     Switched,
-    /// It made no sense.
+    /// The bytes were invalid.
     Broken,
 }
 
-/// How much of a head was looked at in vain.
+/// Bytes of a head that were looked at in vain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
-    /// It was parsed when it had so many bytes, and was not whole.
+    /// Length at the last parse, which found the head incomplete.
     parsed: usize,
-    /// So many bytes have no end of it.
+    /// Length that was searched and has no end of the head.
     searched: usize,
 }
 
-/// What was found where a head is awaited.
+/// Result of looking for a head.
 #[derive(Debug, PartialEq)]
 pub(super) enum HeadFound {
     /// The answer's head. That of a 101 ends the HTTP on this connection.
     Final(Head),
-    /// An interim answer, which is nobody's business but for `100 Continue`.
+    /// An interim answer, of which only `100 Continue` matters.
     Interim(StatusCode),
-    /// Nothing before more bytes are there.
+    /// Nothing until more bytes arrive.
     More,
 }
 
-/// What was found behind a head.
+/// Result of looking for a part of the body.
 #[derive(Debug, PartialEq)]
 pub(super) enum FrameFound {
     /// A part of the body.
     Data(Bytes),
-    /// What stands behind it.
+    /// Trailers behind it.
     Trailers(HeaderMap),
-    /// Nothing before more bytes are there.
+    /// Nothing until more bytes arrive.
     More,
     /// The end.
     End,
@@ -80,12 +80,12 @@ impl Decoder {
         self.state = State::Head { answers_head, looked: Looked::default() };
     }
 
-    /// Says that the connection is not used again, whatever the app says.
+    /// Excludes the connection from further use, whatever the app says.
     pub(super) fn keep_not(&mut self) {
         self.is_kept = false;
     }
 
-    /// Takes bytes that came.
+    /// Takes received bytes.
     pub(super) fn push(&mut self, bytes: Bytes) {
         if self.unread.is_empty() {
             self.unread = bytes;
@@ -106,7 +106,7 @@ impl Decoder {
     /// Looks for the next head.
     ///
     /// # Errors
-    /// [`Error::Head`] for what is no head, [`Error::Closed`] when none can come any more.
+    /// [`Error::Head`] for bytes that are no head, [`Error::Closed`] when none can come any more.
     pub(super) fn head(&mut self) -> Result<HeadFound, Error> {
         let State::Head { answers_head, looked } = &mut self.state else { return Err(Error::Closed) };
         if self.unread.is_empty() || !looked.is_worth_another(&self.unread) {
@@ -148,7 +148,7 @@ impl Decoder {
     /// Looks for the next part of the body.
     ///
     /// # Errors
-    /// [`Error::Body`] for what is no body, [`Error::Incomplete`] when the connection ended before it.
+    /// [`Error::Body`] for bytes that are no body, [`Error::Incomplete`] when the connection ended before it.
     pub(super) fn frame(&mut self) -> Result<FrameFound, Error> {
         let State::Body(body) = &mut self.state else { return Err(Error::Incomplete) };
         let found = match body.take(&mut self.unread) {
@@ -175,7 +175,7 @@ impl Decoder {
         matches!(self.state, State::Body(Body::Over))
     }
 
-    /// Returns how many bytes of the body are to come, if that is known.
+    /// Returns the number of bytes of the body still to come, if that is known.
     pub(super) fn left(&self) -> Option<u64> {
         match self.state {
             State::Body(Body::Over) => Some(0),
@@ -198,7 +198,7 @@ impl Decoder {
         !self.is_finished && self.unread.is_empty()
     }
 
-    /// Takes what came and was not decoded; for a connection that has switched.
+    /// Takes the bytes that came and were not decoded; for a connection that has switched.
     pub(super) fn into_rest(self) -> Bytes {
         self.unread
     }
@@ -206,7 +206,7 @@ impl Decoder {
 
 impl Looked {
     /// Says whether to parse a head again: while it is short, when its end may have come, or when it has doubled.
-    /// Otherwise one that comes byte by byte would be read a hundred thousand times.
+    /// Otherwise a head that comes byte by byte would be read a hundred thousand times.
     fn is_worth_another(&mut self, unread: &[u8]) -> bool {
         let fresh = unread.get(self.searched.saturating_sub(b"\n\r".len())..).unwrap_or_default();
         self.searched = unread.len();

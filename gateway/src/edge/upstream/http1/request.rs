@@ -1,5 +1,5 @@
-//! A request as bytes: its head in one piece (RFC 9112, sections 3 and 5), its body framed piece by piece (sections 6
-//! and 7).
+//! Encodes a request as bytes: its head in one piece (RFC 9112, sections 3 and 5), its body framed piece by piece
+//! (sections 6 and 7).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, MAX_FORWARDS, TRAILER, TRANSFER_ENCODING};
@@ -19,29 +19,29 @@ const REST_BYTES: usize = 64;
 /// Chunks up to this length are copied into one piece with their framing: three pieces cost more.
 const CHUNK_BYTES_COPIED: usize = 1024;
 
-/// What is known of a body's length before it is sent.
+/// Length of a body, as far as it is known before the body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     /// There is no body.
     None,
-    /// So many bytes, if the head does not say otherwise.
+    /// That many bytes, if the head does not say otherwise.
     Known(u64),
-    /// It ends when it ends.
+    /// Not known before its end.
     Unknown,
 }
 
-/// How a body is written.
+/// Framing of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none.
+    /// There is no body.
     None,
-    /// With so many bytes to go.
+    /// With `left` bytes to go.
     Sized { left: u64 },
-    /// In chunks, and then those trailers that were announced.
+    /// In chunks, followed by the announced trailers.
     Chunked { trailers: Vec<HeaderName> },
 }
 
-/// Writes a head, and decides how the body goes with it.
+/// Writes a head, and decides the framing of the body.
 ///
 /// A Content-Length that the head has counts; Transfer-Encoding is this connection's own business, whatever the head has.
 ///
@@ -57,7 +57,7 @@ pub(super) fn encode(parts: &Parts, length: Length) -> Result<(Bytes, Framing), 
         (None, Length::Unknown) => Framing::Chunked { trailers: announced(&parts.headers) },
     };
     let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    // What the library's types promise already; one look costs little beside what a split request could do.
+    // The library's types promise this already; one check costs little beside what a split request could do.
     if target.bytes().any(|byte| byte <= b' ' || byte == b'\x7f') {
         return Err(Error::Request);
     }
@@ -103,7 +103,7 @@ impl Framing {
 
     /// Writes a piece of the body.
     ///
-    /// # Errors
+    /// [`Error::Request`] for more bytes than the head announced.
     /// [`Error::Request`] for more than was told.
     pub(super) fn data(&mut self, data: Bytes, mut write: impl FnMut(Bytes)) -> Result<(), Error> {
         if data.is_empty() {
@@ -134,10 +134,10 @@ impl Framing {
         Ok(())
     }
 
-    /// Writes the end of the body. Of the trailers those are sent that were announced (RFC 9110, section 6.6.2).
+    /// Writes the end of the body. Only announced trailers are sent (RFC 9110, section 6.6.2).
     ///
     /// # Errors
-    /// [`Error::Request`] for less than was told.
+    /// [`Error::Request`] for fewer bytes than the head announced.
     pub(super) fn end(&mut self, trailers: Option<&HeaderMap>, mut write: impl FnMut(Bytes)) -> Result<(), Error> {
         match self {
             Self::None | Self::Sized { left: 0 } => {}

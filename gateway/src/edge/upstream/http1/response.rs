@@ -1,4 +1,4 @@
-//! A response's head (RFC 9112, sections 4 and 5), and what it says about where the response ends (section 6.3).
+//! Parses a response's head (RFC 9112, sections 4 and 5), and derives from it the end of the response (section 6.3).
 
 use std::mem::MaybeUninit;
 
@@ -10,8 +10,8 @@ use httparse::{ParserConfig, Status};
 use super::Error;
 use super::digits::{decimal, list};
 
-/// Longest head of a response, in bytes. Servers send 8 to 64 KiB at most; this is what one answer may make the gateway
-/// gather.
+/// Longest head of a response, in bytes. Servers send 8 to 64 KiB at most; this bounds what one answer makes the
+/// gateway gather.
 pub(super) const HEAD_BYTES_MAX: usize = 256 * 1024;
 
 /// Most fields in a head.
@@ -26,12 +26,12 @@ pub(in crate::edge) struct Head {
     pub(in crate::edge) headers: HeaderMap,
 }
 
-/// How a body comes.
+/// Extent of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coming {
-    /// None does.
+    /// No body.
     Nothing,
-    /// So many bytes.
+    /// That many bytes.
     Sized(u64),
     /// In chunks.
     Chunked,
@@ -39,7 +39,7 @@ pub(super) enum Coming {
     UntilEnd,
 }
 
-/// A head, and what it says about the connection.
+/// A head, and its consequences for the connection.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parsed {
     pub(super) head: Head,
@@ -92,7 +92,7 @@ fn fields_of(whole: &Bytes, found: &[httparse::Header<'_>]) -> Result<(HeaderMap
     Ok((headers, framing))
 }
 
-/// What the fields say about the connection.
+/// Facts in the fields about the connection.
 #[derive(Debug, Default)]
 struct Fields {
     length: Option<u64>,
@@ -127,12 +127,12 @@ impl Fields {
         }
     }
 
-    /// Decides where the response ends (RFC 9112, section 6.3) and what follows it (section 9.3).
+    /// Decides the end of the response (RFC 9112, section 6.3) and the fate of the connection (section 9.3).
     fn settle(self, mut head: Head, version: Version, answers_head: bool) -> Result<Parsed, Error> {
         let mut is_kept = !self.close && (version == Version::HTTP_11 || self.keep_alive);
         let never_has_body = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
         let coming = if never_has_body {
-            // A server that announces one here may well send it, and then it would be taken for the next answer.
+            // A server that announces a body here may well send it, and then it would be taken for the next answer.
             is_kept &= !self.has_encoding && self.length.is_none_or(|length| length == 0);
             Coming::Nothing
         } else if answers_head || head.status == StatusCode::NOT_MODIFIED {

@@ -1,4 +1,4 @@
-//! What the driver remembers: which workspaces there are, what is under way, and what is due when.
+//! Bookkeeping of the driver: known workspaces, visits under way, and the times at which visits are due.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,53 +11,54 @@ use crate::executors::timers::deadlines::Deadlines;
 use crate::model::{UnixSeconds, WorkspaceName};
 use crate::store::{StoreError, WorkspaceId};
 
-/// Between a look that failed and the next one, doubled with each that fails too.
+/// Pause after a visit that failed, doubled with each further failure.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
-/// The longest of these for a workspace that cannot be read, or that no look comes to an end with: more of them change nothing.
+/// Longest such pause of a workspace that cannot be read, or whose visits do not return a result: more tries change
+/// nothing.
 const PAUSE_OF_ONE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The longest of these while the store does not answer.
+/// Longest such pause while the store does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What is remembered of a workspace between two looks at it.
+/// State of a workspace that is kept between two visits.
 #[derive(Debug, Default)]
 struct Known {
-    /// What was there at the last look that did not fail.
+    /// State at the last visit that did not fail.
     seen: Option<Seen>,
-    /// The revision for which a look was asked last.
+    /// Revision for which a visit was last scheduled.
     listed: Option<i64>,
     heard: Heard,
     is_under_way: bool,
-    /// Something happened while it was looked at.
+    /// The workspace became due during the visit under way.
     is_due_again: bool,
     failing: Option<Failing>,
 }
 
-/// Looks that failed, in a row.
+/// Failed visits in a row.
 #[derive(Debug)]
 struct Failing {
     count: u32,
-    /// Why, and with which revision: nothing is said twice.
+    /// Reason and revision of the last logged failure: nothing is logged twice.
     said: (String, Option<i64>),
 }
 
-/// What is under way, and what is due when.
+/// Visits under way and due.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     known: HashMap<WorkspaceId, Known>,
     deadlines: Deadlines<WorkspaceId>,
-    /// Which look is whose.
+    /// Workspaces of the visiting tasks.
     tasks: HashMap<Id, WorkspaceId>,
 }
 
 impl Books {
-    /// Has a workspace looked at then.
+    /// Schedules a visit to a workspace.
     pub(super) fn put(&mut self, id: WorkspaceId, at: UnixSeconds) {
         self.deadlines.put(id, at);
     }
 
-    /// Has those looked at whose agent came or went.
+    /// Schedules visits to workspaces whose agent connected or disconnected.
     pub(super) fn put_changed(&mut self, is_up: impl Fn(&WorkspaceName) -> bool, now: UnixSeconds) {
         for (id, known) in &self.known {
             let Some(seen) = known.seen.as_ref().filter(|_| !known.is_under_way) else { continue };
@@ -67,12 +68,13 @@ impl Books {
         }
     }
 
-    /// Has those looked at that were not seen in the revision that they have. One that cannot be read is looked at once for each.
+    /// Schedules visits to workspaces with a new revision. One that cannot be read is visited at once only once per
+    /// revision.
     pub(super) fn list(&mut self, page: Vec<(WorkspaceId, i64)>, now: UnixSeconds) {
         for (id, revision) in page {
             let known = self.known.entry(id).or_default();
             let was_seen = known.seen.as_ref().is_some_and(|seen| seen.revision == revision);
-            // A look that is under way may have read an earlier one.
+            // A visit under way may have read an earlier one.
             if known.is_under_way || was_seen || known.listed == Some(revision) {
                 continue;
             }
@@ -81,7 +83,7 @@ impl Books {
         }
     }
 
-    /// Takes the next workspace that is to be looked at by now, with what was heard of it.
+    /// Takes the next workspace that is due, with its observed state.
     pub(super) fn next(&mut self, now: UnixSeconds) -> Option<(WorkspaceId, Heard)> {
         while let Some(id) = self.deadlines.due(now) {
             let known = self.known.entry(id).or_default();
@@ -95,12 +97,12 @@ impl Books {
         None
     }
 
-    /// Notes which task looks at a workspace.
+    /// Notes the task that visits a workspace.
     pub(super) fn begun(&mut self, task: Id, id: WorkspaceId) {
         self.tasks.insert(task, id);
     }
 
-    /// Takes in how a look ended. Returns what has to be said of it: each thing once, until it changes.
+    /// Takes in the end of a visit. Returns the failure to log: each one once, until it changes.
     pub(super) fn ended(
         &mut self,
         ended: Result<(Id, Visit), JoinError>,
@@ -111,7 +113,7 @@ impl Books {
                 self.tasks.remove(&task);
                 self.done(visit, now)
             }
-            // Of one workspace: all others go on. It is asked anew what there is to hear of it.
+            // A panic of one visit leaves all others running. The observed state of its workspace is queried anew.
             Err(error) => {
                 let id = self.tasks.remove(&error.id())?;
                 let why = "a look at it ended badly, which is a mistake of the gateway's".to_owned();

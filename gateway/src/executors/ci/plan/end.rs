@@ -1,4 +1,4 @@
-//! What is said of a run that is over: whether it ended as it was to, and whether its files were saved.
+//! Judges a run that is over: whether it ended as intended, and whether its files were saved.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ const TIMED_OUT: &str = "job_execution_timeout";
 /// GitLab's word for a script that failed, or was ended by its runner.
 const SCRIPT_FAILED: &str = "script_failure";
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Ending {
-    /// As it was to.
+    /// Ended as intended.
     Well,
-    /// When it was to, and before its files were saved: no failure of the job's, but people have to know.
+    /// Ended as intended, but before its files were saved: no failure of the job's, but its owner must be told.
     Unsaved(String),
-    /// It was to go on, or was ended for this reason.
+    /// Ended although it was to go on, or was ended for this reason.
     Failed(String),
 }
 
-/// Returns what people have to know of the last run, if it ended before its files were saved.
+/// Returns the notice about the last run, if it ended before its files were saved.
 pub(super) fn lost(ci: &CiState) -> Option<String> {
-    // What failed was counted.
+    // Failures were counted, and are reported elsewhere.
     let run = ci.run.as_ref().filter(|run| ci.failures == 0 && run.ended_at.is_some())?;
     run.failure.as_deref().map(|note| format!("It is stopped, but {note}"))
 }
 
-/// Says how a run ended.
+/// Returns the outcome of a run.
 pub(super) fn ending(view: &View<'_>, run: &CiRun, state: RunState) -> Ending {
     let View { life, heard, time, now, .. } = *view;
     let failure = heard.failure.as_deref();
     let is_past = |after: Duration| run.started_at.is_some_and(|started_at| started_at.later(after) <= now);
-    // With an agent that nobody saw, its time would be no explanation.
+    // Without an agent that ever connected, the end of its time would be no explanation.
     let is_renewal = run.up_at.is_some() && is_past(time.renew());
     let is_timed_out = state == RunState::Failed && failure == Some(TIMED_OUT);
     let is_killed = state == RunState::Failed && failure == Some(SCRIPT_FAILED) && is_past(time.script_kill());
@@ -47,7 +47,8 @@ pub(super) fn ending(view: &View<'_>, run: &CiRun, state: RunState) -> Ending {
             Ending::Unsaved(unsaved_since(run))
         }
         (Some(_), None) => Ending::Well,
-        // Nobody told it to: it counted its time by itself, or its runner did, which keeps the files of a script that it ends.
+        // It was not told to end: it watched its time limit itself, or its runner did, which keeps the files of a
+        // script that it ends.
         (None, _) if is_renewal && (state == RunState::Succeeded || is_killed) => Ending::Well,
         (None, _) if is_renewal && is_timed_out => Ending::Unsaved(unsaved_since(run)),
         (None, _) => Ending::Failed(unwanted_end(state, failure)),
@@ -59,7 +60,7 @@ fn unsaved_since(run: &CiRun) -> String {
     format!("the last job was cut before its files were saved; what was changed since {since} may be lost")
 }
 
-/// Says how a run ended that was to go on.
+/// Describes the end of a run that was to go on.
 fn unwanted_end(state: RunState, failure: Option<&str>) -> String {
     let why = failure.map(|failure| format!(" ({failure})")).unwrap_or_default();
     match state {

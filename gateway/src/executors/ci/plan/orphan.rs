@@ -1,43 +1,44 @@
-//! What becomes of a workspace whose CI system is not configured here any more: nobody can be asked about its job, nor to end it.
+//! Decides for a workspace whose CI system is no longer configured: its job can neither be queried nor cancelled.
 //!
-//! Its run is told to end like any other, by its agent, and counts as one that has not ended: when the CI system is configured
-//! again, it is cancelled there, or seen to be over, before a next one begins. So there are never two jobs of one workspace,
-//! although the workspace comes to its stop meanwhile. Only the end of the workspace is the end of such a run too, and comes
-//! first: were it the other way round, a gateway that knows the CI system again in between would take the job for over.
+//! Its run is told to end like any other, by its agent, and counts as one that has not ended: once the CI system is
+//! configured again, the run is cancelled there, or seen to be over, before a next one begins. So there are never two
+//! jobs of one workspace, although the workspace reaches its stop meanwhile. Such a run ends only with its workspace,
+//! and the workspace ends first: in the other order, a gateway that knows the CI system again in between would take the
+//! job for over.
 
 use super::on_the_way;
 use crate::model::{ActualState, DesiredState, Lifecycle};
 use crate::store::CiState;
 
-/// What is done next for such a workspace, and what it is said to be before.
+/// Next step of such a workspace, and the state to report before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Orphan {
-    /// What it is.
+    /// State of the workspace.
     pub(in super::super) actual: ActualState,
-    /// Why, for people; also why its run ends.
+    /// Reason, for people; also the reason for its run to end.
     pub(in super::super) reason: String,
-    /// What is done.
+    /// Next step.
     pub(in super::super) step: OrphanStep,
 }
 
-/// What is done next for such a workspace.
+/// Next step of such a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum OrphanStep {
-    /// Write down that the run is to end. Then tell the agent.
+    /// Store that the run is to end. Then tell the agent.
     Stop,
     /// Tell the agent once more.
     Close,
-    /// Write down that the run is over, which was never asked for.
+    /// Store that a run which was never asked for is over.
     End,
-    /// Look again when something happens.
+    /// Visit again once something happens.
     Wait,
 }
 
-/// Decides what is done next for a workspace whose CI system is not configured.
+/// Decides the next step of a workspace whose CI system is not configured.
 pub(in super::super) fn orphaned(life: &Lifecycle, ci: &CiState, is_up: bool) -> Orphan {
     let is_last = life.desired == DesiredState::Terminated;
     let step = match ci.live() {
-        // Nobody was asked, so there is nothing.
+        // The run was never asked for, so there is nothing to end.
         Some(run) if run.asked_at.is_none() => OrphanStep::End,
         Some(run) if run.stop_at.is_none() => OrphanStep::Stop,
         Some(_) if is_up => OrphanStep::Close,

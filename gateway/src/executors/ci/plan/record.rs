@@ -1,16 +1,16 @@
-//! What is written down of a run, before and after each step: from what is stored to what is stored next.
+//! Transitions of a run's stored state, before and after each step.
 
 use super::{Heard, Pace};
 use crate::executors::ci::provider::RunStatus;
 use crate::model::UnixSeconds;
 use crate::store::{CiRun, CiState};
 
-/// Writes down that the CI system is asked for the run now.
+/// Records that the CI system is asked for the run now.
 pub(in super::super) fn asked(ci: &CiState, now: UnixSeconds) -> CiState {
     with_run(ci, |run| run.asked_at = Some(now))
 }
 
-/// Writes down what the CI system says of the run: its names, and when its job began.
+/// Records the CI system's report of the run: its ids, and the start of its job.
 pub(in super::super) fn known(ci: &CiState, status: &RunStatus) -> CiState {
     with_run(ci, |run| {
         run.pipeline = Some(status.run.id.as_str().into());
@@ -20,7 +20,7 @@ pub(in super::super) fn known(ci: &CiState, status: &RunStatus) -> CiState {
     })
 }
 
-/// Writes down what the CI system calls the run.
+/// Records the CI system's ids of the run.
 pub(in super::super) fn named(ci: &CiState, pipeline: &str, child: Option<&str>) -> CiState {
     with_run(ci, |run| {
         run.pipeline = Some(pipeline.into());
@@ -28,22 +28,22 @@ pub(in super::super) fn named(ci: &CiState, pipeline: &str, child: Option<&str>)
     })
 }
 
-/// Writes down that the run was not made, and never will be.
+/// Records that the run was not made, and never will be.
 pub(in super::super) fn unmade_for_good(ci: &CiState, heard: &Heard, pace: &Pace, now: UnixSeconds) -> CiState {
     ended(ci, heard.refused.as_deref().map(impossible).as_deref(), pace, now)
 }
 
-/// Says why there is no run.
+/// Describes why there is no run.
 pub(in super::super) fn impossible(why: &str) -> String {
     format!("the job cannot be made: {why}")
 }
 
-/// Writes down that the agent came.
+/// Records that the agent connected.
 pub(in super::super) fn up(ci: &CiState, now: UnixSeconds) -> CiState {
     with_run(ci, |run| run.up_at = Some(now))
 }
 
-/// Writes down that the run is to end.
+/// Records that the run is to end.
 pub(in super::super) fn stopping(ci: &CiState, failure: Option<&str>, now: UnixSeconds) -> CiState {
     with_run(ci, |run| {
         run.stop_at = Some(now);
@@ -51,12 +51,12 @@ pub(in super::super) fn stopping(ci: &CiState, failure: Option<&str>, now: UnixS
     })
 }
 
-/// Writes down that the CI system is asked to end the run now.
+/// Records that the CI system is asked to end the run now.
 pub(in super::super) fn cancelling(ci: &CiState, now: UnixSeconds) -> CiState {
     with_run(ci, |run| run.cancel_at = Some(now))
 }
 
-/// Writes down that nothing is left of the run, and that its files were not saved. The next may begin at once.
+/// Records that the run is over without its files being saved. The next may begin at once.
 pub(in super::super) fn unsaved(ci: &CiState, note: &str, now: UnixSeconds) -> CiState {
     let ended = with_run(ci, |run| {
         run.ended_at = Some(now);
@@ -65,7 +65,7 @@ pub(in super::super) fn unsaved(ci: &CiState, note: &str, now: UnixSeconds) -> C
     CiState { failures: 0, retry_at: None, ..ended }
 }
 
-/// Writes down that nothing is left of the run, and when the next may begin.
+/// Records that the run is over, and the earliest time of the next.
 pub(in super::super) fn ended(ci: &CiState, failure: Option<&str>, pace: &Pace, now: UnixSeconds) -> CiState {
     let was_healthy = ci.run.as_ref().and_then(|run| run.up_at).is_some_and(|up_at| up_at.later(pace.healthy) <= now);
     let mut next = with_run(ci, |run| {

@@ -1,9 +1,9 @@
-//! A program on this machine as a provider: it is run on the generated definition, in a folder of the workspace's own. With
-//! `gitlab-ci-local`, all of it works on one machine.
+//! Runs jobs with a program on this machine: it is started on the generated definition, in a folder of the workspace's
+//! own. With `gitlab-ci-local`, all of it works on one machine.
 //!
-//! The gateway starts a supervisor for each run (`gateway ci-run`) and may go away: what is known of a run is on disk, and a lock
-//! tells whether it is under way. Secrets reach the program in files that no other user can read, never in its arguments and never
-//! in its environment.
+//! The gateway starts a supervisor for each run (`gateway ci-run`) and may exit: the state of a run is on disk, and a
+//! lock tells whether it is under way. Secrets reach the program in files that no other user can read, never in its
+//! arguments and never in its environment.
 
 mod folder;
 mod log;
@@ -35,7 +35,7 @@ use crate::auth::token::Token;
 use crate::model::UnixSeconds;
 use crate::store::Variable;
 
-/// What of the gateway's environment a program gets, beside what the settings name.
+/// Variables of the gateway's environment that a program gets, beside those that the settings name.
 pub const ENVIRONMENT: [&str; 24] = [
     "PATH",
     "HOME",
@@ -63,28 +63,28 @@ pub const ENVIRONMENT: [&str; 24] = [
     "SSL_CERT_DIR",
 ];
 
-/// How long a supervisor may take to say that its run began.
+/// Longest time until a supervisor reports that its run began.
 const START_TIME: Duration = Duration::from_secs(10);
 
-/// Longest thing that a supervisor says, in bytes.
+/// Longest report of a supervisor, in bytes.
 const SAID_BYTES_MAX: u64 = 1024;
 
-/// Which program is run, and where.
+/// Program to run, and its folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSettings {
     /// The program, by its absolute path or a bare name, and its arguments.
     pub program: Vec<String>,
-    /// Where each workspace has its folder.
+    /// Folder with the folders of all workspaces.
     pub directory: PathBuf,
     /// Names of variables that the program gets from the gateway's environment, beside [`ENVIRONMENT`].
     pub environment: Vec<String>,
-    /// How long the program may take to end when it is asked to.
+    /// Longest time that the program may take to end on request.
     pub stop_grace: Duration,
-    /// The gateway's program, which supervises; `None` for the one that runs.
+    /// The gateway's program, which supervises; `None` for the running one.
     pub supervisor: Option<PathBuf>,
 }
 
-/// A program that runs jobs. Clones share what they hold.
+/// A program that runs jobs. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Command {
     inner: Arc<Inner>,
@@ -97,7 +97,7 @@ struct Inner {
     start_time: Duration,
 }
 
-/// What has to be done for a run to be there.
+/// Work that is left before a run exists.
 enum Next {
     Nothing,
     Start(Folder),
@@ -119,7 +119,7 @@ impl Command {
         Ok(Self { inner: Arc::new(Inner { settings, supervisor, start_time: START_TIME }) })
     }
 
-    /// Changes how long a supervisor may take to say that its run began.
+    /// Changes the time until a supervisor must report that its run began.
     #[must_use]
     pub fn with_start_time(self, start_time: Duration) -> Self {
         let Inner { settings, supervisor, start_time: _ } = &*self.inner;
@@ -184,7 +184,7 @@ impl Command {
         .await
     }
 
-    /// Does what waits for a disk on a thread that may.
+    /// Runs work that waits for a disk on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, ProviderError> + Send + 'static,
@@ -206,14 +206,14 @@ impl Inner {
         Folder::at(self.settings.directory.join(workspace.as_str()))
     }
 
-    /// Reads the name of a run.
+    /// Parses the provider's name of a run.
     fn of(&self, run: &RunRef) -> Result<(Folder, RunKey), ProviderError> {
         let (cache, key) = run.id.split_once('/').ok_or(ProviderError::NotOurs)?;
         let cache: CacheKey = cache.parse().map_err(|_| ProviderError::NotOurs)?;
         Ok((self.folder(&cache), key.parse().map_err(|_| ProviderError::NotOurs)?))
     }
 
-    /// Writes what the run needs, unless it is there.
+    /// Writes the files that the run needs, unless they exist.
     fn prepare(
         &self,
         key: RunKey,
@@ -232,10 +232,10 @@ impl Inner {
             return Ok(Next::Nothing);
         }
         let Some(lock) = quiet(&folder)? else {
-            // This run's own supervisor may have it, and have written nothing yet.
+            // This run's own supervisor may hold the lock, and have written no record yet.
             return if is_beginning(&folder, &key)? { Ok(Next::Nothing) } else { Err(ProviderError::Busy) };
         };
-        // It may have begun between the two.
+        // The run may have begun between reading the record and taking the lock.
         if folder.record()?.is_some_and(|record| record.key == key) {
             return Ok(Next::Nothing);
         }
@@ -257,7 +257,7 @@ impl Inner {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Not of the gateway's group: what ends that from a terminal does not end the run.
+            // A group of its own: a signal from a terminal to the gateway's group does not end the run.
             .process_group(0)
             .kill_on_drop(false)
             .spawn()
@@ -281,7 +281,7 @@ impl Inner {
         names.filter_map(|name| Some((name, std::env::var_os(name)?))).collect()
     }
 
-    /// Looks in the workspace's own folder and in no other: what is wrong with one is nothing to the others.
+    /// Looks in the workspace's own folder and in no other, so that a broken folder affects only its workspace.
     fn find(&self, key: &RunKey, workspace: &CacheKey) -> Result<Option<RunRef>, ProviderError> {
         let folder = self.folder(workspace);
         let is_begun = folder.record()?.is_some_and(|record| record.key == *key);
@@ -290,7 +290,7 @@ impl Inner {
     }
 }
 
-/// Tells whether a supervisor is about to begin a run.
+/// Returns whether a supervisor is about to begin a run.
 fn is_beginning(folder: &Folder, key: &RunKey) -> Result<bool, ProviderError> {
     let is_wanted = folder.plan()?.is_some_and(|plan| plan.key == *key);
     Ok(is_wanted && folder.try_lock()?.is_none())
@@ -306,12 +306,12 @@ fn status(folder: &Folder, key: &RunKey) -> Result<(RunState, Option<JobStatus>)
         return Ok(told(&record));
     }
     let _lock = quiet(folder)?;
-    // Written again if it has ended: by its supervisor, or because nobody supervised it any more.
+    // Rewritten if the run has ended: by its supervisor, or by `quiet` because it had none any more.
     Ok(folder.record()?.filter(of_run).map_or((RunState::Gone, None), |record| told(&record)))
 }
 
-/// Takes the folder's lock when nothing of any run is left; `None` when something is. A run whose supervisor was killed is ended
-/// first.
+/// Takes the folder's lock if no process of any run is left; `None` if there is one. A run whose supervisor was killed
+/// is ended first.
 fn quiet(folder: &Folder) -> Result<Option<Lock>, ProviderError> {
     let Some(lock) = folder.try_lock()? else { return Ok(None) };
     let Some(mut record) = folder.record()?.filter(|record| record.end.is_none()) else { return Ok(Some(lock)) };
@@ -331,7 +331,7 @@ fn quiet(folder: &Folder) -> Result<Option<Lock>, ProviderError> {
     Ok(Some(lock))
 }
 
-/// Puts a record in the words that all providers share.
+/// Converts a record to the states that all providers share.
 fn told(record: &Record) -> (RunState, Option<JobStatus>) {
     let (state, failure) = match record.end {
         None => (RunState::Running, None),
@@ -365,7 +365,8 @@ fn cancel(folder: &Folder, key: &RunKey) -> Result<(), ProviderError> {
     Ok(())
 }
 
-/// Names the variables that a job gets, each of which is a file's path, and what is in that file: see [`variable_name`].
+/// Returns the names of a job's secret variables and the contents of their files; each variable holds its file's path:
+/// see [`variable_name`].
 fn secrets(token: Option<&Token>, variables: &[Variable]) -> Vec<(String, String)> {
     let token = token.map(|token| (TOKEN_VARIABLE.to_owned(), token.reveal().to_owned()));
     let value =

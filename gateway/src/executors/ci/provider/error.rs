@@ -1,4 +1,4 @@
-//! Why a provider did not do what it was asked for.
+//! Errors of providers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,54 +7,54 @@ use thiserror::Error;
 
 use crate::net::fetch::FetchError;
 
-/// Why a provider did not do what it was asked for. Holds no secret, and of a server's own words only a short text in one line.
+/// Failure of a request to a provider. Holds no secret, and of a server's own words only a short text in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProviderError {
-    /// No connection, no answer in time, or an answer that is none.
+    /// No connection, no answer in time, or an invalid answer.
     #[error(transparent)]
     Fetch(FetchError),
     /// It has had too many requests (429).
     #[error("the CI system takes no more requests now")]
     Limited {
-        /// When it wants to be asked again.
+        /// Pause that it asks for.
         after: Option<Duration>,
     },
-    /// It is not well (5xx).
+    /// It is unavailable (5xx).
     #[error("the CI system answered with status {status}")]
     Unavailable {
-        /// What it said.
+        /// Its status.
         status: u16,
-        /// When it wants to be asked again.
+        /// Pause that it asks for.
         after: Option<Duration>,
     },
     /// It does not know the token (401).
     #[error("the CI system does not accept the token of {path}: expired, revoked or not meant for it")]
     TokenRefused {
-        /// Where the token was read.
+        /// File of the token.
         path: PathBuf,
     },
     /// The token may not do this (403).
     #[error("the token may not {what}: {why}")]
     Forbidden {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// What the CI system says.
+        /// Message of the CI system.
         why: String,
     },
     /// There is no such project, or the token does not see it (404).
     #[error("the CI system has no project {project}, or the token does not see it")]
     NoProject {
-        /// As configured.
+        /// Project as configured.
         project: String,
     },
-    /// It refused what was asked for, and would do so again.
+    /// It refused the request, and would do so again.
     #[error("the CI system refused to {what} with status {status}: {why}")]
     Refused {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
         /// Its status.
         status: u16,
-        /// What it says.
+        /// Its message.
         why: String,
     },
     /// The file of the token cannot be read, or has no token.
@@ -62,7 +62,7 @@ pub enum ProviderError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         why: String,
     },
     /// A variable is longer than the CI system takes.
@@ -73,10 +73,10 @@ pub enum ProviderError {
         /// Bytes at most.
         bytes_max: usize,
     },
-    /// Not everything could be looked at, so whether a run is there is not known.
+    /// The search was incomplete, so it is not known whether a run exists.
     #[error("the CI system may have made the job already, and it cannot be told: {why}")]
     Unsure {
-        /// What could not be looked at.
+        /// Reason why the search was incomplete.
         why: String,
     },
     /// Another run of the same workspace has not ended.
@@ -85,43 +85,43 @@ pub enum ProviderError {
     /// A folder or a file of a `command` cannot be used.
     #[error("cannot {what} {path}: {why}")]
     Folder {
-        /// What was tried.
+        /// Attempted operation.
         what: &'static str,
-        /// Where.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         why: String,
     },
     /// The program of a `command` cannot be started.
     #[error("{program} cannot be started: {why}")]
     Program {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The supervisor of a run has not said whether it began.
+    /// The supervisor of a run has not reported whether it began.
     #[error("{program} has not said within {after:?} that the job began")]
     NotBegun {
         /// The supervisor's program.
         program: PathBuf,
-        /// How long it was waited for.
+        /// Time that was waited.
         after: Duration,
     },
-    /// The reference of a run is none that this provider gave.
+    /// The reference of a run was not made by this provider.
     #[error("this is not the name of a run of this provider")]
     NotOurs,
 }
 
 impl ProviderError {
-    /// Returns whether the same question may get an answer later with nothing changed by people.
+    /// Returns whether the same request may succeed later without any change by people.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Fetch(error) => match error {
                 FetchError::Unreachable { .. } | FetchError::TimedOut { .. } => true,
                 FetchError::Status { status, .. } => *status >= 500,
-                // Something else answers, such as a proxy's page: it may go away like any outage.
+                // Another server answers, such as a proxy with its own page: that may pass like any outage.
                 FetchError::TooLong { .. } | FetchError::Shape { .. } => true,
             },
             Self::Limited { .. }
@@ -141,7 +141,7 @@ impl ProviderError {
         }
     }
 
-    /// Returns how long the provider wants to be left alone, if it said so.
+    /// Returns the pause that the provider asks for, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

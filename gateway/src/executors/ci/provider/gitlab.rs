@@ -1,4 +1,4 @@
-//! GitLab as a provider: pipelines of one project, over the REST API, version 4.
+//! Runs jobs in GitLab: pipelines of one project, over the REST API, version 4.
 //!
 //! A run is a pipeline with the variable [`RUN_VARIABLE`]. The project's own definition includes the template
 //! `deploy/ci/gitlab/workspace.yml`: its first job fetches the definition of the run from the gateway, its second starts that as
@@ -28,11 +28,11 @@ use crate::net::fetch::FetchSetupError;
 /// Entries of a page, GitLab's most.
 const PAGE: usize = 100;
 
-/// Longest value of a variable, in bytes: what is handed on to a child pipeline is one string of its job's environment, in base64,
+/// Longest value of a variable, in bytes: a child pipeline gets it as one string of its job's environment, in base64,
 /// and Linux takes 128 KiB of that at most, with its name.
 pub const VALUE_BYTES_MAX: usize = (128 * 1024 - 64) / 4 * 3;
 
-/// How a GitLab is reached, and what it may be asked for.
+/// Address, project and token of a GitLab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitlabSettings {
     /// Its address, without `/api/v4`.
@@ -41,25 +41,25 @@ pub struct GitlabSettings {
     pub project: String,
     /// The branch or tag that the pipelines run on.
     pub reference: String,
-    /// The file with the token. Read anew for each question.
+    /// File with the token. Read anew for each request.
     pub token_file: PathBuf,
-    /// What kind of token that is.
+    /// Kind of the token.
     pub token_kind: GitlabToken,
     /// Authorities to trust beside the system's, in PEM.
     pub ca_file: Option<PathBuf>,
 }
 
-/// What kind of token is shown, and so in which header field.
+/// Kind of the token, and so the header field that carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GitlabToken {
     /// An access token of a project, a group or a user, with the scope `api`: `PRIVATE-TOKEN`.
     #[default]
     Access,
-    /// The token of a CI job, where the gateway itself runs in one: `JOB-TOKEN`. GitLab takes it for some questions only.
+    /// The token of a CI job, if the gateway itself runs in one: `JOB-TOKEN`. GitLab takes it for some requests only.
     Job,
 }
 
-/// GitLab. Clones share connections, the time until which it wants to be left alone, and what is known of its pipelines.
+/// Client of GitLab. Clones share connections, the rate limit's pause, and the known pipelines.
 #[derive(Clone, Debug)]
 pub struct Gitlab {
     api: Arc<Api>,
@@ -81,7 +81,7 @@ struct NewVariable<'a> {
 }
 
 impl Gitlab {
-    /// Sets the provider up; asks nothing yet.
+    /// Sets the provider up; sends nothing yet.
     ///
     /// # Errors
     /// [`FetchSetupError`] names the file that cannot be used.
@@ -90,7 +90,7 @@ impl Gitlab {
     }
 
     pub(super) async fn create(&self, run: &NewRun<'_>) -> Result<RunRef, ProviderError> {
-        // Before all: a variable that is too long has to be told though GitLab is away.
+        // Checked first: a variable that is too long is reported even if GitLab is away.
         let variables = variables(run)?;
         if !run.is_new
             && let Some(there) = self.find(run.key, run.since).await?
@@ -100,7 +100,7 @@ impl Gitlab {
         let body = NewPipeline { reference: &self.api.settings().reference, variables };
         let answer = self.api.ask("make a pipeline", Method::POST, "/pipeline", Some(&body)).await?;
         let pipeline: Pipeline = answer.json()?;
-        // Others who look for theirs need not look into it.
+        // Searches for other runs need not read it.
         self.known.learn(pipeline.id, Some(run.key.clone()));
         Ok(reference(&pipeline))
     }
@@ -123,7 +123,7 @@ impl Gitlab {
         }
     }
 
-    /// Tells what became of a run whose child pipeline is known; `None` when that was deleted.
+    /// Returns the status of a run whose child pipeline is known; `None` for one that was deleted.
     async fn status_with(
         &self,
         run: &RunRef,
@@ -141,7 +141,7 @@ impl Gitlab {
 
     async fn status_without_child(&self, run: &RunRef, pipeline: &Pipeline) -> Result<RunStatus, ProviderError> {
         let state = joined(pipeline.state(), None);
-        // Why the definition could not be fetched.
+        // Has the reason why the definition could not be fetched.
         let job = if state == RunState::Failed { self.job(pipeline.id).await? } else { None };
         let web_url = shown_address(pipeline.web_url.as_deref());
         Ok(RunStatus { state, run: run.clone(), job: job.as_ref().map(Job::status), web_url })
@@ -151,7 +151,7 @@ impl Gitlab {
         let parent = number(&run.id)?;
         let known = run.child.as_deref().map(number).transpose()?;
         self.cancel_one(parent).await?;
-        // Asked after the parent was cancelled: it starts no other any more.
+        // Queried after the parent was cancelled, which starts no other any more.
         let child = match known {
             Some(child) => Some(child),
             None => self.child(parent).await?.map(|child| child.id),
@@ -187,7 +187,7 @@ impl Gitlab {
         Ok(end_of_log(log, bytes_max, log.len() >= wanted))
     }
 
-    /// Returns a pipeline; `None` when there is none any more.
+    /// Returns a pipeline; `None` if it no longer exists.
     async fn pipeline(&self, id: u64) -> Result<Option<Pipeline>, ProviderError> {
         match self.get("read a pipeline", &format!("/pipelines/{id}")).await {
             Ok(pipeline) => Ok(Some(pipeline)),
@@ -207,7 +207,7 @@ impl Gitlab {
         Ok(bridges.into_iter().find(|bridge| bridge.name == TRIGGER_JOB).and_then(|bridge| bridge.downstream_pipeline))
     }
 
-    /// Returns the job of a pipeline that says most: one that lives, else one that failed, else any.
+    /// Returns the job that says most about a pipeline: one that runs, else one that failed, else any.
     async fn job(&self, pipeline: u64) -> Result<Option<Job>, ProviderError> {
         let path = format!("/pipelines/{pipeline}/jobs?per_page={PAGE}");
         let jobs: Vec<Job> = match self.get("read a pipeline's jobs", &path).await {
@@ -228,7 +228,7 @@ impl Gitlab {
     }
 }
 
-/// Returns what a pipeline is made with. Values are base64 and go as files: see [`variable_name`].
+/// Returns the variables of a pipeline. Values are base64 and go as files: see [`variable_name`].
 fn variables<'a>(run: &NewRun<'a>) -> Result<Vec<NewVariable<'a>>, ProviderError> {
     let text =
         |key: &str, value: &'a str| NewVariable { key: key.to_owned(), value: value.into(), variable_type: "env_var" };

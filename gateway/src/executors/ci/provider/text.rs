@@ -1,12 +1,12 @@
-//! What CI systems wrote, made fit to be shown.
+//! Makes output of CI systems fit to be shown.
 
 /// Characters that end an escape sequence which begins with `ESC [` (ECMA-48, section 5.4).
 const SEQUENCE_ENDS: std::ops::RangeInclusive<char> = '@'..='~';
 
 const ESCAPE: char = '\u{1b}';
 
-/// Returns the end of a log: whole lines without control characters and without the runner's own marks, `bytes_max` bytes at
-/// most. `is_cut` says that `bytes` does not begin where the log does.
+/// Returns the end of a log: whole lines without control characters and without the runner's own marks, `bytes_max`
+/// bytes at most. `is_cut` means that `bytes` does not begin at the beginning of the log.
 pub(super) fn end_of_log(bytes: &[u8], bytes_max: usize, is_cut: bool) -> String {
     let text = String::from_utf8_lossy(bytes);
     // A line that was cut may have lost the beginning of an escape sequence, or of a secret's mask.
@@ -43,7 +43,7 @@ pub(super) fn one_line(text: &str, bytes_max: usize) -> String {
     line.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Returns what a terminal would show of a line in the end: a carriage return begins it anew.
+/// Returns the text that a terminal would finally show of a line: a carriage return begins it anew.
 fn line(text: &str) -> String {
     let text = text.trim_end_matches('\r');
     let shown = text.rsplit('\r').find(|part| !part.starts_with("section_")).unwrap_or_default();
@@ -51,7 +51,7 @@ fn line(text: &str) -> String {
     let mut characters = shown.chars();
     while let Some(character) = characters.next() {
         if character == ESCAPE {
-            // Of other sequences the second character is the last.
+            // Other sequences end with the second character.
             if characters.next() == Some('[') {
                 characters.by_ref().find(|character| SEQUENCE_ENDS.contains(character));
             }
@@ -65,7 +65,7 @@ fn line(text: &str) -> String {
     line
 }
 
-/// Control characters, and those that change the direction of what stands around them.
+/// Returns whether a character is a control character, or changes the direction of the text around it.
 fn is_unshowable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

@@ -1,4 +1,4 @@
-//! Steps that bring a run to its end, and a workspace to its.
+//! Steps that end a run, and with it a workspace.
 
 use tracing::{info, warn};
 use tunnel_proto::reason::Reason;
@@ -13,14 +13,15 @@ use crate::store::StoreError;
 use crate::telemetry::RunEnd;
 use crate::workspaces::pipeline::ENDING_WORDS;
 
-/// Bytes of the end of a failed job's log that people are told.
+/// Bytes of the end of a failed job's log that its owner is shown.
 const TRACE_BYTES: usize = 600;
 
-/// Bytes of the end of a log in which a job says that it is ending. What follows is the runner's, which saves files.
+/// Bytes of the end of a log in which a job says that it is ending. The rest is written by the runner, which saves
+/// files.
 const LOG_BYTES: usize = 8 * 1024;
 
 impl Driver {
-    /// Writes down that a run is to end, and tells its agent. Returns whether there was one to tell.
+    /// Records that a run is to end, and tells its agent. Returns whether there was one to tell.
     pub(super) async fn stop(
         &self,
         found: &Found,
@@ -33,7 +34,7 @@ impl Driver {
         Ok(self.close(&found.name, words))
     }
 
-    /// Ends the session of a run's agent. Returns whether the agent is told by that: one that is away is not.
+    /// Ends the session of a run's agent. Returns whether the agent learns of that: one that is away does not.
     pub(super) fn close(&self, name: &WorkspaceName, words: &str) -> bool {
         let Some(session) = self.registry.current(name) else { return false };
         let is_there = !session.tunnel.is_ended() && !session.tunnel.is_detached();
@@ -41,7 +42,7 @@ impl Driver {
         is_there
     }
 
-    /// Looks whether a job is ending: it says so itself. What is heard of that later is asked for again later.
+    /// Checks in the log whether a job is ending. Later output is read by a later check.
     pub(super) async fn look_into_log(&self, system: &System, found: &Found, heard: &mut Heard, now: UnixSeconds) {
         heard.looked_at = Some(now);
         let Some(reference) = reference(&found.ci) else { return };
@@ -82,7 +83,7 @@ impl Driver {
         (heard, ending): (&Heard, Ending),
         now: UnixSeconds,
     ) -> Result<(), StoreError> {
-        // Whatever session there is, nobody is at its other end any more.
+        // A session that is still there has no agent at its other end any more.
         self.close(&found.name, "its job is over");
         info!(workspace = %found.name, run = run_number(&found.ci), ?ending, "a job is over");
         let is_made = found.ci.live().is_some_and(|run| run.pipeline.is_some());
@@ -107,7 +108,7 @@ impl Driver {
         self.put(found, &next, now).await
     }
 
-    /// Adds the end of the job's log, if it can be had.
+    /// Adds the end of the job's log, if it can be read.
     async fn with_trace(&self, system: &System, found: &Found, failure: String) -> String {
         let Some(reference) = reference(&found.ci) else { return failure };
         match system.ask(system.provider.trace(&reference, TRACE_BYTES)).await {

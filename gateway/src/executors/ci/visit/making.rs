@@ -1,4 +1,4 @@
-//! Steps that bring a run about: it is written down, asked for, and looked for where nobody knows whether it was made.
+//! Steps that make a run: it is recorded, asked for, and searched for if the outcome of the request is unknown.
 
 use tracing::{info, warn};
 
@@ -76,7 +76,7 @@ impl Driver {
         }
         let new = NewRun {
             key: &key,
-            // It was looked for just now, if it was ever asked for.
+            // It was searched for just now, if it was ever asked for.
             is_new: true,
             since: run.intended_at,
             workspace: &found.name,
@@ -85,8 +85,8 @@ impl Driver {
             token: token.as_ref(),
             variables: &variables,
         };
-        // What is written down is when the request leaves, and not when somebody began to wait for others: from then on it is known
-        // how long it may take to land.
+        // The recorded time is that at which the request leaves, after the wait for a permit: it starts the bound on
+        // how long the request may take to land.
         let slot = system.slot().await;
         let now = (self.clock)();
         let asked = plan::asked(&found.ci, now);
@@ -100,14 +100,14 @@ impl Driver {
             Ok(there) => self.made(found, heard, &asked, &there).await,
             Err(error) if error.is_temporary() => {
                 self.unwell(found, heard, &error, now);
-                // It may be on its way for as long as one that leaves now.
+                // The failed request may take effect for as long as one that leaves now.
                 self.put(found, &plan::asked(&asked, now), now).await
             }
             Err(error) => self.refused(found, (&asked, is_first), heard, &error.to_string(), now).await,
         }
     }
 
-    /// Takes in what the CI system calls a run.
+    /// Stores the CI system's ids of a run.
     async fn made(
         &self,
         found: &Found,
@@ -120,7 +120,8 @@ impl Driver {
         self.put(found, &plan::named(asked, id, child.as_deref()), (self.clock)()).await
     }
 
-    /// Takes in that a run cannot be made: nothing becomes of it, unless an earlier request made it, which has to be seen then.
+    /// Handles a run that cannot be made: it is ended, unless an earlier request may have made it, which has to be
+    /// checked first.
     async fn refused(
         &self,
         found: &Found,

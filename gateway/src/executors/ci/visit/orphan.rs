@@ -1,4 +1,4 @@
-//! What is done for a workspace whose CI system is not configured here any more: nobody can be asked.
+//! Steps for a workspace whose CI system is no longer configured, and so cannot be asked.
 
 use tracing::warn;
 
@@ -8,7 +8,7 @@ use crate::executors::ci::plan::{self, OrphanStep, orphaned};
 use crate::model::UnixSeconds;
 use crate::store::StoreError;
 
-/// What the agent is told when its job is to end.
+/// Message to the agent whose job is to end.
 const STOP_WORDS: &str = "the CI system of this workspace is not configured at the gateway any more: this job may end";
 
 impl Driver {
@@ -34,7 +34,8 @@ impl Driver {
         Ok(Next::Again)
     }
 
-    /// Ends the run of a workspace that is over, and with it its agent's token, if nobody could be asked about it.
+    /// Ends the run of a workspace that is over, and with it its agent's token, if its CI system could not be asked
+    /// about it.
     pub(super) async fn leave(&self, found: &Found, now: UnixSeconds) -> Result<(), StoreError> {
         let Some(run) = found.ci.live() else { return Ok(()) };
         warn!(workspace = %found.name, run = run.number, provider = %found.ci.provider, "nobody looks after a job any more");

@@ -1,4 +1,4 @@
-//! What is wrong with the inputs together. What is wrong with one of them alone is refused where it is read.
+//! Checks of the inputs together. A problem of one input alone is refused where that input is read.
 
 use super::{Plan, resources};
 use crate::workspaces::frozen::FrozenProblem;

@@ -13,10 +13,10 @@ use crate::workspaces::frozen::scripts as files;
 /// Size of the workspace's own volume.
 const DATA_SIZE: &str = "50Gi";
 
-/// Size of a devfile's volume that does not say (devfile 2.2.0).
+/// Size of a devfile's volume without a size (devfile 2.2.0).
 const VOLUME_SIZE: &str = "1Gi";
 
-/// Where the cluster's name servers are.
+/// Namespace of the cluster's name servers.
 const NAME_SERVERS: &str = "kube-system";
 
 /// The endpoints' name and ports in the cluster. Headless: it needs no address, of which a cluster has few, and no port, of
@@ -56,8 +56,8 @@ pub(super) fn service_account(plan: &Plan<'_>) -> Value {
     plan.object(Role::ServiceAccount, plan.names.workspace.clone(), rest)
 }
 
-/// Nobody gets in: users come through the agent's own connection. Out goes what the configuration says, and questions to the
-/// name servers.
+/// Denies all connections to the pod: users come through the agent's own connection. Allows the configured
+/// destinations, and questions to the name servers.
 pub(super) fn network_policy(plan: &Plan<'_>) -> Option<Value> {
     let policy = &plan.config.network_policy;
     if !policy.enabled {
@@ -71,20 +71,20 @@ pub(super) fn network_policy(plan: &Plan<'_>) -> Option<Value> {
     egress.extend(policy.egress.iter().map(allow));
     let spec = json!({
         "podSelector": {"matchLabels": {WORKSPACE_LABEL: plan.names.workspace}},
-        // A policy that is about ingress and has no rule for it lets nothing in.
+        // A policy of the type ingress without a rule for it lets nothing in.
         "policyTypes": ["Ingress", "Egress"],
         "egress": egress,
     });
     Some(plan.object(Role::NetworkPolicy, plan.names.workspace.clone(), json!({"spec": spec})))
 }
 
-/// What the pod runs. Kubelets need not watch what cannot change.
+/// Scripts that the pod runs. Kubelets need not watch an immutable object.
 pub(super) fn scripts(plan: &Plan<'_>) -> Value {
     let rest = json!({"immutable": true, "data": files::files(plan)});
     plan.object(Role::Scripts, plan.names.scripts(), rest)
 }
 
-/// The most that the workspace may take, where it has a namespace of its own.
+/// Quota of a workspace with a namespace of its own.
 pub(super) fn resource_quota(plan: &Plan<'_>) -> Option<Value> {
     let most = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none())?;
     let hard = json!({

@@ -1,4 +1,4 @@
-//! The Deployment: one pod, with what the devfile describes and what is put in beside it.
+//! The Deployment: one pod, with the containers of the devfile and our own additions.
 
 use serde_json::{Value, json};
 
@@ -18,13 +18,13 @@ const TOOLS: &str = "gw-tools";
 const SCRIPTS: &str = "gw-scripts";
 const FILES: &str = "gw-files";
 
-/// Read and run by everybody (0555).
+/// Readable and executable for all users (0555).
 const SCRIPTS_MODE: u32 = 0o555;
 
-/// Read by the group, which is the containers' (0440).
+/// Readable for the group, which is the containers' (0440).
 const FILES_MODE: u32 = 0o440;
 
-/// Which kind of container a component becomes.
+/// Role of a component's container in the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Runs to its end before the others start.
@@ -33,7 +33,7 @@ enum Place {
     Beside,
 }
 
-/// Returns the Deployment. How many replicas there are is filled in when sending; until then there are none.
+/// Returns the Deployment. The number of replicas is filled in when sending; until then it is 0.
 pub(super) fn deployment(plan: &Plan<'_>) -> Value {
     let init = std::iter::once(tools_injector(plan));
     let init: Vec<_> = init.chain(plan.init.iter().map(|one| container(plan, one, Place::Before))).collect();
@@ -86,7 +86,7 @@ fn container_security(plan: &Plan<'_>) -> Value {
     })
 }
 
-/// Copies agent and editor to where the containers find them.
+/// Copies agent and editor into the folder in which the containers find them.
 fn tools_injector(plan: &Plan<'_>) -> Value {
     json!({
         "name": TOOLS,
@@ -100,7 +100,7 @@ fn tools_injector(plan: &Plan<'_>) -> Value {
 }
 
 fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
-    // What only waits would keep the others from starting.
+    // A container that only waits would keep the others from starting.
     let only_stays = component.override_command && place == Place::Beside;
     let literals = |words: &[String]| words.iter().map(|word| literal(word)).collect::<Vec<_>>();
     let command = if only_stays { scripts::first_process(component) } else { component.command.clone() };
@@ -126,7 +126,7 @@ fn container(plan: &Plan<'_>, component: &Component, place: Place) -> Value {
     })
 }
 
-/// Ours, then the devfile's, which has none of our names and whose values are what it says.
+/// Returns our own variables, then the devfile's, which has none of our names and whose values are literal.
 fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
     let own = |name: &str, value: String| (name.to_owned(), value);
     let mut environment = vec![
@@ -137,7 +137,7 @@ fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
         own("GW_FILES_DIR", FILES_DIR.to_owned()),
         own("GW_LOGS_DIR", format!("{LOGS_DIR}/{}", component.name)),
     ];
-    // Where the editor's list of ports points.
+    // URL for the editor's list of ports.
     if component.is_main && component.env.iter().all(|(name, _)| name != "VSCODE_PROXY_URI") {
         environment.push(own("VSCODE_PROXY_URI", plan.url_template.replace("{port}", "{{port}}")));
     }
@@ -145,7 +145,8 @@ fn environment(plan: &Plan<'_>, component: &Component) -> Vec<Value> {
     environment.into_iter().map(|(name, value)| json!({"name": name, "value": literal(&value)})).collect()
 }
 
-/// What other pods could reach. It documents more than it opens: the network policy is what lets somebody in.
+/// Returns the ports that other pods could reach. They document more than they open: the network policy decides who is
+/// let in.
 fn ports(component: &Component) -> Vec<Value> {
     let open = component.endpoints.iter().filter(|endpoint| endpoint.exposure != Exposure::None);
     let port = |number: u16, protocol: &str| {

@@ -1,4 +1,4 @@
-//! What containers ask for and what they may take.
+//! Resource requests and limits of containers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::workspaces::devfile::Component;
 use crate::workspaces::frozen::FrozenProblem;
 use crate::workspaces::syntax::Quantity;
 
-/// What one container asks for and may take, as Kubernetes quantities.
+/// Requests and limits of one container, as Kubernetes quantities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs<T = String> {
     pub(super) cpu: Amounts<T>,
@@ -24,17 +24,17 @@ pub(super) struct Amounts<T = String> {
     limit: Option<T>,
 }
 
-/// Which of a container's amounts is meant.
+/// Selector of one amount of a container.
 type Pick = fn(&Needs) -> Option<&String>;
 
-/// What the copying of the tools takes.
+/// Requests and limits of the container that copies the tools.
 pub(super) const TOOLS: Needs<&str> = Needs {
     cpu: Amounts { request: Some("100m"), limit: Some("500m") },
     memory: Amounts { request: Some("256Mi"), limit: Some("512Mi") },
 };
 
 impl<T: AsRef<str>> Needs<T> {
-    /// Returns the container's `resources`; nothing is left out as null.
+    /// Returns the container's `resources`; null if there are none.
     pub(super) fn to_json(&self) -> Value {
         let of = |pick: fn(&Amounts<T>) -> Option<&T>| {
             let both = [("cpu", pick(&self.cpu)), ("memory", pick(&self.memory))];
@@ -50,7 +50,8 @@ impl<T: AsRef<str>> Needs<T> {
     }
 }
 
-/// Returns what a component's container needs: what the devfile says, and the cluster's defaults where it says nothing.
+/// Returns the needs of a component's container: the devfile's amounts, and the cluster's defaults for those that it
+/// leaves out.
 pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
     let defaults = plan.config.default_resources.as_ref();
     let default = |pick: fn(&Resources) -> &String| defaults.map(pick);
@@ -71,7 +72,8 @@ pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
     }
 }
 
-/// The devfile's amounts before the defaults; a default that contradicts what the devfile says about the other gives way to it.
+/// Puts the devfile's amounts before the defaults; a default that contradicts the devfile's other amount gives way to
+/// it.
 fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]: [Option<&String>; 2]) -> Amounts {
     let amount = |text: Option<&String>| text.and_then(|text| read(text));
     let exceeds = |request: Option<&String>, limit: Option<&String>| match (amount(request), amount(limit)) {
@@ -90,8 +92,8 @@ fn read(text: &str) -> Option<Quantity> {
     text.parse().ok()
 }
 
-/// Finds what a workspace could never get where its cluster bounds what one takes: Kubernetes would refuse its pod, and nobody but
-/// the cluster's administrator would see why.
+/// Finds amounts above the cluster's maximum for one workspace: Kubernetes would refuse its pod, and only the cluster's
+/// administrator would see why.
 pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
     let Some(most) = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Each object by its kind.
+//! Checks of each object by its kind.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::workspaces::syntax::{Quantity, is_annotation_key, is_dns_subdomain, i
 /// Longest key of a `ConfigMap` (Kubernetes documentation, "ConfigMaps").
 const KEY_BYTES_MAX: usize = 253;
 
-/// What a quota can bound.
+/// Amounts that a quota can bound.
 const BOUNDED: [&str; 4] = ["requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
 /// Checks an object of a role.
@@ -26,7 +26,7 @@ pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, fin
     match role {
         Role::CoreInventory | Role::SecretsInventory => {
             if let Some(map) = typed::<ConfigMap>(value, place, findings) {
-                // What it tracks is written by whoever applies.
+                // The program that applies an inventory writes what it tracks.
                 findings.require(
                     place,
                     map.data.is_none() && map.immutable.is_none(),
@@ -83,7 +83,7 @@ pub(super) fn check(role: Role, value: &Value, place: &str, common: &Common, fin
     }
 }
 
-/// Reads an object; notes what is wrong with its shape.
+/// Reads an object; notes problems of its shape.
 fn typed<T: DeserializeOwned>(value: &Value, place: &str, findings: &mut Findings) -> Option<T> {
     match T::deserialize(value) {
         Ok(typed) => Some(typed),
@@ -102,7 +102,7 @@ pub(super) fn labels(labels: &Texts, place: &str, findings: &mut Findings) {
     }
 }
 
-/// Checks that a selector finds this workspace's pod, and nobody else's.
+/// Checks that a selector finds this workspace's pod, and no other's.
 pub(super) fn selector(labels: &Texts, place: &str, common: &Common, findings: &mut Findings) {
     let finds = labels.iter().all(|(key, value)| match key.as_str() {
         WORKSPACE_LABEL => *value == common.names.workspace,
@@ -215,7 +215,7 @@ fn network_policy(spec: &PolicySpec, place: &str, common: &Common, findings: &mu
     }
 }
 
-/// Returns whether a block is one, and what is taken out of it is in it and smaller.
+/// Returns whether a block is valid, and its exceptions are in it and smaller.
 fn is_block(block: &IpBlock) -> bool {
     let Some((address, bits)) = read_block(&block.cidr) else {
         return false;
@@ -234,7 +234,7 @@ fn read_block(text: &str) -> Option<(IpAddr, u32)> {
     Some((address, bits))
 }
 
-/// Returns an address without what comes after its first bits.
+/// Returns the first bits of an address as a number.
 fn network(address: IpAddr, bits: u32) -> u128 {
     let (number, width) = match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)), 32),

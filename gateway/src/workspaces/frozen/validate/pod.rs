@@ -1,4 +1,4 @@
-//! The Deployment and its pod, and what it refers to.
+//! Checks of the Deployment and its pod, and of the objects to which the pod refers.
 
 use std::collections::BTreeSet;
 
@@ -109,11 +109,11 @@ fn is_one_kind(volume: &PodVolume) -> bool {
         && size.is_none_or(|size| size.parse::<Quantity>().is_ok())
 }
 
-/// Everything that the pod refers to is in the config: it would wait for anything else for ever.
+/// Checks that everything to which the pod refers is in the config: it would wait for anything else for ever.
 pub(super) fn references(values: &[Value], heads: &[Head], findings: &mut Findings) {
     let there: BTreeSet<_> = heads.iter().map(|head| (head.kind.as_str(), head.metadata.name.as_str())).collect();
     for (value, head) in values.iter().zip(heads).filter(|(_, head)| head.kind == "Deployment") {
-        // One of another shape has been told of.
+        // An object of another shape is already reported.
         let Ok(Specified { spec, .. }) = Specified::<DeploymentSpec>::deserialize(value) else {
             continue;
         };

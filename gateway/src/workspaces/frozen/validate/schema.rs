@@ -1,5 +1,5 @@
-//! What is accepted of each kind: the fields that this version and earlier ones write, and no others (Kubernetes documentation,
-//! API reference). A field may be added here, never taken away: what is stored stays readable.
+//! Accepted fields of each kind: those that this version and earlier ones write, and no others (Kubernetes
+//! documentation, API reference). A field may be added here, never taken away: stored configs stay readable.
 
 #![expect(dead_code, reason = "a schema: that a field is there and of its type is all that some have to be")]
 
@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 /// Texts by name.
 pub(super) type Texts = BTreeMap<String, String>;
 
-/// What every object begins with.
+/// Fields with which every object begins.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Head {
@@ -328,7 +328,7 @@ pub(super) struct Exec {
     command: Vec<String>,
 }
 
-/// Of what a volume can be; folders of the node are not among it.
+/// Accepted kinds of volumes; folders of the node are not among them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct PodVolume {

@@ -1,4 +1,4 @@
-//! What is wrong with what an operator, the gateway or a request says.
+//! Checks the input of an operator, the gateway or a request.
 
 use super::{Findings, fits, may_be_set};
 use crate::model::JOB_TIMES;
@@ -19,10 +19,10 @@ const CACHE_KEY: (usize, usize) = (16, 128);
 /// Longest list of certificates, in bytes.
 const CERTIFICATES_BYTES_MAX: usize = 64 * 1024;
 
-/// What names of our own variables in a job begin with.
+/// Prefixes of our own variables in a job.
 const OWN: [&str; 2] = ["GW_", "WORKSPACE_AGENT_"];
 
-/// Looks at what an operator decided.
+/// Checks the operator's settings.
 pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
     tags("tags", &settings.tags, findings);
     let message = "must be from 10 minutes to 30 days";
@@ -56,7 +56,7 @@ pub(super) fn settings(settings: &PipelineSettings, findings: &mut Findings) {
     }
 }
 
-/// Looks at what the gateway and a request say.
+/// Checks the input of the gateway and a request.
 pub(super) fn facts(facts: &PipelineFacts<'_>, settings: &PipelineSettings, findings: &mut Findings) {
     let (least, most) = CACHE_KEY;
     let is_key = (least..=most).contains(&facts.cache_key.len())
@@ -106,7 +106,7 @@ fn web_url(place: &str, url: &str, findings: &mut Findings) {
 
 fn project(project: &Project, findings: &mut Findings) {
     web_url("project", &project.url, findings);
-    // Whatever is in a definition is seen by all who may see the pipeline.
+    // Everything in a definition is visible to all users who may see the pipeline.
     let has_credentials =
         url::Url::parse(&project.url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some());
     findings.require("project", !has_credentials, "has credentials in its URL, which others would see");

@@ -1,4 +1,4 @@
-//! The folder of a workspace whose jobs are run by a program: what the program reads, and what is known of its run.
+//! Folder of a workspace whose jobs are run by a program: inputs of the program, and the state of its run.
 //!
 //! ```text
 //! DIRECTORY/CACHE_KEY/                       0700: the program's working folder, and what it leaves to the next run
@@ -6,9 +6,9 @@
 //!   .gitlab-ci-local-variables.yml           0600: its variables, which are paths of files in run/secrets, and of run/private
 //!   run/secrets/                             0700: their values, 0600; deleted when the run is over
 //!   run/private/                             0700: where jobs keep such values, and programs they fetched; deleted then too
-//!   run/plan.json                            which run is wanted, and how it is started
-//!   run/lock                                 held for as long as somebody supervises
-//!   run/record.json                          which run it is, and how it ended
+//!   run/plan.json                            the wanted run, and how it is started
+//!   run/lock                                 held for as long as a supervisor runs
+//!   run/record.json                          the run and its outcome
 //!   run/cancel                               the key of the run that is to end
 //!   run/log, run/log.before
 //! ```
@@ -45,23 +45,23 @@ pub(super) const PRIVATE_VARIABLE: &str = "GW_PRIVATE_DIR";
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
-/// What a supervisor is started with.
+/// Instructions for a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) key: RunKey,
     /// The program and its arguments.
     pub(super) program: Vec<String>,
-    /// How long the program may take to end when it is asked to.
+    /// Longest time that the program may take to end on request.
     pub(super) grace_seconds: u64,
     /// Most bytes of the log.
     pub(super) log_bytes_max: u64,
 }
 
-/// What a supervisor says of its run.
+/// A supervisor's record of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) key: RunKey,
-    /// Which start of the machine the numbers of processes belong to.
+    /// Boot of the machine that the process numbers belong to.
     pub(super) boot: String,
     pub(super) supervisor: Process,
     /// The program, which leads the session of all that it starts.
@@ -70,15 +70,15 @@ pub(super) struct Record {
     pub(super) end: Option<End>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) how: How,
-    /// Somebody had asked for it.
+    /// The run was asked to end.
     pub(super) is_canceled: bool,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum How {
@@ -90,21 +90,21 @@ pub(super) enum How {
     Lost,
 }
 
-/// Held while a run is supervised, or while nobody may start one.
+/// Held while a run is supervised, or while none may be started.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
-/// What is written into a folder before a run.
+/// Files that are written into a folder before a run.
 pub(super) struct Files<'a> {
     pub(super) definition: &'a str,
-    /// Names of variables, and what is in their files.
+    /// Names of variables, and contents of their files.
     pub(super) secrets: &'a [(String, String)],
     pub(super) plan: &'a Plan,
 }
 
-/// Begins to open a file for writing that nobody else may read.
+/// Returns options for writing a file that no other user may read.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
@@ -112,7 +112,7 @@ pub(super) fn private() -> OpenOptions {
 }
 
 impl Folder {
-    /// Names a folder.
+    /// Creates the handle of a folder.
     pub(super) fn at(path: PathBuf) -> Self {
         Self(path)
     }
@@ -125,11 +125,11 @@ impl Folder {
         self.0.join("run")
     }
 
-    /// Makes it if there is none, and checks that it is nobody else's.
+    /// Creates the folder if there is none, and checks that it belongs to this user alone.
     pub(super) fn make(&self) -> Result<(), ProviderError> {
         let parent = self.0.parent().unwrap_or(&self.0);
         make(DirBuilder::new().recursive(true), parent)?;
-        // Whoever may write there could put another folder in the place of this one.
+        // A user who may write there could put another folder in the place of this one.
         check(parent, 0o022)?;
         for path in [self.0.clone(), self.run_path()] {
             make(&mut DirBuilder::new(), &path)?;
@@ -138,12 +138,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Tells whether there is one.
+    /// Returns whether the folder exists.
     pub(super) fn is_there(&self) -> bool {
         self.0.is_dir()
     }
 
-    /// Takes the lock; `None` when somebody holds it.
+    /// Takes the lock; `None` if it is held.
     pub(super) fn try_lock(&self) -> Result<Option<Lock>, ProviderError> {
         let path = self.0.join(LOCK);
         let open = || private().create(true).truncate(false).open(&path);
@@ -155,7 +155,7 @@ impl Folder {
         }
     }
 
-    /// Writes what a run needs. The lock is the proof that none is under way.
+    /// Writes the files of a run. The lock is the proof that none is under way.
     pub(super) fn write(&self, files: &Files<'_>, _lock: &Lock) -> Result<(), ProviderError> {
         self.forget_secrets()?;
         for folder in [SECRETS, PRIVATE] {
@@ -196,17 +196,17 @@ impl Folder {
         self.put_json(RECORD, record)
     }
 
-    /// Notes that a run is to end.
+    /// Records that a run is to end.
     pub(super) fn ask_to_end(&self, key: &RunKey) -> Result<(), ProviderError> {
         self.put(CANCEL, key.as_str().as_bytes())
     }
 
-    /// Tells whether somebody asked a run to end.
+    /// Returns whether a run was asked to end.
     pub(super) fn is_asked_to_end(&self, key: &RunKey) -> Result<bool, ProviderError> {
         Ok(self.get(CANCEL)?.is_some_and(|bytes| bytes == key.as_str().as_bytes()))
     }
 
-    /// Deletes it, with all that is in it.
+    /// Deletes the folder with its contents.
     pub(super) fn delete(&self, _lock: Lock) -> Result<(), ProviderError> {
         delete(&self.0)
     }
@@ -216,7 +216,7 @@ impl Folder {
         self.put(name, &bytes)
     }
 
-    /// Writes a file at once: whoever reads it sees the old one or the new one.
+    /// Replaces a file atomically: a reader sees the old one or the new one.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), ProviderError> {
         let (path, draft) = (self.0.join(name), self.0.join(format!("{name}.new")));
         let write = || {
@@ -229,7 +229,8 @@ impl Folder {
         write().map_err(|error| failed("write", &path, &error))
     }
 
-    /// Reads a small file as JSON. What makes no sense counts as not there: a file is replaced as a whole, so somebody else wrote it.
+    /// Reads a small file as JSON. Invalid contents count as missing: files are replaced as a whole, so another program
+    /// wrote it.
     fn get_json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ProviderError> {
         Ok(self.get(name)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
@@ -249,7 +250,7 @@ impl Folder {
     }
 }
 
-/// Names what cannot be done with a file or a folder.
+/// Creates the error of a failed operation on a file or a folder.
 pub(super) fn failed(what: &'static str, path: &Path, error: &io::Error) -> ProviderError {
     ProviderError::Folder { what, path: path.to_owned(), why: error.to_string() }
 }
@@ -261,11 +262,11 @@ fn make(builder: &mut DirBuilder, path: &Path) -> Result<(), ProviderError> {
     }
 }
 
-/// Deletes a folder with all that is in it, if it is there.
+/// Deletes a folder with its contents, if it exists.
 fn delete(folder: &Path) -> Result<(), ProviderError> {
     let mut deleted = fs::remove_dir_all(folder);
     if deleted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-        // Caches of build tools have folders that are only to be read.
+        // Caches of build tools have read-only folders.
         deleted = make_writable(folder).and_then(|()| fs::remove_dir_all(folder));
     }
     match deleted {
@@ -274,7 +275,7 @@ fn delete(folder: &Path) -> Result<(), ProviderError> {
     }
 }
 
-/// Refuses what is no folder of this process's user, and what others may do `forbidden` things with.
+/// Refuses a path that is no folder of this process's user, or that gives others rights in `forbidden`.
 fn check(path: &Path, forbidden: u32) -> Result<(), ProviderError> {
     let metadata = fs::symlink_metadata(path).map_err(|error| failed("use", path, &error))?;
     let why = if !metadata.is_dir() {
@@ -289,7 +290,7 @@ fn check(path: &Path, forbidden: u32) -> Result<(), ProviderError> {
     Err(ProviderError::Folder { what: "use", path: path.to_owned(), why: why.to_owned() })
 }
 
-/// Lets its owner change all folders in a folder, and itself. Links are not followed.
+/// Gives the owner write access to a folder and all folders in it. Links are not followed.
 fn make_writable(folder: &Path) -> io::Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

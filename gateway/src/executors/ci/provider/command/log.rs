@@ -1,4 +1,4 @@
-//! What a run writes, within a bound: the newest of it, in two files.
+//! Log of a run, within a bound: the newest output, in two files.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -22,7 +22,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Begins a log in a folder, in the place of one that is there.
+    /// Begins a log in a folder, and replaces an earlier one.
     pub(super) fn begin(folder: &Path, bytes_max: u64) -> io::Result<Self> {
         match fs::remove_file(folder.join(BEFORE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -32,7 +32,7 @@ impl Log {
         Ok(Self { folder: folder.to_owned(), file, bytes: 0, bytes_max })
     }
 
-    /// Adds to it.
+    /// Appends to the log.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if self.bytes > 0 && self.bytes.saturating_add(length) > self.bytes_max / 2 {
@@ -52,7 +52,7 @@ pub(super) fn end(folder: &Path, bytes_max: u64) -> io::Result<(Vec<u8>, bool)> 
     if is_cut || left == 0 {
         return Ok((current, true));
     }
-    // Before that there may have been a third part.
+    // An earlier part may have been dropped before that.
     let (mut before, _) = tail(&folder.join(BEFORE), left)?;
     let is_cut = !before.is_empty();
     before.extend_from_slice(&current);

@@ -1,4 +1,4 @@
-//! Processes, as `/proc` shows them (proc(5)): which ones belong to a run, also when nobody watches over it any more.
+//! Finds the processes of a run in `/proc` (proc(5)), also once its supervisor is gone.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{RUN_VARIABLE, RunKey};
 
-/// How much of a process's environment is looked at, in bytes: the system's most is some MiB.
+/// Most bytes of a process's environment that are read: the system's limit is some MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 4 << 20;
 
-/// One process, told from a later one that has the same number.
+/// One process, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     pub(super) pid: i32,
-    /// When it was started, in clock ticks since the machine was.
+    /// Time of its start, in clock ticks since the machine's boot.
     pub(super) ticks: u64,
 }
 
-/// What is known of a process.
+/// Status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     process: Process,
@@ -30,16 +30,17 @@ struct Stat {
 }
 
 impl Process {
-    /// Returns a process that lives.
+    /// Returns a living process.
     pub(super) fn of(pid: u32) -> Option<Self> {
         stat(i32::try_from(pid).ok()?).map(|stat| stat.process)
     }
 
-    /// Sends a signal, and to no other process that got the number meanwhile. One that has ended is no failure.
+    /// Sends a signal, and never to another process that got the number meanwhile. A process that has ended is no
+    /// failure.
     pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-        // What is held cannot become another process: so it is compared after it was taken.
+        // The held process cannot become another one: so it is compared after it was taken.
         if stat(self.pid).is_none_or(|stat| stat.process != self) {
             return Ok(());
         }
@@ -47,12 +48,12 @@ impl Process {
     }
 }
 
-/// Names the time from one start of the machine to the next: process numbers and ticks mean nothing across.
+/// Returns the id of the machine's current boot: process numbers and ticks mean nothing across boots.
 pub(super) fn boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Returns the living processes that come from `ancestor`, without itself.
+/// Returns the living descendants of `ancestor`, without itself.
 pub(super) fn descendants(ancestor: u32) -> Vec<i32> {
     let all = all();
     let mut found: Vec<i32> = i32::try_from(ancestor).into_iter().collect();
@@ -60,11 +61,11 @@ pub(super) fn descendants(ancestor: u32) -> Vec<i32> {
     found.into_iter().skip(1).filter(|pid| is_alive(&all, *pid)).collect()
 }
 
-/// Returns the living processes of a run that nobody watches over: those of its session, those that still have its key in their
-/// environment, and what comes from any of these.
+/// Returns the living processes of an unsupervised run: those of its session, those that still have its key in their
+/// environment, and the descendants of these.
 pub(super) fn left_over(key: &RunKey, session: Option<Process>) -> Vec<i32> {
     let all = all();
-    // Somebody else may have the number by now.
+    // Another process may have the number by now.
     let is_another = |leader: Process| all.iter().any(|stat| stat.process.pid == leader.pid && stat.process != leader);
     let session = session.filter(|leader| !is_another(*leader)).map(|leader| leader.pid);
     let mark = format!("{RUN_VARIABLE}={key}");
@@ -75,7 +76,7 @@ pub(super) fn left_over(key: &RunKey, session: Option<Process>) -> Vec<i32> {
     found.into_iter().filter(|pid| Some(*pid) != own && is_alive(&all, *pid)).collect()
 }
 
-/// Adds what comes from processes, and from those, and so on.
+/// Adds the descendants of processes.
 fn add_descendants(all: &[Stat], found: &mut Vec<i32>) {
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
@@ -90,8 +91,8 @@ fn is_alive(all: &[Stat], pid: i32) -> bool {
     all.iter().any(|stat| stat.process.pid == pid && !stat.is_dead)
 }
 
-/// Sends a signal to each of some processes. One that has ended is no failure; nor is one that may not be signalled, which shows
-/// by its staying.
+/// Sends a signal to each of some processes. One that has ended is no failure; nor is one that may not be signalled,
+/// which shows by its staying.
 pub(super) fn signal_all(pids: &[i32], signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         kill_process(pid, signal).unwrap_or_default();
@@ -108,7 +109,7 @@ fn stat(pid: i32) -> Option<Stat> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads `/proc/PID/stat`. The second field is the program's name in parentheses, and may have anything in it.
+/// Parses `/proc/PID/stat`. The second field is the program's name in parentheses, and may have anything in it.
 fn parse(text: &str) -> Option<Stat> {
     let (pid, rest) = text.split_once(' ')?;
     let (_, rest) = rest.rsplit_once(')')?;
@@ -124,7 +125,7 @@ fn has_mark(pid: i32, mark: &[u8]) -> bool {
     let path = format!("/proc/{pid}/environ");
     let mut environment = Vec::new();
     let Ok(file) = fs::File::open(Path::new(&path)) else { return false };
-    // Other users' are not to be read.
+    // Environments of other users' processes cannot be read.
     if file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).is_err() {
         return false;
     }

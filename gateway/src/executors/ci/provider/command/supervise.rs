@@ -1,9 +1,9 @@
-//! The process that watches over one run: `gateway ci-run`. It outlives the gateway that started it.
+//! Supervises one run in a process of its own: `gateway ci-run`. It outlives the gateway that started it.
 //!
-//! It holds the folder's lock, bounds the log, writes down how the program ended, and sees to it that nothing of the run is left
-//! before it says so: whatever the program starts becomes its child when the parent ends, also in a session of its own
-//! (`PR_SET_CHILD_SUBREAPER`, prctl(2)). If it is killed itself, the kernel kills the program (`PR_SET_PDEATHSIG`), and the
-//! gateway finds the rest by the run's key.
+//! It holds the folder's lock, bounds the log, records the outcome of the program, and makes sure that no process of
+//! the run is left before it does so: orphaned processes of the program become its children, also those in sessions of
+//! their own (`PR_SET_CHILD_SUBREAPER`, prctl(2)). If it is killed itself, the kernel kills the program
+//! (`PR_SET_PDEATHSIG`), and the gateway finds the rest by the run's key.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,37 +32,38 @@ use crate::store::wall_clock;
 /// The hidden command that supervises, and begins a program.
 pub const SUBCOMMAND: &str = "ci-run";
 
-/// What a supervisor says when its run is written down.
+/// Report of a supervisor once its run is recorded.
 pub(super) const STARTED: &str = "started";
 
-/// How long the gateway that starts a supervisor may still hold the lock.
+/// Longest time that the gateway which starts a supervisor may still hold the lock.
 const LOCK_TIME: Duration = Duration::from_secs(5);
 
-/// How long what the program leaves behind may take to end: a job's script gives what it began ten seconds.
+/// Longest time for processes that the program leaves behind to end: a job's script gives its own ten seconds.
 const REST_TIME: Duration = Duration::from_secs(15);
 
-/// How long output may be waited for that nobody of the run can add to any more.
+/// Longest wait for output that no process of the run can add to any more.
 const LAST_OUTPUT_TIME: Duration = Duration::from_secs(2);
 
-/// How often what is left is looked for when the time is over: a process may start another while it is killed.
+/// Interval at which remaining processes are killed once their time is over: a process may start another while it is
+/// killed.
 const KILL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How often nothing happens at most: a signal that was missed is made up for.
+/// Poll interval that backs up a missed signal.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A program that could not be started, in the words of the shell (POSIX, section 2.8.2).
+/// Exit status of a program that could not be started, as the shell has it (POSIX, section 2.8.2).
 const NOT_FOUND: i32 = 127;
 
 const READ_BYTES: usize = 16 * 1024;
 
-/// Supervises the run `key` in the working folder until nothing of it is left, and says on standard output that it began, or why
-/// not.
+/// Supervises the run `key` in the working folder until no process of it is left, and reports on standard output that
+/// it began, or why not.
 ///
 /// To be run on the first thread of a process of its own: the kernel kills the program when that thread ends.
 #[must_use]
 pub async fn supervise(key: &RunKey) -> ExitCode {
     let folder = Folder::at(PathBuf::from("."));
-    // First of all: from the record on, whoever cancels sends one.
+    // First of all: once the record exists, a cancelling gateway sends signals.
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -88,8 +89,8 @@ pub async fn supervise(key: &RunKey) -> ExitCode {
     }
 }
 
-/// Becomes the program of the run `key` in the working folder, as the first of a session that the kernel ends with `supervisor`.
-/// Returns only if that is not possible.
+/// Becomes the program of the run `key` in the working folder, as the first of a session that the kernel ends with
+/// `supervisor`. Returns only if that is not possible.
 #[must_use]
 pub fn become_program(key: &RunKey, supervisor: u32) -> ExitCode {
     let program = Folder::at(PathBuf::from(".")).plan().ok().flatten().filter(|plan| plan.key == *key);
@@ -97,19 +98,19 @@ pub fn become_program(key: &RunKey, supervisor: u32) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let is_alone = setsid().is_ok() && set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-    // It may have been killed before the kernel was told.
+    // The supervisor may have been killed before the kernel was told.
     let parent = getppid().map(Pid::as_raw_nonzero).and_then(|pid| u32::try_from(pid.get()).ok());
     if !is_alone || parent != Some(supervisor) {
         return ExitCode::FAILURE;
     }
-    // What it writes, variables among it, is nobody else's business.
+    // The program's files, variables among them, must not be readable by other users.
     umask(Mode::RWXG | Mode::RWXO);
     let error = Command::new(name).args(arguments).exec();
     drop(writeln!(io::stderr().lock(), "{name} cannot be started: {error}"));
     ExitCode::from(u8::try_from(NOT_FOUND).unwrap_or(1))
 }
 
-/// What the system tells a supervisor.
+/// Signals that a supervisor handles.
 struct Signals {
     children: Listener,
     terminate: Listener,
@@ -128,7 +129,7 @@ impl Signals {
     }
 }
 
-/// A run that is watched over.
+/// A supervised run.
 struct Run {
     folder: Folder,
     record: Record,
@@ -138,12 +139,12 @@ struct Run {
     program: Option<Pid>,
     how: Option<How>,
     is_canceled: bool,
-    /// When what is left is killed.
+    /// Time at which remaining processes are killed.
     deadline: Option<Instant>,
     _lock: Lock,
 }
 
-/// Begins the run; `None` when it has been begun already.
+/// Begins the run; `None` if it has been begun already.
 async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<Run>, String> {
     let lock = lock(folder).await?;
     let plan = folder.plan().map_err(text)?.filter(|plan| plan.key == *key);
@@ -164,7 +165,7 @@ async fn begin(folder: &Folder, key: &RunKey) -> Result<Option<Run>, String> {
         started_at: wall_clock().get(),
         end: None,
     };
-    // Before the program: from here on nobody else begins this run.
+    // Stored before the program starts: from here on no other supervisor begins this run.
     folder.put_record(&record).map_err(text)?;
     let is_canceled = folder.is_asked_to_end(key).map_err(text)?;
     let folder = folder.clone();
@@ -215,7 +216,7 @@ impl Run {
         }
     }
 
-    /// Watches until nothing of the run is left.
+    /// Watches until no process of the run is left.
     async fn watch(&mut self, mut signals: Signals) {
         let mut bytes = vec![0; READ_BYTES];
         let mut is_open = true;
@@ -233,8 +234,8 @@ impl Run {
                 () = tokio::time::sleep_until(next) => self.kill_if_due(),
             }
         }
-        // Nobody is left who could write, unless the output was handed to somebody else's process. It is read and not only
-        // tried: what came at the same time as the end may not be known to the runtime yet.
+        // No process is left that could write, unless the output was handed to a process outside the run. It is read
+        // and not only tried: the runtime may not know yet of output that came at the same time as the end.
         while is_open {
             match tokio::time::timeout(LAST_OUTPUT_TIME, self.output.read(&mut bytes)).await {
                 Ok(Ok(length)) if length > 0 => self.log(bytes.get(..length).unwrap_or_default()),
@@ -243,7 +244,7 @@ impl Run {
         }
     }
 
-    /// Takes in which children have ended. Returns whether none is left.
+    /// Reaps children that have ended. Returns whether none is left.
     fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -259,7 +260,7 @@ impl Run {
     fn program_ended(&mut self, status: WaitStatus) {
         let how = status.exit_status().map(How::Exited).or_else(|| status.terminating_signal().map(How::Killed));
         self.how = Some(how.unwrap_or(How::Lost));
-        // Whoever was asked to end already has the rest of the time that was given.
+        // If the run was asked to end, its processes already have the rest of the granted time.
         if self.deadline.is_none() {
             process::signal_all(&process::descendants(std::process::id()), Signal::TERM);
             self.deadline = Some(Instant::now() + REST_TIME);
@@ -273,7 +274,7 @@ impl Run {
         }
         self.deadline = Some(Instant::now() + Duration::from_secs(self.plan.grace_seconds));
         let Some(program) = self.program else { return };
-        // Before it leads a group there is none but itself.
+        // Until it leads a group, there is only the process itself.
         kill_process_group(program, Signal::TERM).or_else(|_| kill_process(program, Signal::TERM)).unwrap_or_default();
     }
 
@@ -292,7 +293,7 @@ impl Run {
         }
     }
 
-    /// Adds to the log. A full disk costs the log, not the run.
+    /// Appends to the log. A full disk costs the log, not the run.
     fn log(&mut self, bytes: &[u8]) {
         self.log.write(bytes).unwrap_or_default();
     }
@@ -301,7 +302,7 @@ impl Run {
         self.log(line.as_bytes());
     }
 
-    /// Writes down how the run ended.
+    /// Records the outcome of the run.
     fn end(&mut self) -> io::Result<()> {
         self.record.end = Some(End { how: self.how.unwrap_or(How::Lost), is_canceled: self.is_canceled });
         let secrets = self.folder.forget_secrets();
@@ -309,9 +310,9 @@ impl Run {
     }
 }
 
-/// Says one line to whoever started this process, and lets go of their ear.
+/// Reports one line to the process that started this one, and closes the pipe.
 fn say(line: &str) {
-    // Whoever does not listen any more finds the record.
+    // A parent that no longer listens finds the record.
     drop(writeln!(io::stdout().lock(), "{}", line.replace('\n', " ")));
     drop(io::stdout().lock().flush());
     if let Ok(nowhere) = File::options().write(true).open("/dev/null") {
@@ -323,7 +324,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Names what stands in the way of a program that is to be run: returns where it is.
+/// Returns the path of a program to run, or the reason why it cannot be.
 pub(super) fn find_program(name: &str, path: Option<&std::ffi::OsStr>) -> Result<PathBuf, ProviderError> {
     let no = |why: &str| ProviderError::Program { program: name.into(), why: why.to_owned() };
     if name.contains('/') {
@@ -343,7 +344,7 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Names this program, to be started as a supervisor.
+/// Returns the path of this program, to be started as a supervisor.
 pub(super) fn own_program() -> Result<PathBuf, ProviderError> {
     let link = Path::new("/proc/self/exe");
     std::env::current_exe().map_err(|error| failed("find", link, &error))

@@ -1,4 +1,4 @@
-//! What GitLab answers, and what it means. Field names and words are those of its REST API, version 4 (documentation of
+//! Parses and interprets GitLab's answers. Field names and words are those of its REST API, version 4 (documentation of
 //! "Pipelines API" and "Jobs API").
 
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::super::text::one_line;
 use super::super::{JobStatus, RunState};
 use crate::model::UnixSeconds;
 
-/// The name of the trigger job in the template: the one whose pipeline is the workspace.
+/// Name of the trigger job in the template: its child pipeline is the workspace.
 pub(super) const TRIGGER_JOB: &str = "workspace";
 
 /// Longest text of GitLab's that is repeated, in bytes.
@@ -17,7 +17,7 @@ const WHY_BYTES_MAX: usize = 300;
 /// Longest address that is taken, in bytes.
 const ADDRESS_BYTES_MAX: usize = 2048;
 
-/// A pipeline, where only some of it is known.
+/// A pipeline; answers may lack all fields but the id.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Pipeline {
     pub(super) id: u64,
@@ -61,12 +61,12 @@ pub(super) struct PipelineVariable {
 }
 
 impl Pipeline {
-    /// Returns where it stands.
+    /// Returns the state of the pipeline.
     pub(super) fn state(&self) -> RunState {
         state_of(&self.status)
     }
 
-    /// Returns when it was made.
+    /// Returns the time of its creation.
     pub(super) fn created_at(&self) -> Option<UnixSeconds> {
         self.created_at.as_deref()?.parse().ok()
     }
@@ -110,14 +110,15 @@ fn state_of(status: &str) -> RunState {
         "success" => RunState::Succeeded,
         "failed" => RunState::Failed,
         "canceled" | "skipped" => RunState::Canceled,
-        // `running` and `canceling`, and what a newer GitLab may say: it counts as alive until it is known to be over.
+        // `running` and `canceling`, and words of newer versions of GitLab: counts as alive until it is known to be
+        // over.
         _ => RunState::Running,
     }
 }
 
-/// Joins the states of the pipeline that was asked for, of the one that it started, and of that one's job.
+/// Joins the states of the requested pipeline, of its child pipeline, and of that one's job.
 ///
-/// A parent that was cancelled may be over while its child is not: what counts is the child, as soon as there is one.
+/// A parent that was cancelled may be over while its child is not: the child counts, as soon as there is one.
 pub(super) fn joined(parent: RunState, child: Option<(RunState, Option<RunState>)>) -> RunState {
     match child {
         None => match parent {
@@ -131,7 +132,7 @@ pub(super) fn joined(parent: RunState, child: Option<(RunState, Option<RunState>
         Some((RunState::Running | RunState::Pending, Some(RunState::Pending))) => RunState::Pending,
         Some((RunState::Running | RunState::Pending, _)) => RunState::Running,
         Some((over, job)) => match job {
-            // Cancelled, and its job is not yet told.
+            // The pipeline is cancelled, and its job has not ended yet.
             Some(RunState::Running) => RunState::Running,
             Some(_) | None => over,
         },

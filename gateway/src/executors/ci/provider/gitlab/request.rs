@@ -1,4 +1,4 @@
-//! Questions to GitLab: where they go, whose they are, and what is made of an answer that is none.
+//! Sends requests to GitLab with token and rate limit, and turns failed answers into errors.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::model::{Endpoint, UnixSeconds};
 use crate::net::fetch::{Answer, Credentials, Fetch, FetchSetupError, Trust};
 use crate::store::wall_clock;
 
-/// How long GitLab is left alone when it has had too many questions and does not say for how long.
+/// Pause after too many requests, if GitLab does not name one.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// How long GitLab is left alone at most, whatever it says: a wrong clock must not end all runs.
+/// Longest pause, whatever GitLab asks for: a wrong clock must not end all runs.
 const PAUSE_MAX: Duration = Duration::from_mins(15);
 
 /// Longest token, in bytes. GitLab's have less than 100, its job tokens, which are signed, some 1,000.
@@ -36,7 +36,7 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 pub(super) struct Api {
     settings: GitlabSettings,
     fetch: Fetch,
-    /// Until when nothing is asked.
+    /// Time until which nothing is sent.
     pause: Mutex<Option<Instant>>,
 }
 
@@ -50,7 +50,7 @@ impl Api {
         &self.settings
     }
 
-    /// Asks for something below the project's address. An answer is a success.
+    /// Sends a request below the project's address. Returns only successful answers.
     pub(super) async fn ask<T: Serialize + Sync>(
         &self,
         what: &'static str,
@@ -64,7 +64,7 @@ impl Api {
         self.success(what, answer).await
     }
 
-    /// Asks for the end of a text below the project's address. An answer is a success.
+    /// Requests the end of a text below the project's address. Returns only successful answers.
     pub(super) async fn ask_for_end(
         &self,
         what: &'static str,
@@ -91,7 +91,7 @@ impl Api {
 
     fn at(&self, path: &str) -> Result<Endpoint, ProviderError> {
         let tail = format!("/api/v4/projects/{}{path}", encoded(&self.settings.project));
-        // Only a project or a reference that is too long makes this none.
+        // Only a project or a reference that is too long makes this fail.
         self.settings.url.join(&tail).map_err(|_| self.no_project())
     }
 
@@ -105,7 +105,7 @@ impl Api {
         Ok(HeaderMap::from_iter([(name, value)]))
     }
 
-    /// Returns an answer that is a success; else the failure that it is.
+    /// Returns a successful answer, or else its error.
     async fn success(&self, what: &'static str, answer: Answer) -> Result<Answer, ProviderError> {
         let status = answer.status();
         let wait = wait_of(&answer, wall_clock());
@@ -116,7 +116,7 @@ impl Api {
         }
         if status.is_success() {
             if answer.header(&REMAINING) == Some("0") {
-                // The next question would be refused.
+                // The next request would be refused.
                 self.pause_for(wait.unwrap_or(Duration::ZERO));
             }
             return Ok(answer);
@@ -133,7 +133,7 @@ impl Api {
         }
     }
 
-    /// Tells whether something is not there, or its whole project: GitLab answers 404 to both.
+    /// Returns whether the project is visible: GitLab answers 404 for a missing project and for a missing resource.
     async fn sees_project(&self) -> Result<bool, ProviderError> {
         let (at, headers) = (self.at("")?, self.headers().await?);
         let answer = self.fetch.call(Method::GET, &at, headers, None::<&()>, Credentials::Nothing).await?;
@@ -145,8 +145,8 @@ impl Api {
     }
 }
 
-/// Returns how long GitLab wants to be left alone: `Retry-After` in seconds (RFC 9110, section 10.2.3), or `RateLimit-Reset`, which
-/// is a time.
+/// Returns the pause that GitLab asks for: `Retry-After` in seconds (RFC 9110, section 10.2.3), or `RateLimit-Reset`,
+/// which is a time.
 fn wait_of(answer: &Answer, now: UnixSeconds) -> Option<Duration> {
     let until_reset = || {
         let reset: i64 = answer.header(&RESET)?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Looks for the pipeline of a run among those of a project: the list, and of each that may be it, its variables.
+//! Finds the pipeline of a run in a project: reads the list, and the variables of each candidate.
 //!
-//! The variables that a pipeline was made with never change, so what they say of whose it is, is read once and remembered: many who
-//! look at a time read each pipeline once, not each of them all. Whoever could not look at everything says so.
+//! The variables that a pipeline was made with never change, so the run that they name is read once and remembered:
+//! concurrent searches read each pipeline once, not each of them all. An incomplete search returns an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use super::{Gitlab, PAGE, reference, request};
 use crate::executors::ci::provider::{ProviderError, RUN_VARIABLE, RunKey, RunRef};
 use crate::model::UnixSeconds;
 
-/// How far GitLab's clock may be behind the gateway's when a run is looked for.
+/// Most that GitLab's clock may be behind the gateway's when a run is searched for.
 const CLOCK_SLACK: Duration = Duration::from_mins(5);
 
-/// How many pages of pipelines are looked through for one run, each of [`PAGE`].
+/// Most pages of pipelines that are searched for one run, each of [`PAGE`].
 const PAGES_MAX: usize = 50;
 
 /// Pipelines whose variables one search reads. The next one goes on from there, and others get their turn between.
 const READS_MAX: usize = 500;
 
-/// Pipelines of which it is remembered whose they are: some 100 bytes each.
+/// Pipelines whose runs are remembered: some 100 bytes each.
 const KNOWN_MAX: usize = 10_000;
 
-// Else a search could forget what it needs in the end, and none would ever look at everything.
+// Otherwise a search could forget what it needs in the end, and none would ever be complete.
 const _: () = assert!(PAGES_MAX * PAGE <= KNOWN_MAX);
 
-/// Whose runs pipelines are, by their numbers; `None` for those that are no run.
+/// Runs of pipelines, by the pipelines' numbers; `None` for those that are no run.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<BTreeMap<u64, Option<RunKey>>>);
 
 impl Known {
-    /// Remembers whose run a pipeline is. The oldest pipelines are forgotten first.
+    /// Remembers the run of a pipeline. The oldest pipelines are forgotten first.
     pub(super) fn learn(&self, pipeline: u64, key: Option<RunKey>) {
         let mut known = self.0.lock();
         known.insert(pipeline, key);
@@ -48,16 +48,16 @@ impl Known {
     }
 }
 
-/// What of a search could not be looked at.
+/// Progress of a search.
 #[derive(Debug, Default)]
 struct Search {
     reads: usize,
-    /// Why one of the pipelines could not be looked into.
+    /// Reason why one of the pipelines could not be read.
     unseen: Option<String>,
 }
 
 impl Search {
-    /// Ends one that has found nothing.
+    /// Ends a search without a result.
     fn nothing(self) -> Result<Option<RunRef>, ProviderError> {
         match self.unseen {
             None => Ok(None),
@@ -76,7 +76,7 @@ impl Gitlab {
         let since = UnixSeconds::new(since.get().saturating_sub(i64::try_from(CLOCK_SLACK.as_secs()).unwrap_or(0)));
         let mut search = Search::default();
         for page in 1..=PAGES_MAX {
-            // Whatever was made since then was changed since then too; GitLab knows the other filter only since 17.
+            // Pipelines made since then were changed since then too; GitLab knows the other filter only since 17.
             let path = format!(
                 "/pipelines?source=api&ref={}&updated_after={since}&order_by=id&sort=desc&per_page={PAGE}&page={page}",
                 request::encoded(&self.api.settings().reference),
@@ -99,7 +99,7 @@ impl Gitlab {
         Err(ProviderError::Unsure { why })
     }
 
-    /// Tells whether a pipeline is the run that is looked for, or notes that this cannot be told.
+    /// Returns whether a pipeline is the wanted run, or notes that this cannot be determined.
     async fn is_of(&self, pipeline: u64, key: &RunKey, search: &mut Search) -> Result<bool, ProviderError> {
         if let Some(is_it) = self.known.is_of(pipeline, key) {
             return Ok(is_it);
@@ -113,9 +113,10 @@ impl Gitlab {
         let found: Result<Vec<PipelineVariable>, _> = self.get("read a pipeline's variables", &path).await;
         let variables = match found {
             Ok(variables) => variables,
-            // Somebody deleted it meanwhile, and its jobs with it.
+            // It was deleted meanwhile, and its jobs with it.
             Err(ProviderError::Refused { status: 404, .. }) => return Ok(false),
-            // GitLab shows variables to who made them and to maintainers: another token's may have been that one.
+            // GitLab shows variables to the pipeline's creator and to maintainers: one made with another token may be
+            // the run.
             Err(ProviderError::Forbidden { why, .. }) => {
                 search.unseen = Some(format!("the token may not read the variables of pipeline {pipeline}: {why}"));
                 return Ok(false);
