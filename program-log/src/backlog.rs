@@ -1,4 +1,4 @@
-//! What waits to be written, within a bound. Decides and does nothing else.
+//! Bounded buffer of the lines that wait to be written. Decides and does nothing else.
 
 use std::mem;
 
@@ -13,7 +13,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 pub(crate) struct Backlog {
     waiting: Vec<u8>,
     refused: u64,
-    /// A batch has been taken and is not written yet.
+    /// Whether a batch has been taken and is not written yet.
     is_writing: bool,
     /// Counts batches.
     batch: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Takes lines in; returns how many there was no room for.
+    /// Takes lines in; returns the number of those for which there was no room.
     pub(crate) fn push(&mut self, lines: &[u8]) -> u64 {
         if self.waiting.len().saturating_add(lines.len()) > QUEUE_BYTES_MAX {
             let count = count_lines(lines);
@@ -38,7 +38,8 @@ impl Backlog {
         !self.waiting.is_empty() || self.refused > 0
     }
 
-    /// Moves what waits into `batch`, which is empty, and returns how many lines were refused since the last batch.
+    /// Moves the waiting lines into `batch`, which is empty, and returns the number of lines refused since the last
+    /// batch.
     pub(crate) fn take(&mut self, batch: &mut Vec<u8>) -> u64 {
         mem::swap(&mut self.waiting, batch);
         self.batch = self.batch.wrapping_add(1);
@@ -51,7 +52,7 @@ impl Backlog {
         self.is_writing = false;
     }
 
-    /// Returns whether all that was handed in is written, as far as it can be.
+    /// Returns whether all lines that were handed in are written, as far as they can be.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && !self.is_writing
     }

@@ -1,4 +1,4 @@
-//! Lines into a stream that may refuse them, and what is owed about those that it refused.
+//! Writes lines into a stream that may refuse them, and keeps account of those that it refused.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -8,10 +8,10 @@ use super::backlog::count_lines;
 /// other programs (POSIX `PIPE_BUF`, 4096 on Linux).
 const PIECE_BYTES_MAX: usize = 4096;
 
-/// Why lines were lost to a reader that does not read.
+/// Reason of the loss of lines if the reader of the stream does not read.
 pub(crate) const NO_READER: &str = "nobody read them in time";
 
-/// What could not be written, and has not been mentioned.
+/// Lines that could not be written, and have not been mentioned.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Owed {
     lines: u64,
@@ -23,7 +23,7 @@ struct Owed {
 pub(crate) struct Delivery<W> {
     stream: W,
     owed: Owed,
-    /// The last line that was begun has no end.
+    /// Whether the last line that was begun has no end.
     is_torn: bool,
 }
 
@@ -37,8 +37,8 @@ impl<W: Write> Delivery<W> {
         self.owed.lines > 0
     }
 
-    /// Writes lines, before them what is owed, and after them that `refused` lines found no room. Returns how many of the
-    /// lines the stream did not take.
+    /// Writes lines, before them the report that is owed, and after them the report that `refused` lines found no room.
+    /// Returns the number of the lines that the stream did not take.
     pub(crate) fn deliver(&mut self, lines: &[u8], refused: u64, report: impl Fn(u64, &str) -> String) -> u64 {
         self.settle(&report);
         let mut lost = 0_u64;
@@ -56,14 +56,14 @@ impl<W: Write> Delivery<W> {
         lost
     }
 
-    /// Mentions what was lost, if the stream takes it.
+    /// Mentions lost lines, if the stream takes the report.
     fn settle(&mut self, report: impl Fn(u64, &str) -> String) {
         if self.owes() && self.write(report(self.owed.lines, &self.owed.because).as_bytes()).is_ok() {
             self.owed = Owed::default();
         }
     }
 
-    /// Writes some whole lines; returns how many were lost.
+    /// Writes some whole lines; returns the number of those that were lost.
     fn piece(&mut self, piece: &[u8]) -> u64 {
         let Err((written, error)) = self.write(piece) else { return 0 };
         let lost = count_lines(piece.get(written..).unwrap_or_default());
@@ -76,7 +76,7 @@ impl<W: Write> Delivery<W> {
         because.clone_into(&mut self.owed.because);
     }
 
-    /// Writes a text, on a line of its own where the one before it has no end.
+    /// Writes a text, on a line of its own if the one before it has no end.
     fn write(&mut self, text: &[u8]) -> Result<(), (usize, io::Error)> {
         if self.is_torn {
             push(&mut self.stream, b"\n")?;
@@ -90,7 +90,7 @@ impl<W: Write> Delivery<W> {
     }
 }
 
-/// Cuts off as many whole lines as may be written at once: at least one, and what is left.
+/// Cuts off as many whole lines as may be written at once, at least one; returns them and the rest.
 fn split(lines: &[u8]) -> Option<(&[u8], &[u8])> {
     if lines.is_empty() {
         return None;

@@ -1,12 +1,12 @@
-//! Where the programs write lines for people: logs, terminal lines, panics.
+//! Output of lines for people: logs, terminal lines, panics.
 //!
-//! A line that cannot be written must not end a program, and one that nobody reads must not make it wait. So every line goes
-//! into a bounded [`queue`](Lines), which one thread empties into the stream. Lines that find the queue full, or that the
-//! system does not take (a full disk, a closed pipe), are dropped and counted; the number is written, once, as soon as the
-//! stream takes lines again, and [`Lines::lost`] has it at any time.
+//! A line that cannot be written must not end a program, and one that is not read must not make it wait. So every line
+//! goes into a bounded [`queue`](Lines), which one thread empties into the stream. Lines that find the queue full, or
+//! that the system does not take (a full disk, a closed pipe), are dropped and counted; the number is written, once, as
+//! soon as the stream takes lines again, and [`Lines::lost`] has it at any time.
 //!
-//! Why not `tracing-appender`: its non-blocking writer neither counts nor mentions what the system refused, bounds its queue
-//! in lines and not in bytes, and glues the line after a torn one to it.
+//! `tracing-appender` does not fit: its non-blocking writer neither counts nor mentions lines that the system refused,
+//! bounds its queue in lines and not in bytes, and glues the line after a torn one to it.
 
 mod backlog;
 mod delivery;
@@ -18,7 +18,7 @@ pub use lines::{LineWriter, Lines, finish, stderr, stdout};
 pub use panics::{panics, watch_panics};
 pub use report::Form;
 
-/// Returns whether colours help who reads standard error: on a terminal, unless the environment says no
+/// Returns whether colours help the reader of standard error: on a terminal, unless the environment says no
 /// (<https://no-color.org>).
 #[must_use]
 pub fn wants_colours() -> bool {

@@ -1,4 +1,4 @@
-//! A stream of this process that many write lines to and none waits for.
+//! Stream of this process that many tasks write lines to and none waits for.
 
 use std::fmt::{self, Display};
 use std::fs::File;
@@ -18,16 +18,16 @@ use super::backlog::{Backlog, recycle};
 use super::delivery::Delivery;
 use super::report::Form;
 
-/// How often a stream that refused lines is asked again while there are no new ones.
+/// Interval at which a stream that refused lines is tried again while there are no new ones.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long the end of a program waits for its last lines.
+/// Longest wait of a program's end for its last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// How long somebody who has a word for a person waits until it is out, so that what comes next comes after it.
+/// Longest wait of a caller with a line for a person until it is out, so that later output comes after it.
 const SAY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long the hook of a panic waits for the queue. Nobody holds it longer than it takes to copy a line.
+/// Longest wait of a panic's hook for the queue. No thread holds it longer than it takes to copy a line.
 const HOOK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Stack of the writing thread, in bytes: it calls nothing deep.
@@ -41,7 +41,7 @@ pub struct Lines {
     lost: AtomicU64,
     is_json: AtomicBool,
     is_started: AtomicBool,
-    /// Taken by the thread.
+    /// Taken by the writing thread.
     stream: Mutex<Option<Stream>>,
 }
 
@@ -84,30 +84,30 @@ impl Lines {
         }
     }
 
-    /// Says how the lines look, for those that this crate adds.
+    /// Sets the form of the lines that this crate adds.
     pub fn set_form(&self, form: Form) {
         self.is_json.store(form == Form::Json, Ordering::Relaxed);
     }
 
-    /// Returns how the lines look.
+    /// Returns the form of the lines.
     pub(crate) fn form(&self) -> Form {
         if self.is_json.load(Ordering::Relaxed) { Form::Json } else { Form::Text }
     }
 
-    /// Returns how many lines were lost since the start.
+    /// Returns the number of lines lost since the start.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Hands lines in, with their ends. Never waits for the stream: what finds no room is dropped and counted.
+    /// Hands lines in, with their ends. Never waits for the stream: lines that find no room are dropped and counted.
     pub fn push(&'static self, lines: &[u8]) {
         self.start();
         let refused = self.backlog.lock().push(lines);
         self.note(refused);
     }
 
-    /// Like [`Lines::push`], for where even a lock must not be waited for.
+    /// Like [`Lines::push`], for a caller that must not wait even for a lock.
     pub(crate) fn push_from_hook(&'static self, lines: &[u8]) {
         self.start();
         let backlog = self.backlog.try_lock_for(HOOK_PATIENCE);
@@ -122,7 +122,7 @@ impl Lines {
         self.flush(SAY_PATIENCE);
     }
 
-    /// Waits until all that was handed in is written or lost; returns whether it is.
+    /// Waits until all lines that were handed in are written or lost; returns whether they are.
     pub fn flush(&self, within: Duration) -> bool {
         let mut backlog = self.backlog.lock();
         if backlog.is_idle() {
@@ -150,7 +150,7 @@ impl Lines {
         self.pushed.notify_one();
     }
 
-    /// Starts the thread, once. One that the system does not give now is asked for again with the next line.
+    /// Starts the thread, once. If the system does not give one now, it is asked again with the next line.
     fn start(&'static self) {
         if self.is_started.load(Ordering::Acquire) || self.is_started.swap(true, Ordering::AcqRel) {
             return;
@@ -174,7 +174,7 @@ impl Lines {
         }
     }
 
-    /// Waits for lines; with something to mention, not for ever.
+    /// Waits for lines; if a report is owed, not for ever.
     fn next(&self, batch: &mut Vec<u8>, owes: bool) -> u64 {
         let mut backlog = self.backlog.lock();
         backlog.written();
@@ -191,7 +191,7 @@ impl Lines {
     }
 }
 
-/// A stream that may be in non-blocking mode, as whoever shares it pleases; then it is waited for here.
+/// Stream that another program which shares it may have set to non-blocking mode; then it is waited for here.
 #[derive(Debug)]
 struct Stream(Option<File>);
 

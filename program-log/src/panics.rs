@@ -1,4 +1,4 @@
-//! Panics are counted and written into the log, by a hook that cannot panic itself and waits for nobody.
+//! Panic hook that counts panics and writes them into the log, cannot panic itself, and does not wait for the stream.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -9,11 +9,12 @@ use super::lines::stderr;
 /// Panics since the start, in any thread.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts every panic from now on and writes it into the log. A panic ends its task and nothing else, so without this nobody
-/// might notice.
+/// Counts every panic from now on and writes it into the log. A panic ends its task and nothing else, so without this
+/// it might go unnoticed.
 ///
 /// A panic inside the hook would end the process. So it takes the way of no other event: no subscriber, whose locks the
-/// panicking thread may hold, and not the hook that was there before, which writes to standard error itself and waits for it.
+/// panicking thread may hold, and not the hook that was there before, which writes to standard error itself and waits
+/// for it.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
@@ -21,7 +22,7 @@ pub fn watch_panics() {
     }));
 }
 
-/// Returns how many panics there were since [`watch_panics`].
+/// Returns the number of panics since [`watch_panics`].
 #[must_use]
 pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)

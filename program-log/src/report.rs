@@ -6,7 +6,7 @@ use serde_json::json;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// How lines look.
+/// Form of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// `TIME LEVEL MESSAGE KEY=VALUE…`
@@ -37,13 +37,13 @@ impl Form {
         }
     }
 
-    /// Writes how many lines were lost.
+    /// Writes the report of lost lines.
     pub(crate) fn lost(self, lines: u64, because: &str) -> String {
         self.line("WARN", "lines of this log were lost", &[("lines", &lines.to_string()), ("because", because)])
     }
 }
 
-/// Writes the time as the lines of the log have it.
+/// Writes the time in the form of the log's lines.
 fn now() -> String {
     let mut time = String::new();
     SystemTime.format_time(&mut Writer::new(&mut time)).unwrap_or_default();

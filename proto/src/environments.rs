@@ -1,5 +1,5 @@
-//! What a gateway has a cluster agent do for environments of CI jobs, as domain types (design, section 6.5): their objects
-//! are applied, or removed.
+//! Calls of a gateway to a cluster agent for environments of CI jobs, as domain types: their objects are applied, or
+//! removed.
 //!
 //! Each call has a channel of its own in the session, to port 1, framed as the conversation of [`crate::reconcile`] is, whose
 //! [`Decoder`] reads it: one [`Call`] down, then [`Answer::Progress`] any number of times and one [`Answer::Done`] up, with
@@ -22,16 +22,16 @@ use crate::reconcile::{DETAIL_BYTES_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
 /// The port of a cluster agent's session that is no port: calls of this module. No user's address has it.
 pub const ENVIRONMENTS_PORT: u16 = 1;
 
-/// What the name of every environment's inventory begins with: no other inventory can be meant by a call.
+/// Prefix of the name of every environment's inventory: no other inventory can be meant by a call.
 pub const INVENTORY_PREFIX: &str = "environment-";
 
-/// Largest array of objects in a call, in bytes: what templates are bounded to, with labels and annotations, several times.
+/// Largest array of objects in a call, in bytes: the bound on templates, with labels and annotations, several times.
 pub const OBJECTS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Most objects that are tracked for an environment: a template has at most 100, and what earlier ones had goes.
+/// Most objects that are tracked for an environment: a template has at most 100, and objects of earlier ones go.
 pub const TRACKED_MAX: usize = 512;
 
-/// Most errors in one answer; what is more is left out.
+/// Most errors in one answer; further ones are left out.
 pub const ERRORS_MAX: usize = 200;
 
 /// Most groups, extra keys, and values of one of these, of an identity.
@@ -43,10 +43,10 @@ pub const KEPT_NAMESPACES_MAX: usize = 1024;
 /// Longest text of an identity, in bytes.
 pub const IDENTITY_TEXT_BYTES_MAX: usize = 512;
 
-/// An [`ObjectRef`] on the wire, in bytes: its bounds and what is around them.
+/// An [`ObjectRef`] on the wire, in bytes: its bounds and their overhead.
 const OBJECT_BYTES_MAX: usize = object::BYTES_MAX + 32;
 
-/// A [`Blocker`] on the wire, in bytes: its texts, its finalizers, and what is around them.
+/// A [`Blocker`] on the wire, in bytes: its texts, its finalizers, and their overhead.
 const BLOCKER_BYTES_MAX: usize = (ENTRIES_MAX + 2) * (DETAIL_BYTES_MAX + 8) + 16;
 
 const IDENTITY_BYTES_MAX: usize =

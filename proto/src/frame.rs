@@ -21,11 +21,11 @@ pub struct Frame {
     pub sequence: u64,
     /// Highest number up to which the sender received everything; 0 says nothing.
     pub acknowledged: u64,
-    /// What the frame says.
+    /// Content of the frame.
     pub body: Body,
 }
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Nothing but the acknowledgement in the frame.
@@ -59,7 +59,7 @@ pub enum Body {
     Reset {
         /// The channel.
         channel: ChannelId,
-        /// Why.
+        /// Reason of the reset.
         reason: Reason,
     },
     /// Returns credit.
@@ -86,7 +86,7 @@ pub enum Body {
     },
     /// Ends the session; the last frame.
     Close {
-        /// Why.
+        /// Reason of the end.
         reason: Reason,
         /// A fixed text for a person, at most [`TEXT_BYTES_MAX`] bytes.
         detail: String,
@@ -100,7 +100,7 @@ pub struct Open {
     pub channel: ChannelId,
     /// 1 to 65535.
     pub port: u16,
-    /// What the other side may send before any grant, in bytes.
+    /// Bytes that the other side may send before any grant.
     pub credit_bytes: u32,
     /// The first bytes for the app.
     pub payload: Bytes,
@@ -115,7 +115,7 @@ pub struct Grant {
     pub bytes: u32,
 }
 
-/// Why bytes are not a frame. Always the peer's fault; the session ends.
+/// Reason why bytes are not a frame. Always the peer's fault; the session ends.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// Larger than [`FRAME_BYTES_MAX`].
@@ -130,7 +130,7 @@ pub enum FrameError {
     /// A field holds a value outside its range.
     #[error("a frame's {field} is out of range")]
     Field {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
     },
     /// A numbered frame whose body this version does not know.
@@ -220,7 +220,7 @@ impl Frame {
         number_len(self.sequence) + number_len(self.acknowledged)
     }
 
-    /// Checks what every frame has to hold, however it was decoded.
+    /// Checks the rules for every frame, however it was decoded.
     fn checked(self) -> Result<Self, FrameError> {
         if self.body.is_numbered() != (self.sequence > 0) {
             return Err(FrameError::Field { field: "sequence" });

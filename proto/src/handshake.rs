@@ -1,11 +1,11 @@
-//! What a gateway answers to a Hello: one pure decision.
+//! Pure decision about the gateway's answer to a Hello.
 
 use thiserror::Error;
 
 use crate::hello::{Hello, Role};
 use crate::version::{self, VersionRange};
 
-/// Why a Hello cannot be answered with a Welcome. The texts reach the agent's log.
+/// Reason why a Hello cannot be answered with a Welcome. The texts reach the agent's log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// No protocol version is spoken by both.
@@ -14,7 +14,7 @@ pub enum Refusal {
         theirs.min, theirs.max, version::OURS.min, version::OURS.max
     )]
     Version {
-        /// What the agent speaks.
+        /// Versions that the agent speaks.
         theirs: VersionRange,
     },
     /// The credential is for another role than the agent claims.
@@ -25,7 +25,7 @@ pub enum Refusal {
     CannotReconcile,
 }
 
-/// What both sides will use.
+/// Version and features that both sides will use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The protocol version.
@@ -42,7 +42,7 @@ impl Agreement {
     }
 }
 
-/// Decides what to use with an agent whose credential stands for `role`.
+/// Decides the version and features to use with an agent whose credential stands for `role`.
 ///
 /// # Errors
 /// [`Refusal`] with the cause that the agent is told.

@@ -1,4 +1,4 @@
-//! The handshake: what an agent offers, what a gateway answers, and the pure decision between them.
+//! The handshake: an agent's offer and a gateway's answer.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::limit::{
 use crate::version::VersionRange;
 use crate::wire;
 
-/// What an agent says first.
+/// First message of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
     /// Versions that the agent speaks.
@@ -22,7 +22,7 @@ pub struct Hello {
     pub features: Vec<String>,
     /// Version of the program, for people.
     pub agent_version: String,
-    /// What the agent is there for.
+    /// Role of the agent.
     pub role: Role,
     /// Random, chosen when the agent process started.
     pub instance: u64,
@@ -38,7 +38,7 @@ pub struct Hello {
     pub join: Option<Join>,
     /// Lanes that the agent wants for a new session; 0 or 1 for none but its first link.
     pub lanes: u32,
-    /// How to speak to ports, exposed by name or not.
+    /// Options for speaking to ports, exposed by name or not.
     pub apps: Vec<Port>,
     /// Host that apps see on ports of which nothing else says it.
     pub host: HostMode,
@@ -53,7 +53,7 @@ pub struct Join {
     pub secret: Bytes,
 }
 
-/// What an agent is there for.
+/// Role of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Inside a workspace: carries channels to its ports.
@@ -73,14 +73,14 @@ pub struct Resume {
     pub received: u64,
 }
 
-/// How the gateway speaks to one port.
+/// Options for speaking to one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     /// 1 to 65535.
     pub number: u16,
     /// HTTP version that the app speaks.
     pub protocol: AppProtocol,
-    /// Which host the app sees.
+    /// Host that the app sees.
     pub host: HostMode,
 }
 
@@ -94,7 +94,7 @@ pub enum AppProtocol {
     Http2,
 }
 
-/// Which host an app sees.
+/// Host that an app sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostMode {
     /// Not said: the host that the user asked for, and `localhost:{port}` where the app refuses that.
@@ -106,7 +106,7 @@ pub enum HostMode {
     Localhost,
 }
 
-/// What a gateway answers.
+/// Answer of a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
     /// The version that both sides use from here on.
@@ -129,7 +129,7 @@ pub struct Welcome {
     pub resume_secret: Bytes,
     /// The workspace that the credential stands for.
     pub workspace: String,
-    /// How long the gateway keeps a session that has no link.
+    /// Longest time that the gateway keeps a session without a link.
     pub resume_grace: Duration,
     /// The session that the Hello named goes on; `None` for a new one.
     pub resumed: Option<Resumed>,
@@ -137,8 +137,8 @@ pub struct Welcome {
     pub lanes: u32,
     /// Secret to join a lane with; empty while that feature is not agreed on.
     pub join_secret: Bytes,
-    /// Where people reach the workspace: a URL whose host is `NAME.ZONE`; with `PORT-` before it, it is one of the ports.
-    /// Empty for a cluster, and from a gateway that does not say it.
+    /// URL at which people reach the workspace. Its host is `NAME.ZONE`; with `PORT-` before it, it is one of the
+    /// ports. Empty for a cluster, and from a gateway that does not say it.
     pub workspace_url: String,
 }
 
@@ -172,7 +172,7 @@ impl Hello {
                 .map(|join| wire::Join { session: join.session.get(), secret: join.secret.clone() }),
             lanes: self.lanes,
             apps: self.apps.iter().map(|port| port.to_wire()).collect(),
-            // The one of the session has no flag for being said: `auto` is what it is by itself.
+            // The host mode of the session has no flag for being said: `auto` is its default.
             host: self.host.to_wire().into(),
         }
     }
@@ -239,7 +239,7 @@ impl Port {
             AppProtocol::Http1 => wire::AppProtocol::Http1,
             AppProtocol::Http2 => wire::AppProtocol::Http2,
         };
-        // Only the host that is also the default has to say that it was chosen.
+        // Only the host mode that is also the default has to say that it was chosen.
         let host_is_said = self.host == HostMode::Original;
         wire::Port {
             number: u32::from(self.number),
@@ -333,7 +333,7 @@ impl Welcome {
 }
 
 fn url(text: String, field: &'static str) -> Result<String, FrameError> {
-    // People are shown it, in logs too.
+    // The URL is shown to people, in logs too.
     let is_plain = text.len() <= URL_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_plain { Ok(text) } else { Err(FrameError::Field { field }) }
 }

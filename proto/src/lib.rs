@@ -3,11 +3,11 @@
 //! Pure: no sockets, no clock, no randomness, no runtime; time comes in as an argument. The gateway, the agent, the
 //! simulation and the fuzz targets all drive the same [`mux::Mux`].
 //!
-//! * [`frame`], [`hello`], [`reason`], [`id`]: what stands on the wire, as domain types
-//! * [`version`], [`handshake`]: what is agreed before the first channel
+//! * [`frame`], [`hello`], [`reason`], [`id`]: the messages on the wire, as domain types
+//! * [`version`], [`handshake`]: the agreement before the first channel
 //! * [`mux`]: channels, credit, scheduling, keepalive: one session's machine
-//! * [`state`], [`reconcile`]: states of workspaces, and what is said of them with cluster agents
-//! * [`environments`]: what cluster agents are asked to do for environments of CI jobs
+//! * [`state`], [`reconcile`]: states of workspaces, and the conversation about them with cluster agents
+//! * [`environments`]: calls to cluster agents for environments of CI jobs
 //! * [`listening`]: the ports of a workspace on which something listens
 //! * [`terminal`]: the port under which agents serve terminals
 //! * [`limit`]: every bound, with its reason

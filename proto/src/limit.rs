@@ -40,19 +40,20 @@ pub const WINDOW_BYTES_MAX: u32 = 32 * 1024 * 1024;
 /// grow, and the first to do so gets half of that: 32 MiB.
 pub const SESSION_BUDGET_BYTES: u64 = 128 * 1024 * 1024;
 
-/// What an agent lets the gateway send on a new channel before any grant: a request head and a small body. It is the
-/// smallest window too, because every channel has it for as long as it lives, thousands of idle ones among them; the rest
-/// of a window comes with the accept.
+/// Credit for the gateway on a new channel before any grant: a request head and a small body. It is the smallest window
+/// too, because every channel has it for as long as it lives, thousands of idle ones among them; the rest of a window
+/// comes with the accept.
 pub const OPEN_CREDIT_BYTES: u32 = 16 * 1024;
 
 /// Bytes that one channel may queue for sending. Two frames: one being sent, one ready.
 pub const SEND_QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_ALONE;
 
-/// While this much is queued, a writer is not told of room: pieces cut to what little a small frame left behind become
-/// small frames, which leave as little again (RFC 9293, section 3.8.6.2, knows the same of TCP).
+/// Queued bytes from which on a writer is not told of room: pieces cut to the little that a small frame left behind
+/// become small frames, which leave as little again (RFC 9293, section 3.8.6.2, describes the same for TCP).
 pub const SEND_QUEUE_BYTES_FULL: usize = SEND_QUEUE_BYTES_MAX - PAYLOAD_BYTES_SHARED;
 
-/// What a channel may queue when the session's send budget is spent: enough for a keystroke or a request head.
+/// Most bytes that a channel may queue once the session's send budget is spent: enough for a keystroke or a request
+/// head.
 pub const SEND_QUEUE_BYTES_MIN: usize = 16 * 1024;
 
 /// Live channels of one session by default.
@@ -74,38 +75,38 @@ pub const ACKNOWLEDGE_FRAMES_MAX: u64 = 64;
 /// acknowledged, so this is memory at the other end. A sender that is short of memory asks with a ping instead.
 pub const ACKNOWLEDGE_BYTES_MAX: u64 = 256 * 1024;
 
-/// How long a received frame may stay unacknowledged when nothing else is sent.
+/// Longest time that a received frame stays unacknowledged when nothing else is sent.
 pub const ACKNOWLEDGE_DELAY: Duration = Duration::from_millis(500);
 
-/// What a sent frame costs besides its payload for as long as it is kept for a resume: its place in the queue and the
+/// Cost of a sent frame besides its payload for as long as it is kept for a resume: its place in the queue and the
 /// bookkeeping of its bytes.
 pub const REPLAY_FRAME_BYTES: usize = 128;
 
 /// Kept frames are charged to the budget in steps of this size.
 pub const REPLAY_STEP_BYTES: u64 = 256 * 1024;
 
-/// What a session may keep without asking the budget, so that one always gets on, however short memory is.
+/// Bytes that a session may keep without asking the budget, so that it always makes progress, however short memory is.
 pub const REPLAY_BYTES_FREE: usize = 2 * PAYLOAD_BYTES_ALONE;
 
-/// Default bound on the payload that a session keeps for a resume, on all of its lanes together: 1 Gbit/s over 80 ms, twice,
-/// and what an acknowledgement lags.
+/// Default bound on the payload that a session keeps for a resume, on all of its lanes together: 1 Gbit/s over 80 ms,
+/// twice, and the lag of acknowledgements.
 pub const REPLAY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Beyond the bound on payload that is kept, a part of it is left for what opens and ends channels, so that uploads to a slow
-/// peer do not keep new requests out: this fraction of it.
+/// Fraction of the bound on kept payload that is left beyond it for frames which open and end channels, so that uploads
+/// to a slow peer do not keep new requests out.
 pub const REPLAY_CONTROL_DIVISOR: u64 = 4;
 
 /// Default time for which a session without a link is kept.
 pub const RESUME_GRACE: Duration = Duration::from_secs(30);
 
-/// How long an agent whose session waits for a link gives a gateway to answer its Hello, which may be lost without a sound:
+/// Longest wait for a gateway's answer to a Hello, which may be lost without a sound, while a session waits for a link:
 /// several attempts have to fit into the grace. A gateway that lets agents wait for their turn does so for less.
 pub const RESUME_ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Open frames that may wait for the link, so that a session without one does not collect requests for ever.
 pub const OPENS_QUEUED_MAX: usize = 8 * 1024;
 
-/// While bytes flow, the round trip is measured this often.
+/// Interval at which the round trip is measured while bytes flow.
 pub const PING_INTERVAL_BUSY: Duration = Duration::from_secs(1);
 
 /// Names and texts in Hello: each at most this long.

@@ -1,4 +1,4 @@
-//! The ports of a workspace on which something listens, as its agent says when a gateway asks.
+//! The ports of a workspace on which something listens, as its agent reports them to a gateway that asks.
 //!
 //! The gateway opens a channel to [`LISTENING_PORT`], and the agent answers with one message and ends the channel. So nothing is
 //! sent while it is not asked for, and no answer is older than its question.
@@ -35,7 +35,7 @@ pub fn encode(ports: impl IntoIterator<Item = u16>) -> Bytes {
 /// Reads the ports: in the order of their numbers, each once, and no more than [`LISTENING_MAX`].
 ///
 /// # Errors
-/// [`BadListening`] for what is no such message, is longer than [`LISTENING_BYTES_MAX`], or names what is no port.
+/// [`BadListening`] for bytes that are no such message, are longer than [`LISTENING_BYTES_MAX`], or name no port.
 pub fn decode(bytes: &[u8]) -> Result<Vec<u16>, BadListening> {
     if bytes.len() > LISTENING_BYTES_MAX {
         return Err(BadListening);

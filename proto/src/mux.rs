@@ -1,7 +1,7 @@
 //! One session's machine: channels, credit, scheduling, numbering and keepalive.
 //!
-//! Drive it in this order: [`Mux::handle_timeout`] when [`Mux::poll_timeout`] is reached, [`Mux::handle_frame`] for
-//! what arrived, commands from the application, then [`Mux::poll_transmit`] while the link has room, and
+//! Drive it in this order: [`Mux::handle_timeout`] once [`Mux::poll_timeout`] is reached, [`Mux::handle_frame`] for
+//! received frames, commands from the application, then [`Mux::poll_transmit`] while the link has room, and
 //! [`Mux::poll_event`] until it is empty after each of these. Nothing here blocks, reads a clock or rolls dice.
 
 mod budget;
@@ -42,7 +42,7 @@ use crate::limit::{
 };
 use crate::reason::Reason;
 
-/// Which end of the session this is.
+/// End of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Opens channels.
@@ -51,10 +51,10 @@ pub enum Side {
     Agent,
 }
 
-/// What a session may use. All sizes in payload bytes.
+/// Limits of a session. All sizes in payload bytes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which end this is.
+    /// End of the session that this is.
     pub side: Side,
     /// Channels that may live at once.
     pub channels_max: u32,
@@ -66,13 +66,13 @@ pub struct Settings {
     pub session_budget: u64,
     /// Bound on the sum of the process's windows.
     pub replica_budget: Option<Arc<ReplicaBudget>>,
-    /// What the gateway may send on a new channel before any grant: the agent's Hello says it.
+    /// Credit of the gateway on a new channel before any grant: the agent's Hello says it.
     pub open_credit: u32,
     /// Silence after which a ping is sent.
     pub keepalive_interval: Duration,
     /// Wait for an answer before the link counts as dead.
     pub keepalive_timeout: Duration,
-    /// How long the session lives on without a link; `None` when it ends with its link.
+    /// Time that the session lives on without a link; `None` if it ends with its link.
     pub resume_grace: Option<Duration>,
     /// Bound on the payload that is kept to be sent again, in bytes of memory.
     pub replay_max: u64,
@@ -80,7 +80,8 @@ pub struct Settings {
     pub replay_budget: Option<Arc<ReplicaBudget>>,
 }
 
-/// Makes the bound on what all lanes of a session keep to be sent again, where payload has the bound `replay_max`, in bytes.
+/// Makes the bound on the bytes that all lanes of a session keep to be sent again, with the bound `replay_max` on
+/// payload.
 #[must_use]
 pub fn replay_budget(replay_max: u64) -> Arc<ReplicaBudget> {
     ReplicaBudget::new(replay::bound_of(replay_max))
@@ -107,7 +108,7 @@ impl Settings {
     }
 }
 
-/// What a read found.
+/// Result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// The next bytes, never empty.
@@ -120,7 +121,7 @@ pub enum Read {
     Reset(Reason),
 }
 
-/// How much can be written.
+/// Room to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// So many bytes, never 0.
@@ -204,9 +205,9 @@ pub struct Mux {
     queued_bytes: usize,
     /// Bytes that were lent by channels that are gone. They count in the budget until they are given back.
     orphaned: u64,
-    /// The peer was asked to attach elsewhere; a new link is told again.
+    /// Drain that the peer was asked for; a new link is told again.
     drain: Option<Body>,
-    /// What the peer asked of that kind, in milliseconds: it tells every link.
+    /// Drain that the peer asked for, in milliseconds: it tells every link.
     drain_heard: Option<(u32, u32)>,
     stats: Stats,
 }
@@ -292,7 +293,7 @@ impl Mux {
             self.budget.release(u64::from(window));
             return Err(OpenError::ReplayExhausted);
         }
-        // A slice would keep all of a large head for as long as the frame is kept.
+        // A slice would keep all of a large head in memory for as long as the frame is kept.
         let payload = cut(first, taken);
         self.note_sent(taken);
         self.control.push_back(Body::Open(Open { channel, port, credit_bytes: window, payload }));
@@ -320,8 +321,8 @@ impl Mux {
         matches!(self.channels.get(&channel), Some(Channel::Live(live)) if live.accepted)
     }
 
-    /// Returns how much can be written now. Asked before bytes are read from their source, so that none have to be
-    /// held while there is no room.
+    /// Returns how much can be written now. Asked before bytes are read from their source, so that none have to be held
+    /// while there is no room.
     pub fn room(&mut self, channel: ChannelId) -> Room {
         let queue_max = self.send_queue_max();
         match self.channels.get_mut(&channel) {
@@ -355,7 +356,7 @@ impl Mux {
         Room::Bytes(written)
     }
 
-    /// Says that nothing more will be written. What is queued is sent first.
+    /// Ends the sending half. Queued bytes are sent first.
     pub fn finish(&mut self, channel: ChannelId) {
         let Some(Channel::Live(live)) = self.channels.get_mut(&channel) else { return };
         if live.send.state != SendState::Open {
@@ -370,7 +371,7 @@ impl Mux {
         }
     }
 
-    /// Takes the next bytes. Taking is what gives credit back, so it is called when the destination has room.
+    /// Takes the next bytes. Taking gives credit back, so it is called when the destination has room.
     pub fn read(&mut self, channel: ChannelId) -> Read {
         let read = self.lend(channel);
         if let Read::Bytes(bytes) = &read {
@@ -380,14 +381,15 @@ impl Mux {
     }
 
     /// Like [`Mux::read`], but the bytes go on counting in the channel's window, and so in the budget, until they are
-    /// [given back](Mux::give_back): for who hands them on to somebody who may not take them for a long time.
+    /// [given back](Mux::give_back): for a caller that hands them on to a consumer which may not take them for a long
+    /// time.
     pub fn lend(&mut self, channel: ChannelId) -> Read {
         match self.channels.get_mut(&channel) {
             None => Read::Reset(Reason::SessionLost),
             Some(Channel::Reset(reason)) => Read::Reset(*reason),
             Some(Channel::Live(live)) => match live.recv.queue.pop_front() {
                 Some(bytes) => {
-                    // What is buffered is within a window of 32 bits.
+                    // Buffered bytes are within a window of 32 bits.
                     live.recv.lent += u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                     self.stats.lent_bytes += bytes.len() as u64;
                     Read::Bytes(bytes)
@@ -398,7 +400,7 @@ impl Mux {
         }
     }
 
-    /// Says that lent bytes were taken. The channel may be gone by then.
+    /// Notes that lent bytes were taken. The channel may be gone by then.
     pub fn give_back(&mut self, channel: ChannelId, bytes: usize) {
         if let Some(Channel::Live(live)) = self.channels.get_mut(&channel) {
             let wanted_before = live.recv.credit.wants_grant();
@@ -406,7 +408,7 @@ impl Mux {
             live.recv.lent -= count;
             self.stats.lent_bytes -= u64::from(count);
             live.recv.credit.consume(count as usize);
-            // After the peer's Finish nobody needs credit any more.
+            // After the peer's Finish, credit is of no use any more.
             if !wanted_before && live.recv.credit.wants_grant() && !live.recv.finished {
                 self.grants_due.push(channel);
             }
@@ -426,8 +428,8 @@ impl Mux {
         }
     }
 
-    /// The application lets go of its handle. A channel that is not over by then is reset; bytes that were written
-    /// and finished are still sent.
+    /// Releases the application's handle. A channel that is not over by then is reset; bytes that were written and
+    /// finished are still sent.
     pub fn release(&mut self, channel: ChannelId) {
         match self.channels.get_mut(&channel) {
             None => {}
@@ -453,12 +455,12 @@ impl Mux {
         self.control.push_back(asked);
     }
 
-    /// Returns the next thing that the application should hear of.
+    /// Returns the next event for the application.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Bound of one channel's send queue: less for everybody once the session has a budget's quarter queued.
+    /// Bound of one channel's send queue: lower for all channels once the session has a budget's quarter queued.
     fn send_queue_max(&self) -> usize {
         let spent = self.queued_bytes as u64 >= self.settings.session_budget / 4;
         if spent { SEND_QUEUE_BYTES_MIN } else { SEND_QUEUE_BYTES_MAX }
@@ -469,7 +471,8 @@ impl Mux {
         self.keepalive.payload_flowed();
     }
 
-    /// Turns a live channel into a reset one and frees all it held. Returns whether an application still holds it.
+    /// Turns a live channel into a reset one and frees all it held. Returns whether an application still holds its
+    /// handle.
     fn discard(&mut self, channel: ChannelId, reason: Reason) -> bool {
         let Some(Channel::Live(live)) = self.channels.get(&channel) else { return false };
         let held = live.held;
@@ -484,7 +487,7 @@ impl Mux {
         held
     }
 
-    /// Removes a channel that is over and that nobody holds.
+    /// Removes a channel that is over and whose handle is released.
     fn collect(&mut self, channel: ChannelId) {
         if let Some(Channel::Live(live)) = self.channels.get(&channel)
             && live.is_over()
@@ -496,8 +499,8 @@ impl Mux {
     }
 }
 
-/// Takes the first `taken` of `bytes`. Where that leaves a rest, the two may be kept for different times, so a small part
-/// gets memory of its own instead of keeping what both came in.
+/// Takes the first `taken` of `bytes`. If that leaves a rest, the two may be kept for different times, so a small part
+/// gets memory of its own instead of keeping the buffer of both.
 fn cut(bytes: &mut Bytes, taken: usize) -> Bytes {
     if taken == bytes.len() {
         return std::mem::take(bytes);

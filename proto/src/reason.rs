@@ -1,4 +1,4 @@
-//! Why a channel or a session ended: stable numbers on the wire, one text per row for people.
+//! Reasons of the end of a channel or session: stable numbers on the wire, one text per row for people.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::wire;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $wire:ident, $text:literal;)*) => {
-        /// Why a channel or a session ended. Unknown numbers of a newer peer become [`Reason::Unknown`].
+        /// Reason of the end of a channel or session. Unknown numbers of a newer peer become [`Reason::Unknown`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Reason {
             $($(#[$doc])* $name,)*

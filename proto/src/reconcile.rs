@@ -1,8 +1,7 @@
-//! What a gateway and a cluster agent say to each other, as domain types: desired state down, observed state up
-//! (design, section 6.3).
+//! Conversation between a gateway and a cluster agent, as domain types: desired state down, observed state up.
 //!
-//! It is said in the session's channel to port 0, as messages one after the other, each behind its length as a varint
-//! (the protobuf encoding's delimited form). [`Decoder`] reads them from pieces of any size, [`ToCluster::encode`] and
+//! It runs in the session's channel to port 0, as messages one after the other, each behind its length as a varint (the
+//! protobuf encoding's delimited form). [`Decoder`] reads them from pieces of any size, [`ToCluster::encode`] and
 //! [`FromCluster::encode`] write them. Generated types do not leave the folder.
 
 mod decoder;
@@ -31,19 +30,19 @@ pub const NAME_BYTES_MAX: usize = 253;
 /// Longest text for people, in bytes; longer ones are cut.
 pub const DETAIL_BYTES_MAX: usize = 1024;
 
-/// Most entries of a list in a report; what is more is left out.
+/// Most entries of a list in a report; further ones are left out.
 pub const ENTRIES_MAX: usize = 32;
 
 /// Most secrets that one intent names.
 pub const PULL_SECRETS_MAX: usize = 64;
 
-/// What came is no message of this conversation, which ends there: the next length could not be trusted.
+/// Bytes that are no message of this conversation, which ends there: the next length could not be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
     /// Longer than [`MESSAGE_BYTES_MAX`], as it says itself.
     #[error("a message of {bytes} bytes is longer than {MESSAGE_BYTES_MAX}")]
     TooLong {
-        /// As it says.
+        /// Its length, as it says.
         bytes: u64,
     },
     /// Not protobuf, or not of this schema.
@@ -55,7 +54,7 @@ pub enum MessageError {
     /// A value that no peer of this version sends.
     #[error("a message with a bad {field}")]
     Field {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
     },
 }

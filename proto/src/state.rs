@@ -1,4 +1,4 @@
-//! The states of a workspace that somebody runs for its owner: what it is to be, and what it is (design, section 6.1).
+//! The states of a workspace that a cluster agent runs for its owner: the desired and the actual one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -54,7 +54,7 @@ macro_rules! states {
 }
 
 states! {
-    /// What a workspace is to be.
+    /// Desired state of a workspace.
     DesiredState, "Running, Stopped, RestartRequested, Terminated";
     /// Usable.
     Running;
@@ -67,7 +67,7 @@ states! {
 }
 
 states! {
-    /// What a workspace is.
+    /// Actual state of a workspace.
     ActualState, "CreationRequested, Starting, Running, Stopping, Stopped, Failed, Error, Terminating, Terminated, Unknown";
     /// Asked for; nothing was done yet.
     CreationRequested;
@@ -92,7 +92,7 @@ states! {
 }
 
 impl DesiredState {
-    /// A number that is not known here is none: acting on a guess could delete somebody's storage.
+    /// A number that is not known here is no state: acting on a guess could delete a user's storage.
     pub(crate) fn from_wire(number: i32) -> Option<Self> {
         match wire::DesiredState::try_from(number).ok()? {
             wire::DesiredState::Unknown => None,
@@ -103,7 +103,7 @@ impl DesiredState {
         }
     }
 
-    /// Returns how many pods of the workspace are to run.
+    /// Returns the number of pods of the workspace that are to run.
     #[must_use]
     pub fn replicas(self) -> u32 {
         match self {

@@ -1,4 +1,5 @@
-//! What we speak, and how two peers agree (design, section 3: a replica serves agents of the previous minor version).
+//! Protocol versions and features, and the agreement of two peers on them: a replica serves agents of the previous
+//! minor version.
 
 use crate::hello::Role;
 
@@ -35,7 +36,7 @@ pub struct VersionRange {
     pub max: u32,
 }
 
-/// What this program speaks.
+/// Versions that this program speaks.
 pub const OURS: VersionRange = VersionRange { min: VERSION_MIN, max: VERSION_MAX };
 
 impl VersionRange {

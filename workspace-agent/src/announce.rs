@@ -18,7 +18,7 @@ use crate::{AgentEvent, Options};
 /// Interval at which new ports are announced at a terminal.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Stack of the thread: it has paths, a table of the kernel's, a few lines.
+/// Stack of the thread, which holds paths, one table of the kernel and a few lines.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Makes an observer that tells a person when the workspace is connected, once. At a terminal it goes on to tell of ports on
@@ -67,7 +67,7 @@ fn announce(connected: &Receiver<Place>, ports: &Arc<Ports>, terminal: bool) {
             }
         }
         match connected.recv_timeout(INTERVAL) {
-            // The address is another one if the gateway's is.
+            // The workspace's address changes with the gateway's.
             Ok(newer) => place = newer,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

@@ -1,7 +1,8 @@
-//! A command of a CI job, run as if nobody were around it; when it fails, the job is held open for its owner.
+//! Runs a command of a CI job as it would run without a wrapper; when it fails, holds the job open for its owner.
 //!
-//! The gateway has no say in how a job ends, but for the one choice that a person makes through it. It is dialed when it is
-//! needed, after the command, so that a job that passes costs nobody anything; earlier only if the token would end before.
+//! The gateway has no say in how a job ends, apart from the one choice that a person makes through it. It is dialed
+//! when it is needed, after the command, so a job that passes costs nothing; earlier only if the token would expire
+//! before.
 
 mod attach;
 mod command;
@@ -37,34 +38,35 @@ use self::witness::Witness;
 use crate::terminal::job::Choice;
 use crate::{Options, TerminalOptions, Terminals, TokenSource};
 
-/// How long the gateway may take to hear that the job ends.
+/// Longest time to tell the gateway that the job ends.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a held job waits for a gateway that went away: whoever could choose is not there meanwhile.
+/// Longest wait of a held job for a lost gateway: without it, no user can choose.
 const ALONE_MAX: Length = Length::seconds(5 * 60);
 
-/// How long the answer to whoever chose may take to get out.
+/// Longest time for the answer to reach the user who made the choice.
 const LAST_WORD: Duration = Duration::from_millis(300);
 
-/// What a wrapped command needs.
+/// Options of a wrapped command.
 #[derive(Clone, Debug)]
 pub struct CiOptions {
-    /// What is run.
+    /// Command to run.
     pub command: CommandLine,
-    /// When the job is held.
+    /// Outcomes of the command after which the job is held.
     pub on: On,
-    /// For how long at most.
+    /// Longest time that the job is held.
     pub hold: Length,
-    /// When the CI system ends the job, held or not, if it says so. Units: seconds since the Unix epoch.
+    /// Time at which the CI system ends the job, held or not, if it tells. Units: seconds since the Unix epoch.
     pub ends_at: Option<u64>,
-    /// How long the gateway may take to make a held job reachable, before the job ends as if there were none.
+    /// Longest time for the gateway to make a held job reachable, before the job ends as if there were no gateway.
     pub patience: Length,
-    /// The agent that makes it reachable.
+    /// Options of the agent that makes the job reachable.
     pub agent: Options,
-    /// A file that is made before its token is shown to a gateway: one that is good for one process is used up then.
+    /// File that is created before its token is shown to a gateway: a token that is good for one process is used up
+    /// then.
     pub spent_file: Option<PathBuf>,
-    /// This program, of which a second process tells signals to the whole group from those to this process alone, and ends the
-    /// command when this process is killed; without it, all are handed on.
+    /// Path of this program, of which a second process tells signals to the whole group from those to this process
+    /// alone, and ends the command when this process is killed. Without it, all signals are handed on.
     pub witness: Option<PathBuf>,
 }
 
@@ -112,7 +114,7 @@ struct Held {
 }
 
 impl Held {
-    /// Makes the job reachable and waits for a choice; `None` if nobody made one.
+    /// Makes the job reachable and waits for a choice; `None` if no user made one.
     async fn wait(&mut self, ran: Ran, patience: Length, say: impl Fn(&str)) -> Option<Chosen> {
         let (hold, cut) = match limit::hold(self.hold, self.ends_at, wall_clock()) {
             Hold::Asked(hold) => (hold, ""),
@@ -150,14 +152,14 @@ impl Held {
             }
             () = asked_to_end(&mut self.signals) => "the job was asked to end".to_owned(),
         };
-        // Somebody may have chosen at the last moment, and was told that it counts.
+        // A user may have chosen at the last moment, and was told that the choice counts.
         let chosen = self.job.end();
         say(&chosen.as_ref().map_or(why, told));
         chosen
     }
 }
 
-/// Says what was chosen.
+/// Describes the choice for the log.
 fn told(chosen: &Chosen) -> String {
     let by = chosen.who.as_ref().map(|who| format!(" by {who}")).unwrap_or_default();
     match chosen.choice {
@@ -166,16 +168,17 @@ fn told(chosen: &Chosen) -> String {
     }
 }
 
-/// Waits until somebody wants the job to end.
+/// Waits for a signal that asks the job to end.
 async fn asked_to_end(signals: &mut Signals) {
     while !asks_to_end(signals.next().await) {}
 }
 
-/// Returns when the credential ends by itself. One that cannot be read is complained about by whoever needs it.
+/// Returns the expiry of the credential, if it has one. An unreadable file is reported by the code that needs the
+/// token.
 fn expiry_of(token: &TokenSource) -> Option<u64> {
     match token {
         TokenSource::Value(token) => expiry::expires_at(token),
-        // What is no file may be there to be read once.
+        // Anything but a regular file may be readable only once.
         TokenSource::File(path) if path.is_file() => expiry::expires_at(&std::fs::read_to_string(path).ok()?),
         TokenSource::File(_) => None,
         TokenSource::None => None,

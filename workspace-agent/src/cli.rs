@@ -30,7 +30,7 @@ pub struct Cli<C: Subcommand> {
     pub command: C,
 }
 
-/// What can be given as memory. The least of it is 64 channels with the smallest window.
+/// Range of the memory budget. The least is 64 channels with the smallest window.
 const MEMORY_BUDGET: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
 
 /// What an agent does in a workspace: all that `workspace-agent-slim` can.
@@ -145,8 +145,8 @@ pub struct RunArguments {
           value_parser = |text: &str| Size::parse_within(text, &MEMORY_BUDGET))]
     pub memory_budget: Size,
 
-    /// Serve terminals: whoever owns the workspace gets shells in it, in a browser at port 60002, as the user that runs this agent.
-    /// Those with whom that port is shared can look on. It is the port of the address without a port if no other is.
+    /// Serve terminals: the owner of the workspace gets shells in it, in a browser at port 60002, as the user that runs this agent.
+    /// Users with a share of that port can look on. It is the port of the address without a port if no other is.
     #[arg(long, env = "WORKSPACE_AGENT_TERMINAL")]
     pub terminal: bool,
 
@@ -205,7 +205,7 @@ fn gateway(url: &str, ca_file: Option<&Path>) -> anyhow::Result<Gateway> {
     Ok(gateway.behind(environment, ca_file)?)
 }
 
-/// Checks that a file that was named is there: it is read later.
+/// Checks that a named file is there: it is read later.
 fn check_file(name: &str, file: Option<&Path>) -> anyhow::Result<()> {
     match file.map(|file| (file, std::fs::metadata(file))) {
         Some((file, Err(error))) => Err(anyhow::Error::new(error).context(format!("{name} {}", file.display()))),

@@ -1,6 +1,6 @@
-//! The cluster agent: of several, the one that holds the lease dials the gateway, whose channel to port 0 is the conversation
-//! about the cluster's workspaces, and whose channels to port 1 are calls for environments of CI jobs. It reaches no port of its
-//! machine.
+//! Cluster agent. Of several, the one that holds the lease dials the gateway. Its channel to port 0 is the conversation
+//! about the cluster's workspaces, and channels to port 1 are calls for environments of CI jobs. It reaches no port of
+//! its machine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,46 +26,46 @@ use tunnel_proto::reconcile::RECONCILE_PORT;
 use crate::dial::{Connected, DialFailure, Gateway, Network, Offer, Transport};
 use crate::{Agent, Ended, Ports, TokenSource};
 
-/// Name of the lease where nobody says otherwise.
+/// Default name of the lease.
 pub const LEASE_NAME: &str = "workspace-gateway-cluster-agent";
 
 /// Bytes between the session and the conversation: a few messages of usual size.
 const PIPE_BYTES: usize = 256 * 1024;
 
-/// How long the API server may be silent in a watch: it says where it stands once in a minute (Kubernetes, "Watch bookmarks").
+/// Longest silence of the API server in a watch: it sends a bookmark once in a minute (Kubernetes, "Watch bookmarks").
 const SILENCE_MAX: Duration = Duration::from_secs(150);
 
-/// How long a connection to the API server may take.
+/// Longest time for a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a cluster agent needs to know.
+/// Options of a cluster agent.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// Where to dial.
+    /// Gateway to dial.
     pub gateway: Gateway,
-    /// How to get there.
+    /// Transports that the links may use.
     pub transport: Transport,
-    /// What proves which cluster agent this is.
+    /// Credential that proves which cluster agent this is.
     pub token: TokenSource,
-    /// How to get to the cluster; `None` for the one that this program runs in.
+    /// Kubeconfig of the cluster; `None` for the cluster that this program runs in.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the lease is; `None` for the namespace that comes with the way to the cluster.
+    /// Namespace of the lease; `None` for the default one of the cluster's configuration.
     pub namespace: Option<String>,
     /// The lease's name.
     pub lease_name: String,
-    /// Who this is among those that want the lease.
+    /// Identity of this process among those that want the lease.
     pub identity: String,
 }
 
-/// Why a cluster agent stopped for good. Each text says what a person can do.
+/// Reason why a cluster agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
 pub enum ClusterEnded {
-    /// There is no way to the cluster.
+    /// The kubeconfig cannot be used.
     #[error("the kubeconfig {path} cannot be used")]
     Kubeconfig {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: kube::config::KubeconfigError,
     },
@@ -75,7 +75,7 @@ pub enum ClusterEnded {
     /// The client cannot be made.
     #[error("the cluster's configuration cannot be used")]
     Client(#[source] kube::Error),
-    /// The gateway does not want this agent as it is.
+    /// The agent stopped for good, for a reason between it and the gateway.
     #[error(transparent)]
     Ended(#[from] Ended),
 }
@@ -85,7 +85,7 @@ pub enum ClusterEnded {
 /// # Errors
 /// [`ClusterEnded`] says what a person has to do. Everything that time can heal is retried here and is no error.
 pub async fn run(options: ClusterOptions, stop: CancellationToken) -> Result<(), ClusterEnded> {
-    // The client of the cluster asks for the process's provider; another one may be there, and is as good.
+    // The Kubernetes client uses the process's default crypto provider; one that is there already is as good.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let config = config(&options).await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -142,7 +142,7 @@ async fn session(
             let ended = tokio::select! {
                 ended = talking.as_mut() => ended,
                 newer = opened.recv() => {
-                    // The gateway began anew: what it said before does not count any more.
+                    // The gateway began anew: the conversation before does not count any more.
                     told.cancel();
                     next = newer;
                     talking.await
@@ -188,7 +188,7 @@ async fn answer(environments: Environments, mut called: mpsc::Receiver<(Slot, Du
 /// The network of a cluster agent: a gateway, and no port but the conversation and calls.
 struct Cluster {
     gateway: Gateway,
-    /// Full: the one before has not been taken up yet, and nobody will miss this one.
+    /// Holds one conversation that was not taken up yet; a further one is refused meanwhile, and not missed.
     conversations: mpsc::Sender<DuplexStream>,
     environments: Environments,
     /// Never full for long: there are as many slots as places.

@@ -1,6 +1,6 @@
-//! Stay connected: dial, serve channels, redial with full jitter, and stop only when a person has to act.
+//! Keeps an agent connected: dials, serves channels, redials with full jitter, and stops only when a person has to act.
 //!
-//! A session outlives its link where the gateway agrees: its channels run on while the agent dials again, and the next
+//! A session outlives its link if the gateway agrees: its channels run on while the agent dials again, and the next
 //! link carries on where the last one broke off.
 
 mod carried;
@@ -47,20 +47,20 @@ use self::credential::read_token;
 use self::link::{Connection, Greeting};
 use crate::{Ports, TokenSource};
 
-/// How long a gateway may take to answer a Hello while there is no session to save.
+/// Longest wait for a gateway's answer to a Hello while there is no session to save.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a closing session may take to say so.
+/// Longest time for a closing session to say so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long an agent that is asked to stop may take to say so, if its session has no link at that moment or is just being
-/// asked for.
+/// Longest time for an agent that is asked to stop to say so, if its session has no link at that moment or is just
+/// being requested.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why an agent stopped for good. Each text says what a person can do.
+/// Reason why an agent stopped for good. Each text says what a person can do.
 #[derive(Debug, Error)]
 pub enum Ended {
-    /// The gateway does not want this agent as it is.
+    /// The gateway refused this agent as it is.
     #[error("the gateway refused this agent: {message}")]
     Refused {
         /// The gateway's words.
@@ -69,7 +69,7 @@ pub enum Ended {
     /// A newer agent with the same token took over.
     #[error("a newer agent with the same token took over; run one agent per workspace")]
     Displaced,
-    /// What it proved itself with was taken back, or has ended for good.
+    /// Its credential was revoked, or has ended for good.
     #[error("access was revoked: {message}")]
     Revoked {
         /// The gateway's words.
@@ -86,70 +86,70 @@ pub enum Ended {
     Token {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: std::io::Error,
     },
 }
 
-/// What an agent tells of its life.
+/// Event in the life of an agent.
 #[derive(Debug)]
 pub enum AgentEvent<'a> {
     /// It dials.
     Dialing,
     /// A link is up.
     Connected {
-        /// What the gateway answered.
+        /// Answer of the gateway.
         welcome: &'a Welcome,
-        /// The session, which may be one that went on.
+        /// The session, new or resumed.
         session: &'a Session,
     },
     /// A session is over.
     SessionEnded {
-        /// Why.
+        /// Reason of the end.
         error: &'a SessionError,
     },
     /// It waits before it dials again.
     Redialing {
-        /// How long.
+        /// Wait before the dial.
         after: Duration,
-        /// Why.
+        /// Reason of the dial.
         cause: &'a str,
     },
 }
 
-/// Whom an agent tells. Called on its task: it must not block.
+/// Observer of an agent's events. Called on the agent's task: it must not block.
 pub type Observer = Box<dyn FnMut(AgentEvent<'_>) + Send>;
 
 /// An agent on some network.
 pub struct Agent<N> {
-    /// How it reaches its gateway and its ports.
+    /// Network through which it reaches its gateway and its ports.
     pub network: Arc<N>,
-    /// What proves who it is; read anew for each dial.
+    /// Credential; read anew for each dial.
     pub token: TokenSource,
-    /// What it is there for.
+    /// Role of the agent.
     pub role: Role,
-    /// What it says of its ports.
+    /// Ports that it announces.
     pub ports: Arc<Ports>,
-    /// What its links may be carried by.
+    /// Transports that its links may use.
     pub transport: Transport,
-    /// What earlier dials taught about that.
+    /// Experience of earlier dials with them.
     pub memory: Memory,
-    /// How it waits between attempts.
+    /// Back-off between attempts.
     pub backoff: Backoff,
-    /// Uniform in `0.0..1.0`.
+    /// Random numbers, uniform in `0.0..1.0`.
     pub roll: Box<dyn FnMut() -> f64 + Send>,
-    /// Tells a restart from a redial.
+    /// Number that tells a restart from a redial.
     pub instance: u64,
     /// Links that its session should have.
     pub lanes: u32,
     /// The session of which this agent is one more lane, if it is one.
     pub join: Option<Join>,
-    /// What its sessions may hold in memory, together.
+    /// Memory budget of its sessions, together.
     pub budget: Arc<ReplicaBudget>,
     /// The part of it that they may keep for a resume, together.
     pub replay: Arc<ReplicaBudget>,
-    /// Whom it tells of its life.
+    /// Observer of its events.
     pub observer: Observer,
 }
 
@@ -160,7 +160,7 @@ impl<N: fmt::Debug> fmt::Debug for Agent<N> {
 }
 
 impl<N: Network> Agent<N> {
-    /// Makes an agent with one link, the default backoff, chance from the system, and nobody to tell.
+    /// Makes an agent with one link, the default back-off, random numbers from the system, and no observer.
     #[must_use]
     pub fn new(network: N, token: TokenSource, ports: Arc<Ports>) -> Self {
         Self {
@@ -234,7 +234,7 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// Lets go of a session that is over.
+    /// Drops a session that has ended.
     async fn forget_ended(&mut self, carried: &mut Option<Carried>) {
         if let Some(over) = carried.take_if(|carried| carried.session.is_ended()) {
             let error = over.session.end().unwrap_or(SessionError::Ended);
@@ -243,8 +243,8 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// Tells the gateway over one last link that nobody comes back for the session: it would keep users waiting until the
-    /// grace is over. Whoever does not get there in time leaves without a word.
+    /// Tells the gateway over one last link that the agent does not come back for the session: the gateway would keep
+    /// users waiting until the grace is over. An agent that does not get there in time leaves without a word.
     async fn say_goodbye(&mut self, carried: &mut Option<Carried>, stop: &CancellationToken) {
         // A lane ends with its session, whose own agent says so.
         if self.join.is_some() {
@@ -252,15 +252,15 @@ impl<N: Network> Agent<N> {
         }
         (self.observer)(AgentEvent::Dialing);
         let never = CancellationToken::new();
-        // It dials although it was asked to stop, and closes what it dialed for because of that.
+        // Dials although it was asked to stop; the session is then closed over this link.
         let last = self.one_link(carried, &never, stop);
         if tokio::time::timeout(GOODBYE_TIMEOUT, last).await.is_err() {
             warn!("the gateway could not be told in time that this agent stops");
         }
     }
 
-    /// Dials once, unless it is told to give that up, and serves until the link ends or it was asked to stop: `None`
-    /// then, and else why it ended and how long it was up.
+    /// Dials once, unless it is told to give that up, and serves until the link ends or it was asked to stop. Returns
+    /// `None` if it gave up or was asked to stop, and else why the link ended and how long it was up.
     async fn one_link(
         &mut self,
         carried: &mut Option<Carried>,
@@ -271,13 +271,13 @@ impl<N: Network> Agent<N> {
         let network = self.network.clone();
         let plan = self.memory.plan(self.transport);
         let patience = if carried.is_some() { RESUME_ANSWER_TIMEOUT } else { WELCOME_TIMEOUT };
-        // Boxed: it is large, passes through hands, and is soon over.
+        // Boxed: the future is large, is moved several times, and is soon over.
         let greeting = Greeting { token, hello: self.hello(carried.as_ref()), patience };
         let dialing = Box::pin(link::dial(&*network, plan, greeting, give_up));
         let dialing = Carried::serving(carried.as_mut(), &network, dialing);
         let Some(dialed) = dialing.await else { return Ok(None) };
         self.memory.learn(plan, dialed.as_ref().ok().map(|(_, dialed)| dialed.reader.via()));
-        // It may have run out of time meanwhile.
+        // The session's grace may have ended meanwhile.
         self.forget_ended(carried).await;
         let (connection, dialed) = match dialed {
             Ok(link) => link,
@@ -312,7 +312,7 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// The gateway does not know the session any more.
+    /// Drops a session that the gateway does not know any more.
     async fn lose(&mut self, carried: &mut Option<Carried>) {
         if let Some(lost) = carried.take() {
             (self.observer)(AgentEvent::SessionEnded { error: &SessionError::LinkLost });
@@ -320,10 +320,10 @@ impl<N: Network> Agent<N> {
         }
     }
 
-    /// Gives the link that was dialed to a session: the one that waits for it, or a new one.
+    /// Gives a dialed link to a session: the one that waits for it, or a new one.
     ///
     /// # Errors
-    /// Why the gateway's session and this side's do not fit together; a new dial then replaces both.
+    /// The gateway's session and this side's do not fit together; a new dial then replaces both.
     async fn take_up(
         &mut self,
         carried: &mut Option<Carried>,
@@ -359,7 +359,7 @@ impl<N: Network> Agent<N> {
         Ok(link)
     }
 
-    /// Serves one link of a session, new or going on; `None` when it was asked to stop.
+    /// Serves one link of a session, new or resumed; `None` if it was asked to stop.
     async fn serve(
         &mut self,
         carried: &mut Option<Carried>,
@@ -375,7 +375,8 @@ impl<N: Network> Agent<N> {
         let carried = carried.as_mut()?;
         let Dialed { reader, .. } = dialed;
         let mut driver = Box::pin(drive(&link, reader));
-        // Set when the connection has ended: what was received before, a Close among it, is still read, but not for ever.
+        // Set once the connection has ended: frames received before, a Close among them, are still read, but not for
+        // ever.
         let mut lost_at = None;
         let network = self.network.clone();
         let end = loop {
@@ -399,7 +400,7 @@ impl<N: Network> Agent<N> {
             }
             Some(LinkEnd::Over(_)) | None => {}
         }
-        // The reader keeps the stream open, and the frame that says why is still to be sent.
+        // The driver's reader keeps the stream open, and the frame that says why is still to be sent.
         drop(driver);
         if lost_at.is_none() {
             drop(tokio::time::timeout(CLOSE_TIMEOUT, connection).await);

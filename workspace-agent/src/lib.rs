@@ -1,5 +1,5 @@
 //! The agent inside a workspace. It dials a gateway, keeps one session open, and joins the channels that the gateway
-//! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no address from anybody: ports only.
+//! opens with loopback ports. It knows no HTTP beyond the tunnel's own and takes no addresses: ports only.
 //!
 //! With the feature `cluster` it is also the cluster agent, whose session carries one conversation and reaches no port.
 
@@ -26,26 +26,26 @@ pub use self::dial::{Agent, AgentEvent, Ended, Gateway, Machine, Transport};
 pub use self::ports::Ports;
 pub use self::terminal::{TerminalOptions, Terminals};
 
-/// What an agent's sessions may hold in memory where nobody says otherwise, in bytes.
+/// Default memory budget of an agent's sessions, in bytes.
 pub const MEMORY_BUDGET_BYTES: u64 = SESSION_BUDGET_BYTES;
 
-/// What an agent needs to know.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to dial.
+    /// Gateway to dial.
     pub gateway: Gateway,
-    /// How to get there.
+    /// Transports that its links may use.
     pub transport: Transport,
-    /// What proves who this agent is, unless a client certificate of `gateway` does; read anew for each dial, so that it
-    /// can be rotated.
+    /// Token that proves which agent this is, unless a client certificate of `gateway` does; read anew for each dial,
+    /// so that it can be rotated.
     pub token: TokenSource,
-    /// What it exposes.
+    /// Ports that it exposes.
     pub ports: Arc<Ports>,
     /// Links that its session should have, 1 to [`LANES_MAX`].
     pub lanes: u32,
-    /// What its sessions may hold in memory, together, in bytes.
+    /// Memory budget of its sessions, together, in bytes.
     pub memory_budget: u64,
-    /// The terminals that it serves, if it does.
+    /// Terminals that it serves, if it does.
     pub terminal: Option<Terminals>,
 }
 
@@ -61,11 +61,12 @@ impl Options {
     }
 }
 
-/// Returns what an agent with terminals says of its ports: they are one more, and the default where no other is.
+/// Returns the ports that an agent with terminals announces: the terminals' is one more, and the default if no other
+/// is.
 fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
     let mut told = Ports::clone(ports);
     told.default = told.default.or(Some(TERMINAL_PORT));
-    // None means all of them.
+    // An empty list means all of them.
     if !told.exposed.is_empty() && told.exposed.iter().all(|port| port.number != TERMINAL_PORT) {
         let (protocol, host) = (AppProtocol::Http1, HostMode::Original);
         told.exposed.push(Port { number: TERMINAL_PORT, protocol, host });
@@ -73,14 +74,14 @@ fn with_terminal(ports: &Arc<Ports>) -> Arc<Ports> {
     Arc::new(told)
 }
 
-/// Where the token comes from. Never from the command line's arguments: those are visible to every process.
+/// Source of the token. Never the command line's arguments: those are visible to every process.
 #[derive(Clone)]
 pub enum TokenSource {
     /// A file, read for each dial.
     File(std::path::PathBuf),
     /// A value, for agents inside another program.
     Value(Arc<str>),
-    /// Nowhere: the client certificate says who it is.
+    /// No token: the client certificate identifies the agent.
     None,
 }
 

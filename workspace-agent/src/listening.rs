@@ -11,7 +11,7 @@ use tunnel_proto::terminal::{EDITOR_PORT, TERMINAL_PORT};
 /// State of a socket that listens (`TCP_LISTEN` of the kernel's `tcp_states.h`).
 const LISTEN: &str = "0A";
 
-/// Most ports in one announcement: more of them than a person reads are only counted.
+/// Most ports in one announcement: a person reads no more of them, so the rest is only counted.
 const SHOWN_MAX: usize = 20;
 
 /// Reads `/proc/net/tcp` or `/proc/net/tcp6`: the ports with a listener that a connection to 127.0.0.1 or ::1 reaches. Lines
@@ -57,7 +57,7 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Returns the ports that were not there when this was last asked.
+    /// Returns the ports that were not there at the last call.
     pub fn appeared(&mut self, ports: &[u16]) -> Vec<u16> {
         let now: BTreeSet<u16> = ports.iter().copied().collect();
         let appeared = now.difference(&self.ports).copied().collect();
@@ -66,7 +66,7 @@ impl Announced {
     }
 }
 
-/// Where people reach a workspace.
+/// Address of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its name.
@@ -76,8 +76,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Writes what the owner wants to know once the workspace is connected: where it is, which ports listen, what to do next.
-    /// `ports` is `None` where the machine does not tell.
+    /// Writes the greeting for the owner once the workspace is connected: its address, the ports that listen, what to
+    /// do next. `ports` is `None` if the machine does not tell.
     #[must_use]
     pub fn greeting(&self, ports: Option<&[u16]>) -> String {
         let Self { workspace, url } = self;
@@ -122,7 +122,7 @@ impl Place {
     }
 }
 
-/// Returns what is behind a port of this product's own.
+/// Returns the name of the service behind a port of this product's own.
 fn label(port: u16) -> Option<&'static str> {
     match port {
         EDITOR_PORT => Some("editor"),

@@ -1,4 +1,4 @@
-//! Channel to local port: which ports, and how they are reached.
+//! Local ports of channels: which ones are allowed, and how they are reached.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -17,24 +17,24 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 
 use crate::listening::listeners;
 
-/// How long a loopback connection may take. A listener whose backlog is full makes the kernel retry for minutes.
+/// Longest time for a loopback connection. A listener whose backlog is full makes the kernel retry for minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most that is read of one table of sockets, in bytes: about seven thousand of them.
+/// Most bytes that are read of one table of sockets: about seven thousand of them.
 const TABLE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What an agent exposes.
+/// Ports that an agent exposes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// The ports that were named; none means every loopback port.
     pub exposed: Vec<Port>,
-    /// Ports of the agent itself and of whoever runs it; never reached, even if named.
+    /// Ports of the agent itself and of its operator; never reached, even if named.
     pub denied: BTreeSet<u16>,
     /// Port of `{name}.{zone}`.
     pub default: Option<u16>,
-    /// How the gateway speaks to ports, whether or not they were named. Exposes and closes nothing.
+    /// Options of ports, whether or not they were named. Expose and close nothing.
     pub apps: Vec<Port>,
-    /// The host that apps see where nothing else says it.
+    /// Host that apps see where nothing else says it.
     pub host: HostMode,
 }
 
@@ -47,8 +47,8 @@ impl Ports {
     }
 }
 
-/// Returns the ports, in their order, on which something listens that a channel could reach: at most [`LISTENING_MAX`], and
-/// where `terminal`, the one of this process's terminals among them.
+/// Returns the ports on which something listens that a channel could reach, in their order: at most [`LISTENING_MAX`],
+/// and if `terminal`, the one of this process's terminals among them.
 ///
 /// Reads the kernel's tables of this process's own network: blocks for as long as that takes.
 ///
@@ -70,7 +70,7 @@ pub fn listening(ports: &Ports, terminal: bool) -> io::Result<Vec<u16>> {
     Ok(found.into_iter().take(LISTENING_MAX).collect())
 }
 
-/// Reads one of the kernel's tables, its beginning if it is very large. Listeners come first there.
+/// Reads one of the kernel's tables, or the beginning of a very large one. Listeners come first there.
 fn table(path: &str) -> io::Result<String> {
     let mut table = Vec::new();
     std::fs::File::open(path)?.take(TABLE_BYTES_MAX).read_to_end(&mut table)?;
@@ -106,7 +106,7 @@ pub async fn connect(ports: &Ports, port: u16) -> Result<TcpStream, Reason> {
 /// Returns the connection, if it leads to an app.
 fn ready(stream: TcpStream) -> io::Result<Option<TcpStream>> {
     // A port on which nothing listens can be connected to itself when it is in the ephemeral range (TCP simultaneous
-    // open); that is nobody's app.
+    // open); that is no app.
     if stream.local_addr()? == stream.peer_addr()? {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! What this package's two programs share. One is everything; the other leaves `cluster` out, and with it a Kubernetes client
-//! that makes up more than half of a program which every workspace has to hold.
+//! Main functions of this package's two programs. One is everything; the other leaves `cluster` out, and with it a
+//! Kubernetes client that makes up more than half of a program which every workspace has to hold.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ use crate::cli::{CiArguments, Cli, WorkspaceCommand};
 /// Exit status for a configuration that cannot work (`EX_USAGE` of sysexits).
 const BAD_CONFIGURATION: u8 = 64;
 
-/// Exit status of an agent whose workspace is not to run: whoever supervises it need not start it again.
+/// Exit status of an agent whose workspace is not to run: its supervisor need not start it again.
 const WORKSPACE_STOPPED: u8 = 3;
 
 /// Runs `workspace-agent-slim`: parses, runs, maps the result to an exit status.
@@ -42,7 +42,7 @@ pub fn whole() -> ExitCode {
         crate::cli::Command::Cluster(arguments) => {
             log(LevelFilter::INFO);
             match arguments.options() {
-                // Two: what a large cluster sends is read beside the session, which has to answer in time.
+                // Two threads: what a large cluster sends is read beside the session, which has to answer in time.
                 Ok(options) => {
                     let mut two = Builder::new_multi_thread();
                     two.worker_threads(2);
@@ -56,7 +56,7 @@ pub fn whole() -> ExitCode {
     exit
 }
 
-/// Begins the log, at this level if nobody says otherwise. Levels and targets only: filters by field would bring an engine for
+/// Begins the log, at this level by default. Levels and targets only: filters by field would bring an engine for
 /// regular expressions into every workspace.
 fn log(level: LevelFilter) {
     let said = std::env::var("WORKSPACE_AGENT_LOG").unwrap_or_default();
@@ -64,14 +64,15 @@ fn log(level: LevelFilter) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(stderr().writer())
         .with_ansi(wants_colours())
-        // It would write them to standard error itself, and panic where that cannot be done.
+        // The layer would write them to standard error itself, and panic where that cannot be done.
         .log_internal_errors(false)
         .with_target(false);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     watch_panics();
 }
 
-/// Reads what is to be in the log: one level, or levels of targets, which count as they are. `level` is for a text that is neither.
+/// Reads the filter of the log: one level, or levels of targets, which count as they are. `level` is for a text that is
+/// neither.
 fn filter(said: &str, level: LevelFilter) -> Targets {
     let said = Some(said).filter(|said| !said.is_empty());
     match said.and_then(|said| said.parse().ok()) {
@@ -80,11 +81,12 @@ fn filter(said: &str, level: LevelFilter) -> Targets {
     }
 }
 
-/// Lets everything of a level through, but for what the Kubernetes client says of each try: whoever asked it says that once, and not at
-/// all if the next try went well. An answer that it cannot read is told with all that is in it, Secrets too.
+/// Lets everything of a level through, except what the Kubernetes client says of each try: its caller reports a failure
+/// once, and not at all if the next try went well. The client also logs an answer that it cannot read with all that is
+/// in it, Secrets too.
 fn of_level(level: LevelFilter) -> Targets {
     let all = Targets::new().with_default(level);
-    // Details are for those who ask for them.
+    // Debug and trace ask for all details.
     if level > LevelFilter::INFO {
         return all;
     }
@@ -108,7 +110,7 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
             }
         }
         WorkspaceCommand::Ci(arguments) => {
-            // What is on standard error is the command's.
+            // Standard error belongs to the command.
             log(LevelFilter::OFF);
             wrap(arguments)
         }
@@ -120,7 +122,7 @@ fn workspace(command: WorkspaceCommand) -> ExitCode {
     }
 }
 
-/// Runs the command of a CI job. Whatever is wrong with anything else, the command is run.
+/// Runs the command of a CI job, whatever is wrong with anything else.
 fn wrap(arguments: CiArguments) -> ExitCode {
     let (command, options) = arguments.options();
     let alone = |why: Option<String>| {
@@ -136,7 +138,7 @@ fn wrap(arguments: CiArguments) -> ExitCode {
             Err(error) => alone(Some(error.to_string())),
             Ok(runtime) => {
                 let ended = runtime.block_on(giving_back(Box::pin(ci::run(options, ci::say))));
-                // Whatever still waits, for a name to be resolved for example, is not waited for.
+                // Work that still waits, for a name to be resolved for example, is not waited for.
                 runtime.shutdown_background();
                 ended.unwrap_or_else(|error| alone(Some(error.to_string())))
             }

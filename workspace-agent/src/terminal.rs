@@ -1,8 +1,8 @@
 //! Terminals of this machine, for people behind the gateway: a page, and shells that outlive its connections.
 //!
-//! They are served as HTTP/1.1 to channels of one port, inside this process: a loopback socket would be open to every user of the
-//! machine. Who asks, and whether they may type, is what the gateway says in fields that no client of it can set; without its word
-//! nobody may.
+//! They are served as HTTP/1.1 to channels of one port, inside this process: a loopback socket would be open to every
+//! user of the machine. The gateway names the user, and says whether they may type, in fields that no client of it can
+//! set; without its word no user may type.
 
 mod http;
 pub mod job;
@@ -42,22 +42,22 @@ const CHANNELS_MAX: usize = 256;
 /// Bytes between a channel and the page's server, each way: a few messages.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// How long a terminal that has ended can still be read by pages whose connection broke at that moment.
+/// Time that a terminal that has ended can still be read by pages whose connection broke at that moment.
 const ENDED_KEPT: Duration = Duration::from_secs(60);
 
-/// How long the end of all terminals may take.
+/// Longest time for the end of all terminals.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How terminals are made.
+/// Options of new terminals.
 #[derive(Clone, Debug, Default)]
 pub struct TerminalOptions {
     /// The shell; `None` for the one of the environment, or one that is there.
     pub shell: Option<PathBuf>,
-    /// Where it starts; `None` for where this process is.
+    /// Directory in which it starts; `None` for this process's.
     pub directory: Option<PathBuf>,
-    /// Variables that it has beside those of this process.
+    /// Variables of the shell beside those of this process.
     pub environment: Vec<(OsString, OsString)>,
-    /// Names of variables of this process that it has not: secrets of the agent.
+    /// Names of variables of this process that the shell does not get: secrets of the agent.
     pub without: Vec<OsString>,
     /// The job that this machine runs, if it does.
     pub job: Option<Arc<dyn Job>>,
@@ -97,7 +97,7 @@ enum NotMade {
 }
 
 impl Terminals {
-    /// Makes the place for terminals; there are none before somebody asks for one.
+    /// Makes an empty set of terminals; they are started when users ask for them.
     #[must_use]
     pub fn new(options: TerminalOptions) -> Self {
         let instance = random_name();
@@ -126,7 +126,7 @@ impl Terminals {
         let stop = self.inner.stop.clone();
         drop(self.inner.tasks.spawn(async move {
             let place = place;
-            // A page of a terminal that is closed is told so by itself, and gets the time for that.
+            // The page of a closed terminal is told so over this channel, and gets the time for that.
             let late = async {
                 stop.cancelled().await;
                 tokio::time::sleep(CLOSE_TIMEOUT).await;
@@ -160,7 +160,7 @@ impl Terminals {
     /// Starts a terminal and returns its id.
     fn make(&self, size: Size) -> Result<String, NotMade> {
         let inner = &self.inner;
-        // Held while the shell starts, which waits for nobody: two that are made at once are counted.
+        // Held while the shell starts, which does not block: two that are made at once are counted.
         let mut live = inner.live.lock();
         if live.len() >= TERMINALS_MAX {
             let ended = live.iter().find(|(_, terminal)| terminal.look(|state| state.is_ended()));
@@ -206,7 +206,7 @@ impl Terminals {
     }
 }
 
-/// One of [`CHANNELS_MAX`].
+/// Place for one of [`CHANNELS_MAX`] channels.
 struct Place(Terminals);
 
 impl Place {
@@ -223,7 +223,7 @@ impl Drop for Place {
     }
 }
 
-/// Makes a name that nobody can guess.
+/// Makes a name that cannot be guessed.
 fn random_name() -> String {
     format!("{:032x}", rand::random::<u128>())
 }

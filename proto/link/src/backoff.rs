@@ -1,4 +1,4 @@
-//! One back-off for everything that redials: exponential with full jitter, pure. Success has to be earned.
+//! Back-off for everything that redials: exponential with full jitter, pure. Success has to be earned.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct Backoff {
     pub first: Duration,
     /// Ceiling of every wait.
     pub max: Duration,
-    /// How long a link has to hold before failures are forgotten.
+    /// Shortest time that a link has to hold before failures are forgotten.
     pub healthy_after: Duration,
     /// Ceiling of every wait while the gateway cannot be reached, so that agents are back seconds after it; and while a
     /// session waits for a link, because some attempts have to fit into its grace.
@@ -28,8 +28,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns how long to wait after so many failures in a row. `roll` is uniform in `0.0..1.0` and spreads a herd
-    /// over the whole interval (full jitter).
+    /// Returns the wait after so many failures in a row. `roll` is uniform in `0.0..1.0` and spreads a herd over the
+    /// whole interval (full jitter).
     #[must_use]
     pub fn delay(&self, failures: u32, roll: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(20);
@@ -37,8 +37,8 @@ impl Backoff {
         ceiling.mul_f64(roll.clamp(0.0, 1.0))
     }
 
-    /// Returns the bounds during an absence. Lower ceilings and not cut waits: those would be the same for all agents,
-    /// and a herd would come in step.
+    /// Returns the bounds during an absence. Ceilings are lowered and waits not cut: cut waits would be the same for
+    /// all agents, and a herd would come in step.
     #[must_use]
     pub fn in_absence(&self) -> Self {
         Self { max: self.max.min(self.absence_max), ..*self }

@@ -1,4 +1,4 @@
-//! Errors with their causes in one line, each cause once, and what a person can do about the usual ones.
+//! Errors with their causes in one line, each cause once, and remedies for the usual ones.
 
 use std::error::Error;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use rustls::{CertificateError, InvalidMessage};
 
 /// Writes an error with its causes on one line. A cause whose words the line ends with already is left out: libraries
-/// differ in whether an error repeats what it comes from.
+/// differ in whether an error repeats its cause.
 #[must_use]
 pub fn one_line(error: &dyn Error) -> String {
     let mut line = error.to_string();
@@ -22,7 +22,7 @@ pub fn one_line(error: &dyn Error) -> String {
     line
 }
 
-/// Returns what to do about a failed TLS handshake, where that can be told. `ca_option` is how this program is given an
+/// Returns the remedy for a failed TLS handshake, if there is one. `ca_option` is this program's option for an
 /// authority to trust, such as `--ca-file`.
 #[must_use]
 pub fn tls_remedy(error: &(dyn Error + 'static), ca_option: &str) -> Option<String> {
@@ -36,7 +36,7 @@ pub fn tls_remedy(error: &(dyn Error + 'static), ca_option: &str) -> Option<Stri
     is_unknown.then(|| format!("no trusted authority signed its certificate: name that authority with {ca_option}"))
 }
 
-/// Adds what to do about it to the line of an error, if it is one of TLS that is known.
+/// Adds the remedy to the line of an error, if it is a known one of TLS.
 #[must_use]
 pub fn with_remedy(error: &(dyn Error + 'static), ca_option: &str) -> String {
     let line = one_line(error);
@@ -46,7 +46,7 @@ pub fn with_remedy(error: &(dyn Error + 'static), ca_option: &str) -> String {
     }
 }
 
-/// Finds the error of TLS among the causes. An error of I/O that wraps another one does not name it as its source.
+/// Finds the TLS error among the causes. An I/O error that wraps another one does not name it as its source.
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

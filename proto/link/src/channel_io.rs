@@ -1,4 +1,4 @@
-//! One channel as an async byte stream. Dropping it resets what is not over.
+//! Channel as an async byte stream. Dropping it resets the channel unless it is over.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -37,7 +37,7 @@ enum State {
     Failed(OpenError),
 }
 
-/// Why a channel's read or write failed; the source of the `io::Error` that carries it.
+/// Reason why a channel's read or write failed; the source of the `io::Error` that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ChannelError {
     /// The channel was reset.
@@ -119,8 +119,9 @@ impl ChannelIo {
         }
     }
 
-    /// Like [`ChannelIo::poll_bytes`], for bytes that go on to somebody who may be slow to take them: they count in the
-    /// channel's window, which is within a budget, until they are dropped. Not for bytes that are kept until more come.
+    /// Like [`ChannelIo::poll_bytes`], for bytes that go on to a consumer which may be slow to take them: they count in
+    /// the channel's window, which is within a budget, until they are dropped. Not for bytes that are kept until more
+    /// come.
     pub fn poll_lent(&mut self, context: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         match &self.state {
             State::Open(channel) if self.unread.is_empty() => self.session.poll_lend(*channel, context).map(taken),
@@ -128,7 +129,8 @@ impl ChannelIo {
         }
     }
 
-    /// Gives bytes back that were taken and not used: they are the next to be taken. Only what was taken last.
+    /// Gives bytes back that were taken and not used: they are the next to be taken. Only for the bytes that were taken
+    /// last.
     pub fn put_back(&mut self, bytes: Bytes) {
         debug_assert!(self.unread.is_empty() || bytes.is_empty(), "bytes are put back out of order");
         if !bytes.is_empty() {
@@ -136,7 +138,7 @@ impl ChannelIo {
         }
     }
 
-    /// Waits until at least one byte can be written; returns how many.
+    /// Waits until at least one byte can be written; returns the number that can.
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         match &self.state {
             State::Unopened { .. } => Poll::Ready(Ok(PAYLOAD_BYTES_ALONE)),
@@ -156,8 +158,8 @@ impl ChannelIo {
         }
     }
 
-    /// Writes as much of `bytes` as there is room for, without copying; the rest stays in `bytes`. Returns how many
-    /// were taken.
+    /// Writes as much of `bytes` as there is room for, without copying; the rest stays in `bytes`. Returns the number
+    /// of bytes taken.
     pub fn poll_write_bytes(&mut self, context: &Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<usize>> {
         let offered = bytes.len();
         let channel = match &mut self.state {
@@ -186,7 +188,7 @@ impl ChannelIo {
                 result?
             }
         };
-        // What travels with the open frame is written already.
+        // Bytes that travel with the open frame are written already.
         if !bytes.is_empty() {
             match self.session.poll_write(channel, context, bytes) {
                 Poll::Ready(Room::Bytes(_)) => {}
@@ -299,7 +301,7 @@ impl AsyncWrite for ChannelIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What is written is on its way: the link takes it as soon as it can.
+        // Written bytes are on their way: the link takes them as soon as it can.
         Poll::Ready(Ok(()))
     }
 

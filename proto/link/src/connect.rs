@@ -1,4 +1,4 @@
-//! From a host and a port to a connected socket: what everybody who dials a gateway has in common.
+//! Connects to a host and a port: the part that all programs which dial a gateway share.
 
 use std::io;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// How long resolving and connecting may take together.
+/// Longest time for resolving and connecting together.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the TLS handshake may take.
+/// Longest time for the TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets the options of a socket that has just connected: [`socket::tune`](crate::socket::tune), or

@@ -1,4 +1,4 @@
-//! The one shutdown helper: stop taking work, wait for what runs up to a deadline, then cut it.
+//! Shutdown helper: stops taking work, waits for running tasks up to a deadline, then cuts them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end
-/// now). Dropping it ends no task, as others may hold it too: whoever answers for them keeps [`Drain::cut_on_drop`].
+/// Tasks that should finish by themselves, and two signals for them: `draining` (take nothing new) and `cut` (end now).
+/// Dropping it ends no task, as others may hold it too: the owner of the tasks keeps [`Drain::cut_on_drop`].
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     draining: CancellationToken,
@@ -18,12 +18,12 @@ pub struct Drain {
     tasks: TaskTracker,
 }
 
-/// How a drain went.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Every task finished by itself.
     Clean,
-    /// So many had to be cut.
+    /// So many tasks had to be cut.
     Cut(usize),
 }
 
@@ -58,20 +58,20 @@ impl Drain {
         &self.draining
     }
 
-    /// Returns how many tasks run.
+    /// Returns the number of running tasks.
     #[must_use]
     pub fn live(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Returns what cuts all tasks when it is dropped, those that are spawned later too: for their owner, who may be
-    /// dropped without a drain.
+    /// Returns a guard that cuts all tasks when it is dropped, also those that are spawned later: for their owner,
+    /// which may be dropped without a drain.
     #[must_use]
     pub fn cut_on_drop(&self) -> DropGuard {
         self.cut.clone().drop_guard()
     }
 
-    /// Signals, waits up to `grace`, cuts what is left and waits for that too.
+    /// Signals, waits up to `grace`, cuts the tasks that are left and waits for those too.
     ///
     /// Cancel safety: may be dropped and called again.
     pub async fn run(&self, grace: Duration) -> Drained {

@@ -1,7 +1,7 @@
 //! The tunnel's RPC on hyper's HTTP/2, both ends: gRPC on the wire, so that any HTTP/2 load balancer carries it.
 //!
-//! tonic is not in this path: it copies each payload once per direction and hides the knobs that bound what waits
-//! below the scheduler (decision record 2026-11-21, tunnel RPC on hyper).
+//! tonic is not in this path: it copies each payload once per direction and hides the knobs that bound the bytes below
+//! the scheduler (`docs/decisions/2026-11-21-tunnel-rpc-on-hyper.md`).
 
 use tunnel_proto::limit::{FRAME_OVERHEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, SLICE_BYTES_MIN};
 
@@ -25,18 +25,18 @@ pub(crate) use self::encode::PREFIX_BYTES;
 /// Path of the RPC: `/package.Service/Method`.
 pub const PATH: &str = "/tunnel.v1.Tunnel/Connect";
 
-/// What HTTP/2 may hold for one stream and for one connection, in bytes. Large, because per-channel credit is what
-/// bounds memory, and because small unread frames are charged against half of it (stack notes, 2.2).
+/// Most bytes that HTTP/2 may hold for one stream, and for one connection. Large, because per-channel credit bounds
+/// memory, and because small unread frames are charged against half of it.
 const H2_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 
 /// Largest HTTP/2 frame that is accepted: a whole bulk frame. With small ones before it, it takes two, and is joined
-/// again: what is read into one buffer is kept together (see [`tunnel_proto::limit::SLICE_BYTES_MIN`]).
+/// again: bytes that are read into one buffer are kept together (see [`tunnel_proto::limit::SLICE_BYTES_MIN`]).
 const H2_FRAME_BYTES: u32 = 64 * 1024;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX + FRAME_OVERHEAD_BYTES_MAX <= H2_FRAME_BYTES as usize);
 const _: () = assert!(H2_FRAME_BYTES as usize <= 2 * SLICE_BYTES_MIN);
 
-/// What may wait in HTTP/2 below the scheduler. One bulk frame: with more, a keystroke would queue there.
+/// Most bytes that wait in HTTP/2 below the scheduler. One bulk frame: with more, a keystroke would queue there.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Bound on the headers of the RPC.

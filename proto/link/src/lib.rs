@@ -9,7 +9,7 @@
 //! * [`raw`]: one TCP connection of a user inside a WebSocket
 //! * [`connect`], [`proxy`]: to a gateway's socket, also through a proxy
 //! * [`backoff`], [`drain`], [`socket`]: redial, shutdown and socket options
-//! * [`memory`]: what was freed goes back to the system
+//! * [`memory`]: freed memory goes back to the system
 
 pub mod backoff;
 pub mod causes;

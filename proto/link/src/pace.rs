@@ -1,9 +1,9 @@
-//! How much may lie below the scheduler: one chunk, and a kernel queue of a few milliseconds.
+//! Bounds the bytes below the scheduler: one chunk, and a kernel queue of a few milliseconds.
 //!
-//! What HTTP/2, TLS or the kernel hold cannot be overtaken any more. So nothing is handed down while something is still
-//! there, and on a slow link frames and the kernel's queue get smaller with its rate: a keystroke then waits behind
-//! milliseconds of somebody's download, not behind its buffers. The rate is measured where the socket says that it is
-//! full, and while it never does, everything stays as large as throughput wants it.
+//! Bytes that HTTP/2, TLS or the kernel hold cannot be overtaken any more. So nothing is handed down while something is
+//! still there, and on a slow link frames and the kernel's queue get smaller with its rate: a keystroke then waits
+//! behind milliseconds of another user's download, not behind its buffers. The rate is measured where the socket says
+//! that it is full, and while it never does, everything stays as large as throughput wants it.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -19,46 +19,46 @@ use tunnel_proto::limit::{INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE};
 
 use crate::session::register;
 
-/// One frame takes at most this long on the link.
+/// Longest time that one frame takes on the link.
 const FRAME_TIME: Duration = Duration::from_millis(1);
 
-/// Unsent bytes in the kernel take at most this long: enough to bridge the time until this process runs again.
+/// Longest time that unsent bytes stay in the kernel: enough to bridge the time until this process runs again.
 const QUEUE_TIME: Duration = Duration::from_millis(1);
 
 /// Bounds of the kernel's queue of unsent bytes.
 const QUEUE_BYTES_MIN: usize = 2 * 1024;
 pub(crate) const QUEUE_BYTES_MAX: usize = 128 * 1024;
 
-/// What a chunk has beside its payload: heads of HTTP/2, gRPC and the frame, and a TLS record's.
+/// Bytes of a chunk beside its payload: heads of HTTP/2, gRPC and the frame, and a TLS record's.
 const CHUNK_OVERHEAD: usize = 64;
 
-/// From so many segments on, a last one that is not full makes no difference.
+/// Number of segments from which on a last one that is not full makes no difference.
 const SEGMENTS_MANY: usize = 16;
 
-/// Larger segments than those of Ethernet are not filled: two would make others wait too long.
+/// Largest segment that is filled, that of Ethernet: two larger ones would make others wait too long.
 const SEGMENT_BYTES_MAX: usize = 1500;
 
-/// A stream that takes this much without being full has no bound that matters.
+/// Bytes that a stream takes without being full, after which it has no bound that matters.
 const EASY_BYTES: usize = 4 * QUEUE_BYTES_MAX;
 
-/// A measurement takes at least this long, so that the clock's and the scheduler's grain do not matter.
+/// Shortest measurement, so that the clock's and the scheduler's grain do not matter.
 const WINDOW_MIN: Duration = Duration::from_millis(4);
 
-/// What the link's writer and the stream below it tell each other.
+/// State shared by the link's writer and the stream below it.
 #[derive(Debug)]
 pub struct Pace {
     /// Largest payload of one frame now.
     frame_max: AtomicUsize,
-    /// The writer had nothing to say: the time until it has is not the link's.
+    /// Whether the writer had nothing to send: the time until it has is not the link's.
     idle: AtomicBool,
-    /// Somebody says when what was handed down has left.
+    /// Whether the stream says that the last chunk has left.
     gated: bool,
     gate: Mutex<Gate>,
 }
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// A chunk was handed down and is not in the kernel yet.
+    /// Whether a chunk was handed down and is not in the kernel yet.
     busy: bool,
     waker: Option<Waker>,
 }
@@ -79,7 +79,7 @@ impl Pace {
         }
     }
 
-    /// Waits until what was handed down before has left. Returns the largest payload of the next frame.
+    /// Waits until the chunk before has left. Returns the largest payload of the next frame.
     pub(crate) fn poll_turn(&self, context: &Context<'_>) -> Poll<usize> {
         let mut gate = self.gate.lock();
         if gate.busy {
@@ -89,17 +89,17 @@ impl Pace {
         Poll::Ready(self.frame_max.load(Ordering::Relaxed))
     }
 
-    /// A chunk is handed down.
+    /// Notes that a chunk is handed down.
     pub(crate) fn hand_down(&self) {
         self.gate.lock().busy = self.gated;
     }
 
-    /// There is nothing to hand down.
+    /// Notes that there is nothing to hand down.
     pub(crate) fn rest(&self) {
         self.idle.store(true, Ordering::Relaxed);
     }
 
-    /// Everything has left.
+    /// Notes that everything has left.
     fn left(&self) {
         let waker = {
             let mut gate = self.gate.lock();
@@ -112,7 +112,7 @@ impl Pace {
     }
 }
 
-/// A link's stream that knows how fast it drains. HTTP/2 flushes it whenever everything that it had is written.
+/// A link's stream that measures how fast it drains. HTTP/2 flushes it whenever everything that it had is written.
 pub struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
@@ -164,8 +164,9 @@ impl<S> Paced<S> {
     }
 }
 
-/// Makes a payload so large that its chunk fills the segments that it is sent in, two at least. On a link that loses packets
-/// TCP may send so many segments and not so many bytes, and then what is missing in each is missing in the rate.
+/// Makes a payload so large that its chunk fills the segments that it is sent in, two at least. On a link that loses
+/// packets TCP may send so many segments and not so many bytes, and then bytes that are missing in each are missing in
+/// the rate.
 fn in_whole_segments(payload: usize, segment: Option<usize>) -> usize {
     match segment {
         Some(segment @ CHUNK_OVERHEAD..=SEGMENT_BYTES_MAX) if payload / segment < SEGMENTS_MANY => {
@@ -175,17 +176,17 @@ fn in_whole_segments(payload: usize, segment: Option<usize>) -> usize {
     }
 }
 
-/// The shell is where time comes from.
+/// Reads the clock: time comes from the shell.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// How fast a stream takes bytes, as far as it has ever been full. Pure.
+/// Rate at which a stream takes bytes, as far as it has ever been full. Pure.
 #[derive(Debug, Default)]
 struct Rate {
     /// Bytes a second; `None` while nothing bounds it.
     estimate: Option<f64>,
-    /// When the stream was full, and what it has taken since.
+    /// Time at which the stream was full, and the bytes that it has taken since.
     window: Option<(Instant, usize)>,
     /// Bytes taken since it was last full.
     easy: usize,
@@ -199,7 +200,7 @@ impl Rate {
         }
     }
 
-    /// The stream is full: what it took since it was full before shows its rate.
+    /// Notes that the stream is full: the bytes that it took since it was full before show its rate.
     fn blocked(&mut self, now: Instant) {
         self.easy = 0;
         let Some((since, taken)) = self.window else {
@@ -215,8 +216,8 @@ impl Rate {
         self.window = Some((now, 0));
     }
 
-    /// The stream took everything. One that takes much and is never full is faster than was thought; a few chunks say
-    /// nothing, because a kernel wakes its writer when half of the queue is free.
+    /// Notes that the stream took everything. A stream that takes much and is never full is faster than was thought; a
+    /// few chunks say nothing, because a kernel wakes its writer when half of the queue is free.
     fn flushed(&mut self) {
         if self.easy < EASY_BYTES {
             return;
@@ -226,19 +227,19 @@ impl Rate {
         self.estimate = self.estimate.map(|rate| rate * 1.25).filter(|rate| *rate < RATE_UNBOUNDED);
     }
 
-    /// The writer rested: the time since is not the stream's.
+    /// Forgets the measurement after the writer rested: the time since is not the stream's.
     fn restart(&mut self) {
         self.window = None;
     }
 
-    /// Returns how many bytes the stream takes in some time.
+    /// Returns the number of bytes that the stream takes in some time.
     fn bytes_in(&self, time: Duration) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "casts from floats saturate")]
         self.estimate.map_or(usize::MAX, |rate| (rate * time.as_secs_f64()) as usize)
     }
 }
 
-/// From here on nothing is bounded by the rate any more.
+/// Rate from which on nothing is bounded any more.
 const RATE_UNBOUNDED: f64 = 1e9;
 
 impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
@@ -284,7 +285,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         let polled = Pin::new(&mut this.stream).poll_flush(context);
         match &polled {
             Poll::Ready(Ok(())) => this.flushed(),
-            // Whoever waits for a turn hears of the end elsewhere.
+            // A writer that waits for its turn hears of the end elsewhere.
             Poll::Ready(Err(_)) => {}
             // TLS takes more than its socket does.
             Poll::Pending => this.blocked(),

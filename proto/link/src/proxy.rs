@@ -1,4 +1,5 @@
-//! Through a proxy: CONNECT (RFC 9110, section 9.3.6) or SOCKS5 (RFC 1928 and 1929), to a stream that is the gateway's.
+//! Connects through a proxy: CONNECT (RFC 9110, section 9.3.6) or SOCKS5 (RFC 1928 and 1929), to a stream that is the
+//! gateway's.
 
 mod choose;
 
@@ -26,10 +27,10 @@ use self::choose::{Kind, Names};
 use crate::connect::{HANDSHAKE_TIMEOUT, Stream, Tune, tcp};
 use crate::switch::{Answer, ask};
 
-/// How long a proxy may take to reach the gateway.
+/// Longest time for a proxy to reach the gateway.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why a proxy did not lead to the gateway. The texts say which step failed, and what can be done.
+/// Reason why a proxy did not lead to the gateway. The texts say which step failed, and what can be done.
 #[derive(Debug, Error)]
 pub enum ProxyError {
     /// The proxy itself is not reached.
@@ -44,39 +45,39 @@ pub enum ProxyError {
     /// It wants credentials and got none.
     #[error("wants to know who this is{status}: put USER:PASSWORD@ before the host in {variable}")]
     Unauthenticated {
-        /// What it answered.
+        /// Its answer.
         status: &'static str,
-        /// Where it is set.
+        /// Variable that names the proxy.
         variable: &'static str,
     },
     /// It does not take the credentials.
     #[error("does not accept the user and password in {variable}{status}: check them, special characters as %XX")]
     Credentials {
-        /// What it answered.
+        /// Its answer.
         status: &'static str,
-        /// Where it is set.
+        /// Variable that names the proxy.
         variable: &'static str,
     },
     /// It wants another kind of credentials.
-    #[error("asks for credentials of another kind than Basic (407, {offered}): ask whoever runs it for a way without")]
+    #[error("asks for credentials of another kind than Basic (407, {offered}): ask its operator for a way without")]
     Scheme {
-        /// The names of what it offers.
+        /// Names of the kinds that it offers.
         offered: String,
     },
     /// Its rules say no.
-    #[error("does not allow connections to {target}{status}: ask whoever runs it to allow this host and port")]
+    #[error("does not allow connections to {target}{status}: ask its operator to allow this host and port")]
     Forbidden {
-        /// What it answered.
+        /// Its answer.
         status: &'static str,
-        /// Where it was to lead.
+        /// Host and port that it was to lead to.
         target: String,
     },
     /// It tried, and could not.
     #[error("cannot reach {target} ({answer}): is the address right as seen from the proxy?")]
     Unreachable {
-        /// Where it was to lead.
+        /// Host and port that it was to lead to.
         target: String,
-        /// What it answered.
+        /// Its answer.
         answer: String,
     },
     /// It speaks something else.
@@ -87,7 +88,7 @@ pub enum ProxyError {
     Name {
         /// The name.
         host: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },
@@ -220,7 +221,7 @@ impl Proxy {
             | Error::CommandNotSupported
             | Error::AddressTypeNotSupported
             | Error::InvalidTargetAddress(_) => ProxyError::Unreachable { target, answer: error.to_string() },
-            // A server that closes instead of an answer does so about credentials, mostly; it does not say.
+            // A server that closes without an answer mostly does so about credentials; it does not say.
             other @ (Error::Io(_)
             | Error::ParseError(_)
             | Error::ProxyServerUnreachable
@@ -250,7 +251,7 @@ fn connect_request(target: &str, authorization: Option<&HeaderValue>) -> Result<
     Ok(request)
 }
 
-/// Returns the kinds of credentials that a proxy asks for, unless Basic is among them or it does not say.
+/// Returns the kinds of credentials that a proxy asks for; `None` if Basic is among them, or it does not say.
 fn other_schemes(headers: &HeaderMap) -> Option<String> {
     let names = headers.get_all(PROXY_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
     let names: Vec<_> = names

@@ -3,12 +3,12 @@
 //! ```text
 //! binary message      bytes, 1 to 64 KiB of them; where a message ends means nothing
 //! text `finish`       no more bytes this way; the other way goes on, as after TCP's FIN
-//! ping, pong          somebody is there; each end says so on its own account
+//! ping, pong          this end is there; each end says so on its own account
 //! close 1000          both ways have finished: the one good end
 //! close, any other    the stream broke; the reason is a name such as `session_lost`
 //! ```
 //!
-//! Nobody looks into the bytes. Each end holds at most one message that the other has not taken.
+//! Neither end looks into the bytes. Each end holds at most one message that the other has not taken.
 
 mod carrier;
 mod local;
@@ -24,35 +24,36 @@ pub use self::local::{Local, Socket};
 /// The subprotocol that both ends name (`Sec-WebSocket-Protocol`).
 pub const PROTOCOL: &str = "tcp.gateway.v1";
 
-/// Where a workspace's host has its raw streams. Reserved on every workspace host, so it hides nothing of an app.
+/// Path of a workspace's raw streams. Reserved on every workspace host, so it hides nothing of an app.
 pub const PATH: &str = "/.gateway/tcp";
 
 /// The text message that ends one direction.
 const FINISH: &str = "finish";
 
-/// Largest message, in bytes: what a bulk frame of the tunnel holds fits in.
+/// Largest message, in bytes: the payload of a bulk frame of the tunnel fits in.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// What is read at once, in bytes. Each stream holds it also when idle; a bulk message takes two reads.
+/// Most bytes that are read at once. Each stream holds them also when idle; a bulk message takes two reads.
 const READ_BYTES: usize = 32 * 1024;
 
 /// Room for pings and a close beside the one message that is being written, in bytes.
 const CONTROL_BYTES: usize = 1024;
 
-/// A piece up to this length, in bytes, gets memory of its own: it would otherwise hold a whole read buffer for as long
-/// as it is kept for a resume.
+/// Longest piece, in bytes, that gets memory of its own: it would otherwise hold a whole read buffer for as long as it
+/// is kept for a resume.
 const PIECE_BYTES_SMALL: usize = 4 * 1024;
 
-/// How often each end says that it is there. Balancers and NAT gateways cut what is silent for a minute or more.
+/// Interval at which each end says that it is there. Balancers and NAT gateways cut connections that are silent for a
+/// minute or more.
 pub const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How many times in a row nothing at all may come between two pings before the other end counts as gone.
+/// Silent intervals in a row after which the other end counts as gone.
 const SILENCES_MAX: u32 = 2;
 
-/// How long the other end has to answer a good end.
+/// Longest time for the other end to answer a good end.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an end that was cut off has to take the reason: with it a revocation still cuts within five seconds.
+/// Longest time for an end that was cut off to take the reason: with it a revocation still cuts within five seconds.
 pub const CUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Close codes (RFC 6455, section 7.4; those from 4000 are private).
@@ -74,7 +75,7 @@ pub mod code {
 fn config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
-        // Nothing is gathered here: what waits does so in the tunnel, where it is scheduled.
+        // Nothing is gathered here: bytes wait in the tunnel, where they are scheduled.
         .write_buffer_size(0)
         .max_write_buffer_size(MESSAGE_BYTES_MAX + CONTROL_BYTES)
         .max_message_size(Some(MESSAGE_BYTES_MAX))

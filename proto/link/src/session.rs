@@ -1,4 +1,4 @@
-//! A session: the pure machine behind a short lock, wakers for those who wait, and the loop that feeds it.
+//! Session: the pure machine behind a short lock, wakers for waiting tasks, and the loop that feeds it.
 //!
 //! The lock is held for one call into the machine, never across an await, and wakers run after it is released. The
 //! link's outgoing half polls the machine itself (`grpc::Outgoing`), so a written byte passes no queue but the
@@ -36,10 +36,10 @@ pub struct Session {
 
 struct Shared {
     state: Mutex<State>,
-    /// Whether the session waits for a link, for those who ask often.
+    /// Whether the session waits for a link, for callers that ask often.
     detached: AtomicBool,
     ended: CancellationToken,
-    /// The link has taken everything there was to say.
+    /// Tells that the link has taken all frames of an ended session.
     said: CancellationToken,
 }
 
@@ -55,15 +55,15 @@ pub struct DrainRequest {
 /// Frames handled under one hold of the lock, so that a flood of small ones keeps no channel waiting for long.
 const FRAMES_PER_LOCK: usize = 64;
 
-/// The shell is where the machine's time comes from.
+/// Reads the clock: the machine's time comes from the shell.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// A piece up to this length is not worth an owner of its own; libraries bound how many of them they gather.
+/// Longest piece that is not worth an owner of its own; libraries bound how many of them they gather.
 const PIECE_BYTES_SMALL: usize = 4 * 1024;
 
-/// Bytes of a channel in other hands.
+/// Bytes of a channel that a consumer holds.
 struct Lent {
     bytes: Bytes,
     channel: ChannelId,
@@ -163,14 +163,14 @@ impl Session {
         self.shared.state.lock().draining
     }
 
-    /// Ends the session: every channel is reset and the peer is told why.
+    /// Ends the session: every channel is reset and the peer is told the reason.
     pub fn close(&self, reason: Reason, detail: &str) {
         let error = SessionError::Closed { reason, detail: detail.to_owned() };
         let is_said = self.with(|state| state.close(reason, detail, error));
         self.tell_end(is_said);
     }
 
-    /// Tells everybody that the session is over, and that no frame about it is still to be sent if `is_said`.
+    /// Tells all waiting tasks that the session is over, and that no frame about it is still to be sent if `is_said`.
     fn tell_end(&self, is_said: bool) {
         if is_said {
             self.shared.said.cancel();
@@ -178,7 +178,7 @@ impl Session {
         self.shared.ended.cancel();
     }
 
-    /// Returns why the session ended, once it has.
+    /// Returns the reason of the end, once the session has ended.
     #[must_use]
     pub fn end(&self) -> Option<SessionError> {
         self.shared.state.lock().end.clone()
@@ -197,7 +197,7 @@ impl Session {
         self.shared.ended.is_cancelled()
     }
 
-    /// Completes when an ended session has handed its last frame, the one that says why, to its link.
+    /// Completes when an ended session has handed its last frame, which says why, to its link.
     ///
     /// Cancel safety: safe.
     pub async fn said(&self) {
@@ -230,8 +230,8 @@ impl Session {
         })
     }
 
-    /// Like [`Session::poll_read`], but what is larger than [`PIECE_BYTES_SMALL`] counts in the channel's window until the
-    /// bytes, and all parts of them, are dropped.
+    /// Like [`Session::poll_read`], but a piece larger than [`PIECE_BYTES_SMALL`] counts in the channel's window until
+    /// the bytes, and all parts of them, are dropped.
     pub(crate) fn poll_lend(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Read> {
         let read = self.with(|state| {
             let read = state.mux.lend(channel);
@@ -268,7 +268,7 @@ impl Session {
         })
     }
 
-    /// Waits for the end of a channel by a reset, whatever else could be done with it. Waits in the writer's place.
+    /// Waits for the end of a channel by a reset, even if it could be read or written. Waits in the writer's place.
     pub(crate) fn poll_reset(&self, channel: ChannelId, context: &Context<'_>) -> Poll<Reason> {
         self.with(|state| match state.mux.room(channel) {
             Room::Reset(reason) => Poll::Ready(reason),
@@ -288,14 +288,14 @@ impl Session {
     }
 
     pub(crate) fn release(&self, channel: ChannelId) {
-        // Whoever waited is dropped after the lock is released.
+        // The wakers of the channel are dropped after the lock is released.
         drop(self.with(|state| {
             state.mux.release(channel);
             state.channels.remove(&channel)
         }));
     }
 
-    /// Runs one call under the lock, then wakes whom it concerns.
+    /// Runs one call under the lock, then wakes the tasks that it concerns.
     fn with<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
         let mut wakes = Wakes::default();
         let result = {
@@ -303,7 +303,7 @@ impl Session {
             let result = call(&mut state);
             state.collect(&mut wakes);
             let detached = state.mux.is_detached();
-            // It is read for each request and hardly ever changes: a store would take the line from its readers.
+            // It is read for each request and hardly ever changes: a store would take the cache line from its readers.
             if self.shared.detached.load(Ordering::Relaxed) != detached {
                 self.shared.detached.store(detached, Ordering::Relaxed);
             }
@@ -337,12 +337,12 @@ impl Incoming {
         self.io
     }
 
-    /// Tells the peer why the port cannot be reached.
+    /// Tells the peer the reason why the port cannot be reached.
     pub fn refuse(self, reason: Reason) {
         self.io.session().reset(self.channel, reason);
     }
 
-    /// Completes when the peer gave the channel up, so that no connection is made for nobody.
+    /// Completes when the peer gave the channel up, so that no useless connection is made.
     ///
     /// Cancel safety: safe; nothing is read.
     pub async fn abandoned(&self) {

@@ -15,7 +15,7 @@ pub(crate) fn sessions() -> (Session, Session) {
     (Session::new(Settings::new(Side::Gateway)), Session::new(Settings::new(Side::Agent)))
 }
 
-/// Carries what one has to say to the other. Returns how many frames that were.
+/// Carries all frames of one session to the other. Returns their number.
 pub(crate) fn carry(from: &Session, to: &Session) -> usize {
     let mut frames = VecDeque::new();
     let context = Context::from_waker(Waker::noop());
@@ -34,7 +34,7 @@ pub(crate) fn settle(one: &Session, other: &Session) {
     while carry(one, other) + carry(other, one) > 0 {}
 }
 
-/// A channel between two sessions, accepted, and all that belongs to it carried.
+/// Returns the ends of an accepted channel between two sessions, with all its frames carried.
 pub(crate) fn joined(gateway: &Session, agent: &Session) -> (ChannelIo, ChannelIo) {
     let (here, _accepted) = gateway.open(3000).expect("opened");
     settle(gateway, agent);
@@ -43,7 +43,7 @@ pub(crate) fn joined(gateway: &Session, agent: &Session) -> (ChannelIo, ChannelI
     (here, there)
 }
 
-/// The channel that was opened last.
+/// Returns the channel that was opened last.
 pub(crate) fn incoming(session: &Session) -> crate::session::Incoming {
     let mut accepting = std::pin::pin!(session.accept());
     match accepting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -52,7 +52,7 @@ pub(crate) fn incoming(session: &Session) -> crate::session::Incoming {
     }
 }
 
-/// Counts how often it is woken.
+/// Counter of wakes.
 #[derive(Default)]
 pub(crate) struct Count(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Options of every TCP socket: nothing waits in a kernel queue that need not.
+//! Options of all TCP sockets: no byte waits in a kernel queue without need.
 
 use std::io;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::net::TcpStream;
 
 use crate::pace::QUEUE_BYTES_MAX;
 
-/// How long sent bytes may stay unacknowledged before the kernel gives a link up: half-dead NAT paths.
+/// Longest time that sent bytes stay unacknowledged before the kernel gives a link up: half-dead NAT paths.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After so long a silence, and then so often and so many times, the kernel asks whether the machine at the other end is
-/// still there.
+/// Silence after which the kernel asks whether the machine at the other end is still there, the interval of its
+/// questions, and their number.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBES: u32 = 4;
 
-/// Sets what every connection needs: small writes leave at once (measured: without it, 40 ms stalls on loopback).
+/// Sets the options of every connection: small writes leave at once (measured: without it, 40 ms stalls on loopback).
 ///
 /// # Errors
 /// The kernel's, when the socket is gone already.
@@ -25,7 +25,7 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Sets what a link needs on top: a short kernel queue, and an end to paths that swallow everything.
+/// Sets the options of a link on top: a short kernel queue, and an end to paths that swallow everything.
 ///
 /// # Errors
 /// The kernel's, when the socket is gone already.
@@ -37,8 +37,8 @@ pub fn tune_link(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Bounds the unsent bytes that the kernel holds for a link: above it the socket is not writable (stack notes, 2.3).
-/// Returns the largest segment that it sends, in bytes.
+/// Bounds the unsent bytes that the kernel holds for a link: above it the socket is not writable. Returns the largest
+/// segment that it sends, in bytes.
 pub fn limit_queue(stream: &TcpStream, bytes: usize) -> Option<usize> {
     let socket = SockRef::from(stream);
     #[cfg(target_os = "linux")]
@@ -52,7 +52,8 @@ pub fn limit_queue(stream: &TcpStream, bytes: usize) -> Option<usize> {
     usize::try_from(socket.tcp_mss().ok()?).ok()
 }
 
-/// Bounds how long sent bytes may stay unacknowledged, or unread at the other end, before the kernel gives a connection up.
+/// Bounds the time that sent bytes stay unacknowledged, or unread at the other end, before the kernel gives a
+/// connection up.
 pub fn limit_stall(stream: &TcpStream, limit: Duration) {
     #[cfg(target_os = "linux")]
     SockRef::from(stream).set_tcp_user_timeout(Some(limit)).ok();

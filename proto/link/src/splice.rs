@@ -16,12 +16,12 @@ use tunnel_proto::reason::Reason;
 
 use crate::channel_io::ChannelIo;
 
-/// A first read is this large; it grows to a whole frame while reads fill it, so an idle channel holds little.
+/// Size of the first read; it grows to a whole frame while reads fill it, so an idle channel holds little.
 const READ_BYTES_MIN: usize = 4 * 1024;
 
-/// How long a broken socket's last words have to reach their reader before the channel is reset. An app that answers
-/// without reading the whole request and closes makes its kernel send a reset right behind the answer (RFC 9112,
-/// section 9.6), and a channel's reset takes back what was not read yet.
+/// Time for a broken socket's last bytes to reach their reader before the channel is reset. An app that answers without
+/// reading the whole request and closes makes its kernel send a reset right behind the answer (RFC 9112, section 9.6),
+/// and a channel's reset takes back bytes that were not read yet.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Copies until both directions have ended, or one failed.
@@ -104,7 +104,7 @@ struct Splice<S> {
 /// Channel to socket.
 struct Inward {
     pending: Bytes,
-    /// Something was written that the socket may still hold.
+    /// Whether something was written that the socket may still hold.
     unflushed: bool,
     state: InwardState,
 }
@@ -121,7 +121,7 @@ enum OutwardState {
     Open,
     ShuttingDown,
     Over,
-    /// The socket broke after it had said something; see [`LAST_WORDS`].
+    /// The socket broke after it had sent something; see [`LAST_WORDS`].
     Broken {
         error: Option<io::Error>,
         until: Pin<Box<Sleep>>,
@@ -137,7 +137,7 @@ enum InwardState {
     Over,
 }
 
-/// Whose fault an error is.
+/// Side of an error.
 enum Side {
     Channel(io::Error),
     Socket(io::Error),
@@ -150,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
         if inward.is_ready() && outward.is_ready() {
             return Poll::Ready(Ok(()));
         }
-        // With the socket as the only thing waited for, nobody would hear that the channel's other end is gone.
+        // If the socket is the only thing waited for, this task would not hear that the channel's other end is gone.
         if !self.waits_for_channel()
             && let Poll::Ready(error) = self.channel.poll_reset(context)
         {
@@ -237,7 +237,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
                     self.copied.outward += written as u64;
                 }
                 OutwardState::Open => {
-                    // Room first, then the read: what is read can be handed on and does not have to be held here.
+                    // Room first, then the read: read bytes can be handed on and do not have to be held here.
                     let room = ready!(self.channel.poll_room(context)).map_err(Side::Channel)?;
                     match ready!(self.poll_read_socket(context, room)) {
                         Ok(0) => self.outward.state = OutwardState::ShuttingDown,
@@ -289,14 +289,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Splice<S> {
 }
 
 impl Outward {
-    /// Chooses the size of the next read by what this one brought.
+    /// Chooses the size of the next read by the length of this one.
     fn adapt(&mut self, read: usize, wanted: usize) {
         let next = if read == wanted { wanted * 4 } else { read * 2 };
         self.read_bytes = next.clamp(READ_BYTES_MIN, PAYLOAD_BYTES_ALONE);
     }
 
-    /// Keeps what was read until it is written. What is less than half of its buffer is copied out, so that it does not
-    /// hold more than twice its length for as long as it is queued, or kept for a resume.
+    /// Keeps read bytes until they are written. Bytes that fill less than half of their buffer are copied out, so that
+    /// they do not hold more than twice their length for as long as they are queued, or kept for a resume.
     fn keep(&mut self, read: usize) {
         if read < self.buffer.capacity() / 2 {
             self.pending = Bytes::copy_from_slice(&self.buffer);

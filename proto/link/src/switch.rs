@@ -1,5 +1,5 @@
-//! One request over HTTP/1.1, after which the connection may be something else: a WebSocket (RFC 6455), or a way through
-//! a proxy (RFC 9110, section 9.3.6).
+//! Request over HTTP/1.1 after which the connection may switch: to a WebSocket (RFC 6455), or to a way through a proxy
+//! (RFC 9110, section 9.3.6).
 
 use std::pin::pin;
 
@@ -14,12 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// Bound on the head of an answer; HTTP/1.1 ends with an error above it.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// What became of the connection.
+/// Result of the request.
 #[derive(Debug)]
 pub enum Answer {
-    /// It switched. What came right behind the answer is read from the stream first.
+    /// The connection switched. Bytes right behind the answer are read from the stream first.
     Switched(response::Parts, TokioIo<Upgraded>),
-    /// It did not, and is closed.
+    /// The connection did not switch, and is closed.
     Refused(response::Parts),
 }
 

@@ -1,4 +1,4 @@
-//! From the gateway to a cluster agent.
+//! Messages from the gateway to a cluster agent.
 
 use bytes::Bytes;
 
@@ -9,16 +9,16 @@ use super::{
 use crate::reconcile::{delimited, name};
 use crate::wire;
 
-/// What the gateway has done.
+/// Call of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// The environment is to be what it says.
+    /// Applies the environment's objects.
     Apply(Apply),
-    /// The environment's objects are to go.
+    /// Removes the environment's objects.
     Remove(Remove),
 }
 
-/// Which environment, and as whom.
+/// An environment, and the identity to act as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Name of the cluster agent.
@@ -27,13 +27,13 @@ pub struct Scope {
     pub environment: String,
     /// Name of its inventory, which begins with [`INVENTORY_PREFIX`]: the mark on its objects.
     pub inventory: String,
-    /// As whom its objects are read and written (Kubernetes, "User impersonation"); `None`: as the agent itself.
+    /// Identity that reads and writes its objects (Kubernetes, "User impersonation"); `None`: the agent itself.
     pub identity: Option<Identity>,
     /// Namespaces that others share: they are neither made nor deleted, as Kubernetes' own are not.
     pub kept_namespaces: Vec<String>,
 }
 
-/// Somebody whom the agent acts for.
+/// User that the agent acts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// User name.
@@ -44,28 +44,28 @@ pub struct Identity {
     pub extra: Vec<(String, Vec<String>)>,
 }
 
-/// Has an environment be what `objects` says.
+/// Makes an environment be what `objects` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apply {
-    /// Which one.
+    /// The environment.
     pub scope: Scope,
     /// A JSON array of Kubernetes objects in the order to apply them, each with the mark.
     pub objects: Bytes,
-    /// What is recorded of it: what of that is not in `objects` any more is deleted.
+    /// Objects recorded for it: those that are not in `objects` any more are deleted.
     pub tracked: Vec<ObjectRef>,
 }
 
-/// Deletes what an environment has.
+/// Deletes the objects of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remove {
-    /// Which one.
+    /// The environment.
     pub scope: Scope,
-    /// What is recorded of it.
+    /// Objects recorded for it.
     pub tracked: Vec<ObjectRef>,
 }
 
 impl Call {
-    /// Returns which environment it is about.
+    /// Returns the environment that it is about.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         match self {

@@ -1,4 +1,4 @@
-//! Which object of a cluster.
+//! Reference to an object of a cluster.
 
 use super::MessageError;
 use crate::wire;
@@ -12,10 +12,10 @@ pub(super) const LABEL_BYTES_MAX: usize = 63;
 /// Longest uid, in bytes: Kubernetes makes UUIDs, which are shorter.
 const UID_BYTES_MAX: usize = 64;
 
-/// All texts of one, in bytes.
+/// All texts of an [`ObjectRef`], in bytes.
 pub(super) const BYTES_MAX: usize = 2 * SUBDOMAIN_BYTES_MAX + 3 * LABEL_BYTES_MAX + UID_BYTES_MAX;
 
-/// Longest key of a ConfigMap (Kubernetes, "ConfigMaps"), in bytes: by one of these an inventory names an object.
+/// Longest key of a ConfigMap (Kubernetes, "ConfigMaps"), in bytes: an inventory names an object by such a key.
 pub const INVENTORY_KEY_BYTES_MAX: usize = 253;
 
 /// Group of the kinds whose names may have colons.
@@ -27,7 +27,7 @@ pub(super) fn is_segment(text: &str, bytes_max: usize) -> bool {
     text.len() <= bytes_max && text.bytes().all(is_plain) && text != "." && text != ".."
 }
 
-/// Names one object.
+/// Name of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// API group; empty for the core group.
@@ -45,8 +45,8 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// Returns whether each part can stand in an address of the Kubernetes API as it is, and those that name the object are
-    /// there.
+    /// Returns whether each part can stand in an address of the Kubernetes API as it is, and the parts that name the
+    /// object are there.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.kind.is_empty()
@@ -56,8 +56,8 @@ impl ObjectRef {
             && is_segment(&self.uid, UID_BYTES_MAX)
     }
 
-    /// Returns whether an inventory can track it: kubernetes-sigs/cli-utils keeps objects there by keys of a ConfigMap, of which
-    /// each names one as `namespace_name_group_kind`, with two underscores for a colon.
+    /// Returns whether an inventory can track it: kubernetes-sigs/cli-utils keeps objects there by keys of a ConfigMap,
+    /// each of which is `namespace_name_group_kind`, with two underscores for a colon.
     #[must_use]
     pub fn is_trackable(&self) -> bool {
         let Self { group, kind, namespace, name, .. } = self;

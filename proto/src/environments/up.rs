@@ -1,4 +1,4 @@
-//! From a cluster agent to the gateway.
+//! Messages from a cluster agent to the gateway.
 
 use bytes::Bytes;
 
@@ -6,34 +6,34 @@ use super::{Blocker, ERRORS_MAX, Message, MessageError, ObjectRef, TRACKED_MAX};
 use crate::reconcile::{ENTRIES_MAX, delimited, plain};
 use crate::wire;
 
-/// What the agent answers to a call.
+/// Answer of the agent to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What became of one object. Some of these may be left out where nobody hears them in time.
+    /// A step of one object. Some of these may be left out if they are not read in time.
     Progress(Progress),
     /// The last answer.
     Done(Done),
 }
 
-/// What became of one object.
+/// A step of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Which one.
+    /// The object.
     pub object: ObjectRef,
-    /// What.
+    /// The step.
     pub step: Step,
     /// For people; may be empty.
     pub message: String,
 }
 
-/// What can become of an object.
+/// Step of an object in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It was written.
     Applied,
     /// It was already as it is to be.
     Unchanged,
-    /// Its deletion was asked for.
+    /// Its deletion was requested.
     Deleting,
     /// It is not there any more.
     Gone,
@@ -45,36 +45,36 @@ pub enum Step {
     Waiting,
 }
 
-/// What a call came to.
+/// Result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// What is the environment's and in the cluster now; what could not be looked at and may be is among it. It replaces what was
-    /// recorded.
+    /// Objects that are the environment's and in the cluster now, with those that could not be looked at and may be.
+    /// They replace what was recorded.
     pub objects: Vec<ObjectRef>,
-    /// What went wrong; empty: all is as it was asked for, but for what is left.
+    /// Errors; empty: all is as it was asked for, except for `left`.
     pub errors: Vec<ObjectError>,
-    /// What is to go and still there.
+    /// Objects that are to go and are still there.
     pub left: Vec<Blocker>,
 }
 
-/// What went wrong with one object.
+/// Error about one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectError {
-    /// `None`: with the whole call.
+    /// The object; `None`: the error is about the whole call.
     pub object: Option<ObjectRef>,
-    /// What.
+    /// Code of the error.
     pub code: ObjectErrorCode,
     /// For people.
     pub message: String,
 }
 
-/// What can go wrong with an object.
+/// Code of an error about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectErrorCode {
     /// It is there and not this environment's, or says that it is to be kept. To an apply: nothing was applied. To a remove: it was
     /// left as it is and is not the environment's any more, and the others were removed.
     NotOwned,
-    /// Who asks may not.
+    /// The identity may not do it.
     Forbidden,
     /// The API server does not take it as it is.
     Invalid,
@@ -82,18 +82,18 @@ pub enum ObjectErrorCode {
     UnknownKind,
     /// Its namespace is not there.
     NamespaceMissing,
-    /// Somebody else changes it, or it is still being deleted.
+    /// Another client changes it, or it is still being deleted.
     Conflict,
     /// The API server does not answer.
     Unavailable,
-    /// The agent acts for nobody of that name.
+    /// The agent does not act for a user of that name.
     Identity,
     /// A newer call for this environment came.
     Superseded,
 }
 
 impl Answer {
-    /// Encodes it with its length in front. Texts are cut to their bounds, and lists to as many entries as may be.
+    /// Encodes it with its length in front. Texts are cut to their bounds, and lists to their longest length.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         use wire::environment_answer::Body;
@@ -151,7 +151,7 @@ impl Step {
         }
     }
 
-    /// A step of a newer agent is something that goes on: nothing is decided by it.
+    /// A step of a newer agent counts as one that goes on: nothing is decided by it.
     fn from_wire(step: i32) -> Self {
         match wire::EnvironmentStep::try_from(step) {
             Ok(wire::EnvironmentStep::Applied) => Self::Applied,
@@ -186,7 +186,7 @@ impl ObjectError {
         let code = match wire::ObjectErrorCode::try_from(error.code) {
             Ok(wire::ObjectErrorCode::NotOwned) => ObjectErrorCode::NotOwned,
             Ok(wire::ObjectErrorCode::Forbidden) => ObjectErrorCode::Forbidden,
-            // An error of a newer agent that is not known here: to ask again with the same is what helps least.
+            // An error of a newer agent that is not known here: the same call again helps least of all.
             Ok(wire::ObjectErrorCode::Invalid | wire::ObjectErrorCode::Unknown) | Err(_) => ObjectErrorCode::Invalid,
             Ok(wire::ObjectErrorCode::UnknownKind) => ObjectErrorCode::UnknownKind,
             Ok(wire::ObjectErrorCode::NamespaceMissing) => ObjectErrorCode::NamespaceMissing,

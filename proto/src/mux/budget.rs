@@ -1,6 +1,6 @@
 //! The bound on memory: the sum of all receive windows, per session and per replica.
 //!
-//! A window is a promise to hold that many bytes, so promises are what is counted, not bytes that happen to be here.
+//! A window is a promise to hold that many bytes, so promises are counted, not the bytes that happen to be here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ impl ReplicaBudget {
         self.outer.as_ref().map_or(own, |outer| own.min(outer.growth()))
     }
 
-    /// Returns how much can still be reserved, in bytes.
+    /// Returns the bytes that can still be reserved.
     fn free(&self) -> u64 {
         let own = self.limit_bytes.saturating_sub(self.reserved());
         self.outer.as_ref().map_or(own, |outer| own.min(outer.free()))
@@ -76,7 +76,7 @@ impl ReplicaBudget {
     }
 }
 
-/// The budget of one session, inside its replica's. What it holds goes back when it is dropped.
+/// The budget of one session, inside its replica's. Its reservations go back when it is dropped.
 #[derive(Debug)]
 pub struct Budget {
     limit_bytes: u64,
@@ -115,7 +115,7 @@ impl Budget {
         bytes <= self.free()
     }
 
-    /// Returns how much could be reserved now, in bytes.
+    /// Returns the bytes that could be reserved now.
     #[must_use]
     pub fn free(&self) -> u64 {
         let own = self.limit_bytes.saturating_sub(self.reserved_bytes);
@@ -144,7 +144,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what was reserved.
+    /// Gives reserved bytes back.
     pub fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.reserved_bytes, "released more than was reserved");
         let bytes = bytes.min(self.reserved_bytes);
@@ -160,9 +160,9 @@ impl Budget {
         self.pressure() == Pressure::Short
     }
 
-    /// Returns by how much a window may grow, of `wanted` bytes. Growth gets half of the budget, so that the other half is
-    /// there for new channels however fast the old ones are; and of what is left of its half it takes half at most, so
-    /// that the next one can grow too.
+    /// Returns by how much a window of `wanted` bytes may grow. Growth gets half of the budget, so that the other half
+    /// is there for new channels however fast the old ones are; and each growth takes half at most of what is left of
+    /// that half, so that the next window can grow too.
     #[must_use]
     pub fn growth(&self, wanted: u32) -> u32 {
         let own = (self.limit_bytes / 2).saturating_sub(self.reserved_bytes) / 2;

@@ -8,7 +8,7 @@
 //!  both:  any ── reset by us, by the peer, or by the session's end ──► Reset
 //! ```
 //!
-//! The entry leaves the table when the application let go of it and both halves are finished, or it was reset.
+//! The entry leaves the table once the application released its handle and both halves are finished, or it was reset.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -33,7 +33,7 @@ const PIECE_BYTES_JOINED: usize = 4096;
 pub(super) enum Channel {
     /// At least one half is open, or bytes wait to be sent or read.
     Live(Box<Live>),
-    /// It ended at once; only the application still has to hear of it.
+    /// It ended at once; the application has not released its handle yet.
     Reset(Reason),
 }
 
@@ -48,13 +48,13 @@ pub(super) struct Live {
     pub(super) held: bool,
 }
 
-/// What goes out.
+/// Sending half.
 #[derive(Debug)]
 pub(super) struct SendHalf {
     pub(super) credit: SendCredit,
     pub(super) queue: VecDeque<Bytes>,
     pub(super) queued: usize,
-    /// There was more than a keystroke in the queue since it was last empty: what is left of it is bulk too.
+    /// Whether the queue held more than a keystroke since it was last empty: the rest of it is bulk too.
     pub(super) bulk: bool,
     pub(super) state: SendState,
     pub(super) place: Place,
@@ -70,7 +70,7 @@ pub(super) enum SendState {
     Finished,
 }
 
-/// What came in.
+/// Receiving half.
 #[derive(Debug)]
 pub(super) struct RecvHalf {
     pub(super) credit: RecvCredit,
@@ -108,7 +108,7 @@ impl Live {
         self.send.state == SendState::Finished && self.recv.finished
     }
 
-    /// Gives the window back but for what is lent; the channel is about to go. Returns how much that is.
+    /// Gives the window of a channel that is about to go back, except for lent bytes. Returns their number.
     pub(super) fn settle(&self, budget: &mut Budget) -> u64 {
         let lent = u64::from(self.recv.lent);
         budget.release(u64::from(self.recv.credit.window()) - lent);
@@ -135,7 +135,7 @@ impl SendHalf {
         self.queued.min(self.credit.available() as usize)
     }
 
-    /// Stores bytes that there is room for.
+    /// Stores bytes for which there is room.
     pub(super) fn store(&mut self, piece: Bytes) {
         self.queued += piece.len();
         self.bulk |= self.queued > INTERACTIVE_BYTES_MAX;
@@ -158,13 +158,13 @@ impl SendHalf {
     }
 }
 
-/// Appends a piece. Copies only small ones, and only while the queue's other end is behind.
+/// Appends a piece. Copies only small ones, and only while the consumer of the queue is behind.
 fn append(queue: &mut VecDeque<Bytes>, piece: Bytes) {
     match queue.back_mut() {
         Some(last) if piece.len() <= PIECE_BYTES_SMALL && last.len() + piece.len() <= PIECE_BYTES_JOINED => {
             let mut joined = match std::mem::take(last).try_into_mut() {
                 Ok(own) if own.capacity() <= 2 * PIECE_BYTES_JOINED => own,
-                // It is what is left of something large, or somebody else has it too.
+                // The rest of something large, or shared with another owner.
                 Ok(own) => BytesMut::from(&own[..]),
                 Err(shared) => BytesMut::from(&shared[..]),
             };

@@ -1,7 +1,6 @@
 //! Credit in payload bytes: the only place where windows are computed, and every step is checked.
 //!
-//! The law, which the property tests hold after every step: what the peer may still send, what is buffered here and
-//! what is owed back add up to the window.
+//! The law, which the property tests check after every step: outstanding, buffered and owed bytes add up to the window.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use crate::limit::WINDOW_BYTES_MIN;
 /// wire, and a window of a few microseconds' worth would starve the link.
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(1);
 
-/// What we may still send on one channel.
+/// Credit that we have on one channel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SendCredit {
     available: u32,
@@ -23,7 +22,7 @@ pub(super) struct SendCredit {
 pub(super) struct Overflow;
 
 impl SendCredit {
-    /// Starts with what the peer gave at open, in bytes.
+    /// Starts with the credit that the peer gave at open, in bytes.
     pub(super) fn new(bytes: u32) -> Self {
         Self { available: bytes }
     }
@@ -50,7 +49,7 @@ impl SendCredit {
     }
 }
 
-/// What the peer may still send to us on one channel, and what of it we hold.
+/// Credit that the peer has on one channel, and the bytes of it that we hold.
 #[derive(Debug)]
 pub(super) struct RecvCredit {
     /// Promised in all: outstanding + buffered + owed.
@@ -75,12 +74,12 @@ impl RecvCredit {
         Self { window, outstanding: window, buffered: 0, owed: 0, window_max: window_max.max(window), last_grant: now }
     }
 
-    /// Returns the window in bytes: what this channel holds of the budget.
+    /// Returns the window in bytes: this channel's part of the budget.
     pub(super) fn window(&self) -> u32 {
         self.window
     }
 
-    /// Returns what the peer may still send, by our books.
+    /// Returns the credit that the peer still has, by our books.
     pub(super) fn outstanding(&self) -> u32 {
         self.outstanding
     }
@@ -109,7 +108,7 @@ impl RecvCredit {
         Ok(())
     }
 
-    /// Accounts for bytes that their destination took.
+    /// Accounts for bytes that the destination took.
     pub(super) fn consume(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.buffered);
         self.buffered -= bytes;
@@ -121,10 +120,10 @@ impl RecvCredit {
         self.owed > 0 && self.owed >= self.window / 2
     }
 
-    /// Settles what is owed: returns the credit to send, in bytes, 0 for none.
+    /// Settles owed credit: returns the credit to send, in bytes, 0 for none.
     ///
-    /// The window doubles when half of it was used up within two round trips: then it, and not the link or the
-    /// destination, was the limit. Near the budget's end it shrinks instead: what is owed is kept back.
+    /// The window doubles if half of it was used up within two round trips: then it was the limit, and not the link or
+    /// the destination. Near the budget's end it shrinks instead: owed credit is kept back.
     pub(super) fn grant(&mut self, now: Instant, round_trip: Option<Duration>, budget: &mut Budget) -> u32 {
         if !self.wants_grant() {
             return 0;
@@ -142,7 +141,7 @@ impl RecvCredit {
         granted
     }
 
-    /// Holds the law that ties the four numbers together.
+    /// Returns whether the law that ties the four numbers together holds.
     pub(super) fn is_conserved(&self) -> bool {
         let sum = u64::from(self.outstanding) + u64::from(self.buffered) + u64::from(self.owed);
         sum == u64::from(self.window)
@@ -156,7 +155,7 @@ impl RecvCredit {
         }
     }
 
-    /// Halves the window down to the smallest, as far as what is owed allows.
+    /// Halves the window down to the smallest, as far as owed credit allows.
     fn shrink(&mut self, budget: &mut Budget) {
         let less = (self.window / 2).min(self.window.saturating_sub(WINDOW_BYTES_MIN)).min(self.owed);
         self.window -= less;

@@ -1,4 +1,4 @@
-//! What goes wrong, by how much dies: one channel or the whole session.
+//! Errors, by their extent: one channel or the whole session.
 
 use thiserror::Error;
 
@@ -6,7 +6,8 @@ use crate::frame::FrameError;
 use crate::id::ChannelId;
 use crate::reason::Reason;
 
-/// The session ends. Except for [`SessionError::LinkLost`] and [`SessionError::Ended`] it is the peer that broke a rule.
+/// Reason why the session ended. Except for [`SessionError::LinkLost`] and [`SessionError::Ended`] the peer broke a
+/// rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SessionError {
     /// Bytes that are not a frame.
@@ -23,7 +24,7 @@ pub enum SessionError {
     /// The peer acknowledged a frame that was never sent.
     #[error("the peer acknowledged frame {acknowledged}, the last one sent is {sent}")]
     Acknowledged {
-        /// What the peer said.
+        /// Number that the peer acknowledged.
         acknowledged: u64,
         /// The last number sent.
         sent: u64,
@@ -31,7 +32,7 @@ pub enum SessionError {
     /// A frame that this side of the protocol never sends.
     #[error("a {frame} frame cannot come from this peer now")]
     Unexpected {
-        /// Which frame.
+        /// Kind of the frame.
         frame: &'static str,
     },
     /// A channel was opened with an id that is not higher than the one before.

@@ -1,11 +1,11 @@
-//! What the shell has to tell the application.
+//! Events that the shell passes on to the application.
 
 use crate::frame::Open;
 use crate::id::ChannelId;
 use crate::reason::Reason;
 
-/// Something happened that a waiting application wants to know. Events about a channel are hints to look again:
-/// the state itself is asked from the machine.
+/// Change that a waiting application wants to know. Events about a channel are hints to look again: the state itself is
+/// asked from the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The peer opened a channel. The `payload` of [`Open`] is already readable on the channel and empty here.

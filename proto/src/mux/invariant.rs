@@ -1,4 +1,4 @@
-//! What must hold between any two calls. Tests, fuzz targets and the simulation ask after every step.
+//! Invariants between any two calls. Tests, fuzz targets and the simulation check them after every step.
 
 use super::channel::{Channel, SendState};
 use super::schedule::Place;
@@ -9,10 +9,11 @@ impl Mux {
     /// Returns the first broken invariant, if any.
     ///
     /// # Invariants
-    /// Each window is what is outstanding, buffered and owed; the budget is the sum of the windows, of what channels that
-    /// are gone have lent, and of what is kept to be sent again, and within its bound; exactly the unacknowledged frames are kept, and together with the opens that wait for the
-    /// link they are charged; queues and their byte counts
-    /// agree; received bytes lie in few pieces; what can be sent waits for its turn, and nothing else does.
+    /// Each window is the sum of outstanding, buffered and owed bytes; the budget is the sum of the windows, of the
+    /// bytes that channels which are gone have lent, and of those kept to be sent again, and within its bound; exactly
+    /// the unacknowledged frames are kept, and together with the opens that wait for the link they are charged; queues
+    /// and their byte counts agree; received bytes lie in few pieces; channels that can send wait for their turn, and
+    /// no others do.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
         let mut windows = 0;
@@ -65,7 +66,7 @@ impl Mux {
         (queued != self.queued_bytes).then_some("the session's queued bytes are counted wrong")
     }
 
-    /// Returns what may still be sent on a channel and what may still be received, by this side's books.
+    /// Returns the credit to send on a channel and the credit to receive, by this side's books.
     #[must_use]
     pub fn credit_books(&self, channel: ChannelId) -> Option<(u32, u32)> {
         match self.channels.get(&channel)? {

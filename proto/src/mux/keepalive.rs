@@ -1,4 +1,4 @@
-//! Is the peer still there, and how far away is it? One ping at a time.
+//! Keepalive and round trip of the link: one ping at a time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub(super) struct Keepalive {
     interval: Duration,
     timeout: Duration,
     state: State,
-    /// Bytes flowed since the last ping, so that the round trip is worth measuring sooner.
+    /// Whether bytes flowed since the last ping, so that the round trip is worth measuring sooner.
     busy: bool,
     token: u64,
     last_heard: Instant,
@@ -58,7 +58,7 @@ impl Keepalive {
         self.round_trips.iter().flatten().min().copied()
     }
 
-    /// Asks the peer now, because its answer carries an acknowledgement that is waited for. One question at a time.
+    /// Pings the peer now, because its answer carries an acknowledgement that is waited for. One ping at a time.
     pub(super) fn probe(&mut self, now: Instant) {
         if let State::Quiet { .. } = self.state {
             self.state = State::Due { since: now };
@@ -96,7 +96,7 @@ impl Keepalive {
         Ok(())
     }
 
-    /// Returns when [`Keepalive::handle_timeout`] is to be called.
+    /// Returns the time of the next [`Keepalive::handle_timeout`].
     pub(super) fn deadline(&self) -> Instant {
         match self.state {
             State::Quiet { since } => {

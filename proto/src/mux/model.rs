@@ -40,11 +40,11 @@ pub struct World {
     wires: [VecDeque<Bytes>; 2],
     channels: BTreeMap<ChannelId, [Half; 2]>,
     replica: std::sync::Arc<ReplicaBudget>,
-    /// The wire is broken: what is sent goes nowhere. A side may not have noticed yet.
+    /// Whether the wire is broken: frames go nowhere. A side may not have noticed yet.
     broken: bool,
 }
 
-/// What one side did and saw on one channel.
+/// Actions and observations of one side on one channel.
 #[derive(Debug, Default, Clone)]
 struct Half {
     written: u64,
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// What one side may send is what the other may receive, less what is on its way.
+    /// Checks that the credit of a sender is that of its receiver, less the bytes on their way.
     fn check_books(&self, channel: ChannelId, wires: &[Sums; 2]) {
         let (Some(gateway), Some(agent)) =
             (self.sides[GATEWAY].credit_books(channel), self.sides[AGENT].credit_books(channel))

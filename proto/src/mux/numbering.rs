@@ -1,4 +1,4 @@
-//! Frame numbers and acknowledgements: what makes a session more than the link that carries it.
+//! Frame numbers and acknowledgements: they make a session more than the link that carries it.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ pub(super) struct Numbering {
     acknowledged: u64,
     /// Payload received since the last acknowledgement.
     unsaid_bytes: u64,
-    /// When an acknowledgement has to go out on its own.
+    /// Time at which an acknowledgement has to go out on its own.
     due: Option<Instant>,
-    /// That time has come; the link only has to take the frame.
+    /// Whether that time has come; the link only has to take the frame.
     overdue: bool,
 }
 
@@ -82,7 +82,7 @@ impl Numbering {
         self.received
     }
 
-    /// Goes on over a new link. The handshake told each side what the other received.
+    /// Goes on over a new link. The handshake told each side the number that the other received.
     ///
     /// # Errors
     /// [`SessionError::Acknowledged`] when the peer says more than was sent, or less than it acknowledged before.
@@ -91,7 +91,7 @@ impl Numbering {
             return Err(SessionError::Acknowledged { acknowledged: peer_received, sent: self.sent });
         }
         self.acknowledged_by_peer = peer_received;
-        // The handshake has said it.
+        // The handshake has acknowledged it.
         self.acknowledge();
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Numbering {
         self.overdue
     }
 
-    /// Returns when an acknowledgement has to go out on its own.
+    /// Returns the time at which an acknowledgement has to go out on its own.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }

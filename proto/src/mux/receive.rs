@@ -1,4 +1,4 @@
-//! What arrives. Checks come before anything is stored; each fault ends as little as possible.
+//! Received frames. Checks come before anything is stored; each fault ends as little as possible.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl Mux {
         if frame.acknowledged > 0 {
             self.forget_acknowledged();
         }
-        // Answers that the peer does not collect, or does not acknowledge, must not pile up here by its word.
+        // Answers that the peer does not collect, or does not acknowledge, must not pile up here at its will.
         if self.control.len() >= CONTROL_QUEUED_MAX {
             return Err(SessionError::Exhausted);
         }
@@ -158,7 +158,7 @@ impl Mux {
         Ok(())
     }
 
-    /// Returns the channel if it lives. Frames for one that is gone are late, not wrong; for one that never was,
+    /// Returns the channel if it lives. Frames for one that is gone are late, not wrong; for one that never existed,
     /// they are wrong.
     fn live(&mut self, channel: ChannelId) -> Result<Option<&mut Live>, SessionError> {
         if channel > self.last_opened {

@@ -1,8 +1,8 @@
-//! Frames that were sent and not yet acknowledged: what a new link starts with.
+//! Frames that were sent and not yet acknowledged, which a new link starts with.
 //!
-//! Payloads are kept, not copied. What is kept, and the opens that wait for the link, count against the session's budget
-//! and against a bound that its lanes share. When there is no more room, nothing new is sent until the peer acknowledges
-//! something, which reaches the application as a lack of room to write, and as a refusal of what it wants to open.
+//! Payloads are kept, not copied. Kept frames, and the opens that wait for the link, count against the session's budget
+//! and against a bound that its lanes share. If there is no more room, nothing new is sent until the peer acknowledges
+//! something. The application sees that as a lack of room to write, and as a refusal of new channels.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use crate::limit::{
 pub(super) struct Replay {
     /// The last one has the highest number that was given out.
     frames: VecDeque<Body>,
-    /// What they cost.
+    /// Their cost.
     bytes: u64,
-    /// What the opens cost that wait for the link: they are charged before they are sent.
+    /// Cost of the opens that wait for the link: they are charged before they are sent.
     waiting: u64,
-    /// How many of the last ones have to be sent again.
+    /// Number of the last ones that have to be sent again.
     again: usize,
-    /// What of the session's budget is held for them.
+    /// Part of the session's budget that is held for them.
     held: u64,
-    /// The bound on what lanes of one session hold together; as much of it is reserved as is held.
+    /// Bound on the bytes that lanes of one session hold together; as many of it are reserved as are held.
     bound: Budget,
-    /// The part of it that payload may take.
+    /// Part of the bound that payload may take.
     data_max: u64,
 }
 
-/// What a frame is, for the bound.
+/// Kind of a frame, for the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Payload of a channel.
     Data,
-    /// What opens, accepts, grants and ends.
+    /// Frames that open, accept, grant and end.
     Control,
 }
 
-/// Returns the bound on all that is kept where payload has the bound `replay_max`.
+/// Returns the bound on all kept frames if payload has the bound `replay_max`.
 pub(super) fn bound_of(replay_max: u64) -> u64 {
     replay_max.saturating_add(control_of(replay_max))
 }
@@ -78,7 +78,8 @@ impl Replay {
         true
     }
 
-    /// An open that was [admitted](Self::admit) leaves for the link, and is kept from then on or forgotten.
+    /// Takes an open that was [admitted](Self::admit) off the waiting ones: it leaves for the link, and is kept from
+    /// then on or forgotten.
     pub(super) fn depart(&mut self, body: &Body) {
         self.waiting -= cost(body).min(self.waiting);
     }
@@ -101,7 +102,7 @@ impl Replay {
         self.settle(budget);
     }
 
-    /// The link is gone: everything that is left has to be sent again.
+    /// Marks all frames that are left to be sent again, because the link is gone.
     pub(super) fn rewind(&mut self) {
         self.again = self.frames.len();
     }
@@ -131,8 +132,8 @@ impl Replay {
         self.needs_no_step(kind) || (self.bound.free() >= self.step_above(kind) && budget.fits(REPLAY_STEP_BYTES))
     }
 
-    /// Returns whether one more frame fits into what is held already, or into what is free. Something free there always is
-    /// once the peer has acknowledged what was sent, so that one always gets on.
+    /// Returns whether one more frame fits into what is held already, or into what is free. Something is always free
+    /// once the peer has acknowledged all sent frames, so that a session always makes progress.
     fn needs_no_step(&self, kind: Kind) -> bool {
         let held = match kind {
             Kind::Data => self.held.min(self.data_max),
@@ -154,7 +155,7 @@ impl Replay {
         true
     }
 
-    /// Returns how much has to be free of the bound for a step.
+    /// Returns the bytes of the bound that have to be free for a step.
     fn step_above(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Data => REPLAY_STEP_BYTES + control_of(self.data_max),
@@ -166,12 +167,12 @@ impl Replay {
         self.bytes + self.waiting
     }
 
-    /// Returns what is kept and what waits to be, in bytes of memory.
+    /// Returns the cost of kept and of waiting frames, in bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         self.charged()
     }
 
-    /// Returns what of the budget is held.
+    /// Returns the part of the budget that is held.
     pub(super) fn held(&self) -> u64 {
         self.held
     }
@@ -181,7 +182,8 @@ impl Replay {
         self.frames.len()
     }
 
-    /// Returns what is wrong with the counts, if anything; for the invariants. `control` is what waits for the link.
+    /// Returns an error in the counts, if there is one; for the invariants. `control` are the frames that wait for the
+    /// link.
     pub(super) fn broken_invariant<'a>(&self, control: impl Iterator<Item = &'a Body>) -> Option<&'static str> {
         if self.bytes != self.frames.iter().map(cost).sum::<u64>() || self.again > self.frames.len() {
             return Some("what is kept to be sent again is counted wrong");
@@ -226,10 +228,10 @@ impl Replay {
 /// An idle session keeps a queue of at most so many places.
 const IDLE_CAPACITY: usize = 16;
 
-/// What the frame that goes last may be beyond what is held: a whole one goes as long as there is any room.
+/// Most bytes of the last frame beyond what is held: a whole frame goes as long as there is any room.
 const LAST_FRAME_BYTES: u64 = (PAYLOAD_BYTES_MAX + REPLAY_FRAME_BYTES) as u64;
 
-/// What a kept frame costs, in bytes of memory.
+/// Returns the cost of a kept frame, in bytes of memory.
 fn cost(body: &Body) -> u64 {
     let more = match body {
         Body::Data { payload, .. } | Body::Open(Open { payload, .. }) => payload.len(),

@@ -1,4 +1,4 @@
-//! Links come and go: how a session lives on without one, goes on over the next, and ends.
+//! Loss and resumption of links: a session lives on without one, goes on over the next, and ends.
 //!
 //! ```text
 //!               link_lost                 grace is over
@@ -15,8 +15,8 @@ use crate::frame::Body;
 use crate::reason::Reason;
 
 impl Mux {
-    /// Ends the session: every channel is reset, and if there is a link, one Close frame is still sent, behind what was asked
-    /// with [`Mux::drain`].
+    /// Ends the session: every channel is reset, and if there is a link, one Close frame is still sent, behind a drain
+    /// that was requested with [`Mux::drain`].
     pub fn close(&mut self, reason: Reason, detail: &str) {
         match self.state {
             State::Up => {
@@ -28,8 +28,8 @@ impl Mux {
         }
     }
 
-    /// The link is gone. The session waits for another one, or ends if that was not agreed on. Returns whether it
-    /// waits.
+    /// Notes that the link is gone. The session waits for another one, or ends if that was not agreed on. Returns
+    /// whether it waits.
     pub fn link_lost(&mut self, now: Instant) -> bool {
         match self.state {
             State::Up if self.settings.resume_grace.is_some() => {
@@ -78,14 +78,14 @@ impl Mux {
         self.keepalive.restart(now);
         self.state = State::Up;
         self.stats.links += 1;
-        // It was not numbered, so it may have been lost; unless it waits for a link since it was said.
+        // It was not numbered, so it may have been lost; unless it still waits for a link.
         if !self.control.iter().any(|body| matches!(body, Body::Drain { .. })) {
             self.control.extend(self.drain.clone());
         }
         Ok(())
     }
 
-    /// Returns when [`Mux::handle_timeout`] is to be called; `None` after the end.
+    /// Returns the time of the next [`Mux::handle_timeout`]; `None` after the end.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
@@ -143,7 +143,7 @@ impl Mux {
         error
     }
 
-    /// Forgets what was kept of the frames that the peer has by now.
+    /// Forgets the kept frames that the peer has by now.
     pub(super) fn forget_acknowledged(&mut self) {
         let (sent, acknowledged) = self.numbering.sent();
         self.replay.acknowledge(sent, acknowledged, &mut self.budget);

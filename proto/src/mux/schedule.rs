@@ -1,5 +1,4 @@
-//! Who sends next: interactive channels first, then bulk in turn, a frame each; neither can starve the
-//! other.
+//! Scheduler of sends: interactive channels first, then bulk in turn, a frame each; neither can starve the other.
 
 use std::collections::VecDeque;
 
@@ -8,7 +7,7 @@ use crate::limit::{
     FRAME_OVERHEAD_BYTES_MAX, INTERACTIVE_BURST_BYTES, INTERACTIVE_BYTES_MAX, PAYLOAD_BYTES_ALONE, PAYLOAD_BYTES_SHARED,
 };
 
-/// Where a channel waits. Lives inside the channel, so that it is in at most one queue at most once.
+/// Queue in which a channel waits. Lives inside the channel, so that it is in at most one queue at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
     /// Nothing to send, or no credit.
@@ -20,7 +19,7 @@ pub(super) enum Place {
     Bulk,
 }
 
-/// Whose turn it is, and how much it may send.
+/// Turn of a channel to send, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     /// The channel; it has been taken out of its queue.
@@ -43,7 +42,7 @@ impl Schedule {
     pub(super) fn enqueue(&mut self, channel: ChannelId, place: &mut Place, bulk: bool) {
         match *place {
             Place::Idle => {}
-            // What was a keystroke has become bulk; it is noticed when its turn comes.
+            // A keystroke that has become bulk is noticed at its turn.
             Place::Interactive | Place::Bulk => return,
         }
         if bulk {
@@ -55,7 +54,7 @@ impl Schedule {
         }
     }
 
-    /// Returns whose turn it is. The caller sends, calls [`Schedule::sent`], and enqueues the channel again if it has
+    /// Returns the next turn. The caller sends, calls [`Schedule::sent`], and enqueues the channel again if it has
     /// more.
     pub(super) fn next(&mut self) -> Option<Turn> {
         let bulk_is_due = self.burst >= INTERACTIVE_BURST_BYTES && !self.bulk.is_empty();
@@ -64,7 +63,7 @@ impl Schedule {
         }
         let channel = self.bulk.pop_front()?;
         self.burst = 0;
-        // Bulk beside bulk needs no small frames: what keeps a frame short on a slow link is the link's measured rate.
+        // Bulk beside bulk needs no small frames: the measured rate of a slow link keeps its frames short.
         let quiet = self.interactive.is_empty();
         Some(Turn { channel, bytes_max: if quiet { PAYLOAD_BYTES_ALONE } else { PAYLOAD_BYTES_SHARED } })
     }
@@ -87,12 +86,12 @@ impl Schedule {
         }
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting channels.
     pub(super) fn len(&self) -> usize {
         self.interactive.len() + self.bulk.len()
     }
 
-    /// Returns whether nobody waits.
+    /// Returns whether no channel waits.
     pub(super) fn is_empty(&self) -> bool {
         self.interactive.is_empty() && self.bulk.is_empty()
     }

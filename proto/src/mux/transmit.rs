@@ -1,4 +1,4 @@
-//! What goes out, in the order that keeps a keystroke fast: control, then interactive, then bulk.
+//! Frames to send, in the order that keeps a keystroke fast: control, then interactive, then bulk.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ impl Mux {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Frame> {
         let body = match &mut self.state {
             State::Ended | State::Detached { .. } => return None,
-            // Only what is not numbered is left in the queue.
+            // Only frames that are not numbered are left in the queue.
             State::Closing { reason, detail } => match self.control.pop_front() {
                 Some(asked) => asked,
                 None => {
@@ -67,7 +67,7 @@ impl Mux {
         Some(Frame { sequence, acknowledged: self.numbering.acknowledge(), body })
     }
 
-    /// Returns the next frame that a new link has to carry again. Pings and pongs go ahead: they are not numbered.
+    /// Returns the next frame that has to be sent again on a new link. Pings and pongs go ahead: they are not numbered.
     fn next_again(&mut self) -> Option<(u64, Body)> {
         if self.keepalive.wants_transmit() {
             return None;
@@ -75,17 +75,17 @@ impl Mux {
         self.replay.next_again(self.numbering.sent().0)
     }
 
-    /// Returns whether a numbered frame may be sent: what is sent is kept, and that has a bound.
+    /// Returns whether a numbered frame may be sent: sent frames are kept, and that has a bound.
     fn could_send(&self, kind: Kind) -> bool {
         self.settings.resume_grace.is_none() || self.replay.could_have_room(kind, &self.budget)
     }
 
-    /// Returns whether what is first in the queue of control frames, or a grant, may be sent.
+    /// Returns whether the first control frame in the queue, or a grant, may be sent.
     fn could_send_control(&self) -> bool {
         self.control.front().is_some_and(is_paid) || self.could_send(Kind::Control)
     }
 
-    /// The same for one frame, and reserves what it may cost.
+    /// Returns whether a numbered frame may be sent, and reserves what it may cost.
     fn has_room(&mut self, kind: Kind) -> bool {
         self.settings.resume_grace.is_none() || self.replay.has_room(kind, &mut self.budget)
     }

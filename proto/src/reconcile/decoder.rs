@@ -1,4 +1,4 @@
-//! Messages behind their lengths: from pieces of any size, and into bytes.
+//! Messages behind their lengths: decoded from pieces of any size, and encoded into bytes.
 
 use std::marker::PhantomData;
 
@@ -18,7 +18,8 @@ pub trait Message: Sized {
     fn decode(bytes: Bytes) -> Result<Self, MessageError>;
 }
 
-/// Reads the messages of one direction. It keeps no more than came, and nothing for what a length only promises.
+/// Reads the messages of one direction. It keeps no more than was received, and reserves nothing for what a length only
+/// promises.
 #[derive(Debug)]
 pub struct Decoder<M> {
     buffer: BytesMut,
@@ -33,14 +34,14 @@ impl<M> Default for Decoder<M> {
 }
 
 impl<M: Message> Decoder<M> {
-    /// Takes a piece of what came.
+    /// Takes a piece of the received bytes.
     pub fn push(&mut self, piece: &[u8]) {
         if self.failed.is_none() {
             self.buffer.extend_from_slice(piece);
         }
     }
 
-    /// Returns the next message, if all of it came.
+    /// Returns the next message, once all of it was received.
     ///
     /// # Errors
     /// [`MessageError`], and the same again for ever after: what follows cannot be trusted.

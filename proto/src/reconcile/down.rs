@@ -1,4 +1,4 @@
-//! From the gateway to a cluster agent.
+//! Messages from the gateway to a cluster agent.
 
 use bytes::Bytes;
 
@@ -7,57 +7,57 @@ use super::{MessageError, PULL_SECRETS_MAX, name};
 use crate::state::{ActualState, DesiredState};
 use crate::wire;
 
-/// What the gateway says.
+/// Message of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToCluster {
     /// First, and again when it changes: nothing is done in the cluster before.
     Terms(Terms),
-    /// What one workspace is to be.
+    /// Desired state of one workspace.
     Intent(Intent),
     /// Every workspace of this agent was named in the round.
     RoundEnd {
         /// The round, counted from 1.
         round: u64,
-        /// How many were named.
+        /// Number of workspaces that were named.
         workspaces: u32,
     },
     /// All reports up to this number are stored.
     Noted {
-        /// Of the last one.
+        /// Number of the last one.
         number: u64,
     },
 }
 
-/// How the agent is to work.
+/// Terms of the agent's work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Name of the cluster agent, as in the label of its workspaces' objects.
     pub cluster: String,
-    /// Where workspaces live.
+    /// Namespaces of workspaces.
     pub namespaces: NamespaceMode,
 }
 
-/// Where workspaces live.
+/// Namespaces of workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// Each workspace has a namespace, which the agent makes and deletes.
     Unique,
-    /// All are in this one, which is somebody else's: it is neither made nor deleted.
+    /// All are in this one, which has another owner: it is neither made nor deleted.
     Shared(String),
 }
 
-/// What one workspace is to be.
+/// Desired state of one workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// Its name.
     pub workspace: String,
-    /// Where its objects are.
+    /// Namespace of its objects.
     pub namespace: String,
     /// Counts the changes of intent; a lower one than was seen is ignored.
     pub generation: u64,
-    /// What it is to be.
+    /// Its desired state.
     pub desired: DesiredState,
-    /// What the gateway has as its state: Terminated lets the agent forget it.
+    /// Its state as the gateway has it: Terminated lets the agent forget it.
     pub actual: ActualState,
     /// The full round that this belongs to; 0 for none.
     pub round: u64,
@@ -73,7 +73,7 @@ pub struct Intent {
 pub struct SecretRef {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
 }
 

@@ -1,4 +1,4 @@
-//! From a cluster agent to the gateway.
+//! Messages from a cluster agent to the gateway.
 
 use bytes::Bytes;
 
@@ -6,18 +6,18 @@ use super::decoder::{Message, delimited};
 use super::{ENTRIES_MAX, MessageError, name, plain};
 use crate::wire;
 
-/// What the agent says.
+/// Message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromCluster {
     /// First.
     Begin(Begin),
-    /// What it sees of one workspace.
+    /// Observed state of one workspace.
     Report(Box<Report>),
     /// Asks for a full round.
     FullRequest,
 }
 
-/// What the agent says of itself, for people.
+/// Description of the agent, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
     /// Version of the program.
@@ -26,20 +26,20 @@ pub struct Begin {
     pub kubernetes_version: String,
 }
 
-/// What the agent sees of one workspace, whole: it replaces what it said before.
+/// Observed state of one workspace, whole: it replaces the report before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Counted from 1 in each conversation, whatever terms come in it.
     pub number: u64,
     /// The workspace's name.
     pub workspace: String,
-    /// Where its objects are.
+    /// Namespace of its objects.
     pub namespace: String,
     /// Highest generation that was applied without a failure; 0 for none since the agent started.
     pub applied: u64,
     /// `None`: there is no Deployment.
     pub deployment: Option<Deployment>,
-    /// What pods and events say that somebody should know, the most useful first.
+    /// Details of pods and events for people, the most useful first.
     pub details: Vec<Detail>,
     /// `None`: it is not being terminated.
     pub termination: Option<Termination>,
@@ -47,7 +47,7 @@ pub struct Report {
     pub failure: Option<Failure>,
 }
 
-/// Of a workspace's Deployment (Kubernetes API, apps/v1) what tells its state.
+/// State of a workspace's Deployment (Kubernetes API, apps/v1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployment {
     /// `metadata.resourceVersion`, opaque.
@@ -94,12 +94,12 @@ pub struct Detail {
     pub message: String,
 }
 
-/// How far the end of a workspace has come.
+/// Progress of the end of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Termination {
     /// Nothing is left.
     pub is_done: bool,
-    /// What is still there.
+    /// Objects that are still there.
     pub blockers: Vec<Blocker>,
 }
 
@@ -108,7 +108,7 @@ pub struct Termination {
 pub struct Blocker {
     /// Kind and name.
     pub object: String,
-    /// Who holds it.
+    /// Finalizers that hold it.
     pub finalizers: Vec<String>,
     /// Unix seconds since which it is being deleted; 0: it is not yet.
     pub since: i64,
@@ -119,7 +119,7 @@ pub struct Blocker {
 /// An attempt to apply or prune went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whose fault it is.
+    /// Origin of the failure.
     pub kind: FailureKind,
     /// The intent that it belongs to.
     pub generation: u64,
@@ -127,10 +127,10 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Whose fault a failure is.
+/// Origin of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// What was sent cannot be applied.
+    /// The configuration that was sent cannot be applied.
     Config,
     /// The Kubernetes API refused or failed.
     Kubernetes,

@@ -789,7 +789,7 @@ pub mod environment_answer {
         Done(super::EnvironmentDone),
     }
 }
-/// Which environment, and as whom.
+/// The environment, and the identity that acts in it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EnvironmentScope {
     /// Name of the cluster agent.
@@ -801,10 +801,10 @@ pub struct EnvironmentScope {
     /// Name of its inventory, which owns its objects.
     #[prost(string, tag = "3")]
     pub inventory: ::prost::alloc::string::String,
-    /// As whom objects are read and written (Kubernetes, "User impersonation"). Absent: as the agent itself.
+    /// Identity that reads and writes objects (Kubernetes, "User impersonation"). Absent: as the agent itself.
     #[prost(message, optional, tag = "4")]
     pub identity: ::core::option::Option<Identity>,
-    /// Namespaces that this environment shares with others, whoever made them: as Kubernetes' own they are neither made nor
+    /// Namespaces that this environment shares with others, whatever made them: as Kubernetes' own they are neither made nor
     /// deleted. An agent that does not know this deletes those that are its environment's.
     #[prost(string, repeated, tag = "5")]
     pub kept_namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,

@@ -1,5 +1,5 @@
-//! The Kubernetes API, as much of it as is needed: objects as the JSON that they are, each request with a deadline, answers
-//! with a bound, and what time may heal is asked for again.
+//! Client of the Kubernetes API, as much of it as is needed: objects as plain JSON, each request with a deadline,
+//! answers with a bound, and retries of what time may heal.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tracing::debug;
 use crate::object::Live;
 use crate::retry::{self, ApiError};
 
-/// How long one request may take, answer included.
+/// Longest time for one request, answer included.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest answer, in bytes: an object of Kubernetes has at most 1.5 MiB (etcd's bound), a page of a list some hundred of
@@ -31,33 +31,33 @@ const PAGE: u32 = 500;
 /// Pages of a list that are read: more workspaces than one cluster agent looks after.
 const PAGES_MAX: u32 = 100;
 
-/// Asks for an object's metadata alone (Kubernetes, "Alternate representations of resources").
+/// Media type that asks for an object's metadata alone (Kubernetes, "Alternate representations of resources").
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// A client that gives up when nobody wants its answers any more.
+/// Client that gives up once its answers are not wanted any more.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: Client,
     manager: Arc<str>,
     stop: CancellationToken,
-    /// Of every request: as whom it is made, if not as the agent itself.
+    /// Header fields of every request: the user that it is made as, if not the agent itself.
     headers: Arc<HeaderMap>,
 }
 
-/// What an object is applied over.
+/// Expected state of the object under an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over<'a> {
-    /// There is none: one that somebody made meanwhile is a conflict, whatever it says.
+    /// No object: one that was made meanwhile is a conflict, whatever it says.
     Nothing,
-    /// Whatever is there; fields that others set are taken.
+    /// Any object or none; fields that other managers set are taken over.
     Anything,
-    /// The same, in this version alone: one that was changed meanwhile is a conflict.
+    /// The same object, in this version alone: one that was changed meanwhile is a conflict.
     Version(&'a str),
 }
 
-/// A version that no object has: etcd counts from it, and it is the version of an empty store. Server-side apply of an object that
-/// names its version makes one where there is none, and is a conflict where one is in another version.
+/// A version that no object has: etcd counts from it, and it is the version of an empty store. Server-side apply of an
+/// object that names its version makes one if there is none, and is a conflict if one is in another version.
 const NO_VERSION: &str = "1";
 
 /// One request.
@@ -100,13 +100,13 @@ impl Api {
         Self { client, manager: manager.into(), stop: CancellationToken::new(), headers: Arc::default() }
     }
 
-    /// Makes one that gives up between two requests once `stop` is cancelled. A request that was sent is waited for: it may
-    /// still be carried out, and must not come after what is sent next.
+    /// Makes a client that gives up between two requests once `stop` is cancelled. A request that was sent is waited
+    /// for: it may still be carried out, and must not come after what is sent next.
     pub(crate) fn until(&self, stop: CancellationToken) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// Makes one whose requests are made as somebody else.
+    /// Makes a client whose requests are made as another user.
     pub(crate) fn acting_as(&self, headers: HeaderMap) -> Self {
         Self { headers: Arc::new(headers), ..self.clone() }
     }
@@ -116,7 +116,7 @@ impl Api {
         &self.client
     }
 
-    /// Asks what there is (Kubernetes API, discovery).
+    /// Reads discovery information (Kubernetes API, discovery).
     pub(crate) async fn discover(&self, path: &str) -> Result<Value, ApiError> {
         self.call(&Call::new(Method::GET, path.to_owned())).await
     }
@@ -192,7 +192,8 @@ impl Api {
         self.call(&Call::new(Method::PUT, path).with("application/json", object)).await
     }
 
-    /// Deletes an object if it still is what was seen; with what it made, before it is gone itself, if that is asked for.
+    /// Deletes an object if it still is what was seen; with its dependents, before it is gone itself, if that is asked
+    /// for.
     pub(crate) async fn delete(
         &self,
         path: &str,
@@ -223,15 +224,15 @@ impl Api {
         }
     }
 
-    /// Waits for something that is no request.
+    /// Waits for something other than a request.
     ///
     /// # Errors
-    /// [`ApiError::Superseded`] as soon as nobody wants answers any more.
+    /// [`ApiError::Superseded`] as soon as answers are not wanted any more.
     pub(crate) async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Result<T, ApiError> {
         self.stop.run_until_cancelled(waiting).await.ok_or(ApiError::Superseded)
     }
 
-    /// Asks once.
+    /// Sends a request once.
     ///
     /// Cancel safety: the request may be carried out all the same.
     pub(crate) async fn once(&self, call: &Call, patience: Duration) -> Result<Value, ApiError> {
@@ -250,7 +251,7 @@ impl Api {
     }
 }
 
-/// Requests for a Lease, which are not repeated: who leads has no time for that.
+/// Requests for a Lease, which are not repeated: a leader has no time for that.
 impl Api {
     /// Reads an object, once.
     pub(crate) async fn get_once(&self, path: &str, patience: Duration) -> Result<Option<Value>, ApiError> {
@@ -271,7 +272,7 @@ impl Api {
     }
 }
 
-/// Turns the absence of an object into an answer. No other 404 is one.
+/// Turns the absence of an object into `None`. No other 404 is one.
 fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
         Ok(value) => Ok(Some(value)),

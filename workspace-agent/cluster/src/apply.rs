@@ -1,9 +1,9 @@
-//! One inventory made to be what was sent: the algorithm of kubernetes-sigs/cli-utils, whose state is in the cluster.
+//! Makes one inventory be what was sent: the algorithm of kubernetes-sigs/cli-utils, whose state is in the cluster.
 //!
 //! 1. The inventory tracks what it tracked and what is to come, before anything is applied.
-//! 2. Objects are applied in order, workloads last. If one fails, nothing is pruned in this pass; if one is somebody else's, no workload
-//!    is applied, which would use it under its name.
-//! 3. What it tracked and nobody wants is deleted in reverse order, each as it was judged.
+//! 2. Objects are applied in order, workloads last. If one fails, nothing is pruned in this pass; if one belongs to
+//!    another owner, no workload is applied, because it would use that object under its name.
+//! 3. Tracked objects that are not wanted any more are deleted in reverse order, each as it was judged.
 //! 4. The inventory forgets what is gone.
 //!
 //! Killed after any step, the next pass finds in the inventory all that may be there.
@@ -29,49 +29,50 @@ use crate::resources::Resources;
 use crate::retry::ApiError;
 use crate::workload;
 
-/// How long a pass waits for what it deleted to be gone; what takes longer is looked at by the next one.
+/// Longest wait of a pass for deleted objects to be gone; the next pass looks at those that take longer.
 const GONE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Attempts at applying an object that somebody else makes at the same time: an attempt of one's own, say, whose answer was lost.
+/// Attempts at applying an object that appears at the same time: made by an attempt of one's own, say, whose answer was
+/// lost.
 const JUDGEMENTS_MAX: u32 = 4;
 
-/// How long between two looks.
+/// Interval between two looks.
 const GONE_POLL: Duration = Duration::from_millis(100);
 
-/// What stands in the way of what was wanted.
+/// Obstacle to what was wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) kind: FailureKind,
-    /// Names the object.
+    /// Text for people, which names the object.
     pub(crate) message: String,
-    /// Time may heal it.
+    /// Whether time may heal it.
     pub(crate) is_temporary: bool,
 }
 
-/// Why a pass ended early.
+/// Reason why a pass ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// Somebody wants something else by now: whatever went wrong is of no interest.
+    /// A newer intent has replaced this one: errors are of no interest.
     Superseded,
     /// It cannot go on.
     Problem(Problem),
 }
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) problems: Vec<Problem>,
-    /// What is being deleted and still there.
+    /// Objects that are being deleted and still there.
     pub(crate) left: Vec<Blocker>,
     /// The Deployments that were applied, as the API server has them.
     pub(crate) deployments: Vec<Deployment>,
-    /// What has to be gone before the workload is applied.
+    /// Objects that have to be gone before the workload is applied.
     pub(crate) waits: Vec<Detail>,
-    /// An object is not the workspace's, or it is not known whose it is: nothing may run that uses it.
+    /// An object is not the workspace's, or its owner is not known: nothing may run that uses it.
     pub(crate) is_withheld: bool,
 }
 
-/// What passes work with.
+/// Context of passes.
 pub(crate) struct Pass<'a> {
     pub(crate) api: &'a Api,
     pub(crate) resources: &'a Resources,
@@ -100,7 +101,7 @@ impl Problem {
 }
 
 impl Stopped {
-    /// Makes the end of a pass that an error about an object is.
+    /// Turns an error about an object into the end of a pass.
     pub(crate) fn by(object: &impl std::fmt::Display, error: &ApiError) -> Self {
         match error {
             ApiError::Superseded => Self::Superseded,
@@ -122,8 +123,8 @@ impl From<BadInventory> for Stopped {
 }
 
 impl Pass<'_> {
-    /// Makes the cluster be what a group says: all of its objects, and nothing else that its inventory tracks. With `is_withheld`, but for
-    /// what would run.
+    /// Reconciles the cluster with a group: all of its objects, and nothing else that its inventory tracks. With
+    /// `is_withheld`, without the workload.
     ///
     /// # Errors
     /// [`Stopped`] if the API server does not answer or the inventory is not ours to write; other problems are in the outcome.
@@ -151,7 +152,7 @@ impl Pass<'_> {
                     outcome.is_withheld |= !is_ours;
                     outcome.problems.push(problem);
                 }
-                // The others would fail in the same way, and take as long.
+                // The other objects would fail in the same way, and take as long.
                 Err(stopped) => return Err(stopped),
             }
         }
@@ -193,8 +194,9 @@ impl Pass<'_> {
         }
     }
 
-    /// Applies one object; returns what the API server made of it. One that appears while it is being applied is not taken, but
-    /// looked at again. `is_ours` tells afterwards whether it is known that there is no object of somebody else in its place.
+    /// Applies one object; returns what the API server made of it. An object that appears while it is being applied is
+    /// not taken over, but looked at again. `is_ours` tells afterwards whether it is certain that no object of another
+    /// owner is in its place.
     async fn apply_object(&self, object: &Object, inventory: &str, is_ours: &mut bool) -> Result<Value, Stopped> {
         let key = &object.key;
         let mut resource = self.find(object).await?;
@@ -248,7 +250,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Reads what an object's metadata says; and the object, where it is not to be applied if it is as it was sent.
+    /// Reads an object's metadata; and the whole object, if it is not to be applied while it is as it was sent.
     async fn live(&self, key: &ObjectKey, path: &str) -> Result<(Option<Live>, Option<Value>), ApiError> {
         if !is_rewritten(key) {
             return Ok((self.api.metadata(path).await?, None));
@@ -329,7 +331,7 @@ impl Pass<'_> {
     }
 }
 
-/// Tells who holds an object that is to go.
+/// Names the finalizers that hold an object that is to go.
 pub(crate) fn blocker(key: &ObjectKey, live: &Live) -> Blocker {
     Blocker {
         object: key.to_string(),

@@ -1,4 +1,4 @@
-//! What is known of each workspace, and what of it the gateway was told.
+//! State of each workspace as this agent knows it, and as the gateway was told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tunnel_proto::reconcile::{Detail, FailureKind, FromCluster, Report, Terminat
 use crate::tracker::{Attempts, Tracker};
 use crate::view::View;
 
-/// How long the gateway may take to note a report before it is said again. Its database may be away.
+/// Longest time for the gateway to note a report before it is sent again. Its database may be away.
 const NOTED_WITHIN: Duration = Duration::from_secs(15);
 
-/// One conversation's books.
+/// Books of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) view: View,
@@ -29,11 +29,11 @@ struct Known {
     termination: Option<Termination>,
     secrets: Vec<Detail>,
     waits: Vec<Detail>,
-    /// The last full round that named it.
+    /// Last full round that named it.
     round: u64,
 }
 
-/// What became of one attempt.
+/// Result of one attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempted {
     pub(crate) generation: u64,
@@ -42,12 +42,12 @@ pub(crate) struct Attempted {
     pub(crate) is_complete: bool,
     pub(crate) termination: Option<Termination>,
     pub(crate) secrets: Vec<Detail>,
-    /// What has to be gone before the rest is applied.
+    /// Objects that have to be gone before the rest is applied.
     pub(crate) waits: Vec<Detail>,
 }
 
 impl Books {
-    /// Makes those of a conversation that goes on in the channel of another one.
+    /// Makes the books of a conversation that goes on in the channel of an earlier one.
     pub(crate) fn after(last_number: u64) -> Self {
         Self { tracker: Tracker::after(last_number), ..Self::default() }
     }
@@ -57,10 +57,10 @@ impl Books {
         self.tracker.last_number()
     }
 
-    /// The gateway spoke of a workspace. Returns whether that counts.
+    /// Notes that the gateway named a workspace. Returns whether its intent counts.
     ///
     /// # Errors
-    /// The namespace that it was in before.
+    /// The namespace that the workspace was in before.
     pub(crate) fn intend(&mut self, name: &str, namespace: &str, generation: u64, round: u64) -> Result<bool, String> {
         let known = self.known.entry(name.to_owned()).or_default();
         known.round = known.round.max(round);
@@ -76,13 +76,13 @@ impl Books {
         Ok(true)
     }
 
-    /// An attempt ended.
+    /// Notes the end of an attempt.
     pub(crate) fn attempted(&mut self, name: &str, attempted: Attempted) {
         let Some(known) = self.known.get_mut(name) else { return };
         let Attempted { generation, failure, is_complete, termination, secrets, waits } = attempted;
         if let Some((kind, message)) = failure {
             if !known.attempts.failed(generation, kind, message) {
-                // Nobody waits for what became of an earlier intent.
+                // The result of an earlier intent is of no interest.
                 return;
             }
         } else if is_complete {
@@ -99,19 +99,19 @@ impl Books {
         self.refresh(name);
     }
 
-    /// The workspace is over, and the gateway knows.
+    /// Forgets a workspace that is over, as the gateway knows.
     pub(crate) fn forget(&mut self, name: &str) {
         self.known.remove(name);
         self.tracker.forget(name);
         self.view.forget(name);
     }
 
-    /// Looks whether there is something to say of a workspace.
+    /// Updates the report of a workspace, if there is something to say of it.
     pub(crate) fn refresh(&mut self, name: &str) {
         let Some(known) = self.known.get(name) else { return };
         let deployment = self.view.deployment_of(name);
         let failure = known.attempts.failure().cloned();
-        // Before the cluster was looked at, there is nothing that could be told apart from not being there.
+        // Before the cluster was looked at, unknown cannot be told from absent.
         let is_seen = self.view.is_listed() && (known.is_tried || deployment.is_some());
         if !is_seen && failure.is_none() {
             return;
@@ -132,7 +132,7 @@ impl Books {
         self.tracker.update_or_set(name, report);
     }
 
-    /// Looks at all of them.
+    /// Updates the reports of all workspaces.
     pub(crate) fn refresh_all(&mut self) {
         let names: Vec<_> = self.known.keys().cloned().collect();
         for name in names {
@@ -145,7 +145,7 @@ impl Books {
         self.wants_full = true;
     }
 
-    /// Returns the next thing to say.
+    /// Returns the next message to send.
     pub(crate) fn next(&mut self, now: Duration) -> Option<FromCluster> {
         if std::mem::take(&mut self.wants_full) {
             return Some(FromCluster::FullRequest);
@@ -153,22 +153,22 @@ impl Books {
         self.tracker.next_due(now).map(|report| FromCluster::Report(Box::new(report)))
     }
 
-    /// The gateway has stored all reports up to this number.
+    /// Notes that the gateway has stored all reports up to this number.
     pub(crate) fn noted(&mut self, number: u64) {
         self.tracker.noted(number);
     }
 
-    /// Has what was lost said again. Returns how much.
+    /// Makes lost reports due again. Returns how many.
     pub(crate) fn repeat(&mut self, now: Duration) -> usize {
         self.tracker.repeat(now, NOTED_WITHIN)
     }
 
-    /// Returns how many workspaces a full round named.
+    /// Returns the number of workspaces that a full round named.
     pub(crate) fn named_in(&self, round: u64) -> usize {
         self.known.values().filter(|known| known.round == round).count()
     }
 
-    /// Returns whether the gateway named a workspace in this round, or ever if there is none.
+    /// Returns whether the gateway named a workspace in this round or a later one; with round 0, whether it ever did.
     pub(crate) fn is_named(&self, name: &str, round: u64) -> bool {
         self.known.get(name).is_some_and(|known| known.round >= round)
     }

@@ -1,4 +1,4 @@
-//! What an intent brings to be applied: objects, each in the inventory that owns it.
+//! Configuration of an intent: objects to apply, each in the inventory that owns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::inventory::{BadInventory, encode};
 use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, OWNER_ANNOTATION, Object, ObjectKey, WORKSPACE_LABEL};
 use crate::order::sort_to_apply;
 
-/// For whom objects are, and where.
+/// Workspace that objects are for, and its cluster and namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub(crate) cluster: String,
@@ -17,31 +17,31 @@ pub(crate) struct Scope {
     pub(crate) namespace: String,
 }
 
-/// An inventory and what it owns, in the order in which it is applied.
+/// Inventory and the objects that it owns, in the order in which they are applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
     pub(crate) inventory: Object,
     pub(crate) objects: Vec<Object>,
 }
 
-/// What was sent cannot be applied. Each text names the object and what is wrong with it.
+/// Reason why a configuration cannot be applied. Each text names the object and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ConfigError {
     /// Not a JSON array.
     #[error("the configuration is not a JSON array of objects: {0}")]
     Json(String),
-    /// Something that names an object is missing.
+    /// An object lacks a field that names it.
     #[error("object {0} of the configuration has no apiVersion, kind or name")]
     Unnamed(usize),
-    /// In another namespace than the workspace's, or in none.
+    /// An object is in another namespace than the workspace's, or in none.
     #[error("{key} is not in the workspace's namespace {namespace}")]
     Namespace {
         /// The object.
         key: ObjectKey,
-        /// Where it should be.
+        /// The namespace it should be in.
         namespace: String,
     },
-    /// It does not say that it is of this workspace and cluster.
+    /// An object does not say that it is of this workspace and cluster.
     #[error("{key} has not the label {label} of its workspace")]
     Label {
         /// The object.
@@ -49,10 +49,10 @@ pub(crate) enum ConfigError {
         /// The label.
         label: &'static str,
     },
-    /// It does not say which inventory it is in, or names one that was not sent.
+    /// An object does not say which inventory it is in, or names one that was not sent.
     #[error("{0} is in no inventory of the configuration")]
     Owner(ObjectKey),
-    /// Twice the same object.
+    /// The same object twice.
     #[error("{0} is in the configuration twice")]
     Twice(ObjectKey),
     /// An inventory without its objects, and the workspace is not to be terminated: all of them would be deleted.
@@ -61,7 +61,7 @@ pub(crate) enum ConfigError {
     /// Objects for a workspace that is to be terminated.
     #[error("{0} came for a workspace that is to be terminated")]
     Terminated(ObjectKey),
-    /// It cannot be tracked.
+    /// An inventory or an object cannot be tracked.
     #[error(transparent)]
     Inventory(#[from] BadInventory),
 }
@@ -72,13 +72,13 @@ impl Group {
         &self.inventory.key.name
     }
 
-    /// Returns what the inventory is to track.
+    /// Returns the keys that the inventory is to track.
     pub(crate) fn keys(&self) -> BTreeSet<ObjectKey> {
         self.objects.iter().map(|object| object.key.clone()).collect()
     }
 }
 
-/// Reads what an intent brings, by inventory. Nothing at all brings nothing.
+/// Reads a configuration, by inventory. An empty text has none.
 ///
 /// # Errors
 /// [`ConfigError`] for the first thing that is wrong: then nothing is applied.
@@ -144,7 +144,7 @@ fn check(object: &Object, scope: &Scope) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns whether a name can stand in a path as it is, as the API server asks of names too.
+/// Returns whether a name can stand in a path as it is; the API server has the same rule for names.
 fn is_path_segment(name: &str) -> bool {
     name != "." && name != ".." && !name.contains(['/', '%', '?', '#'])
 }

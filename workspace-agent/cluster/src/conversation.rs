@@ -29,53 +29,54 @@ use crate::terminate::check_namespace;
 use crate::worker::{self, PASSES_MAX, Slot};
 use crate::{End, Options};
 
-/// How much is read at once, in bytes.
+/// Most bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long between two looks at what the gateway has not noted.
+/// Interval between two looks for reports that the gateway has not noted.
 const REPEAT_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long the API server may take to say its version: it is for people.
+/// Longest time for the API server to say its version, which is only for people.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the requests of an ended conversation may take: what they do must not come after what the next one does.
+/// Longest time for the last requests of an ended conversation: they must not be carried out after those of the next
+/// one.
 const LAST_REQUESTS: Duration = Duration::from_secs(12);
 
 /// Changes of pull secrets that wait to be heard; a full queue makes the watches wait.
 const CHANGES_MAX: usize = 64;
 
-/// The books, and whom their changes wake.
+/// Books of a conversation, and notifications of their changes.
 pub(crate) struct Shared {
     books: Mutex<Books>,
     news: Notify,
-    /// Deployments and pods changed.
+    /// Tells of changes of Deployments and pods.
     movements: watch::Sender<()>,
     started: Instant,
 }
 
 impl Shared {
-    /// Makes those of a conversation whose channel carried reports up to a number.
+    /// Makes the state of a conversation whose channel carried reports up to a number.
     fn after(last_number: u64) -> Self {
         let books = Mutex::new(Books::after(last_number));
         Self { books, news: Notify::new(), movements: watch::Sender::default(), started: Instant::now() }
     }
 
-    /// Looks into the books.
+    /// Reads the books.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&Books) -> R) -> R {
         read(&self.books.lock())
     }
 
-    /// Deployments or pods are not as they were.
+    /// Notes that Deployments or pods have changed.
     pub(crate) fn moved(&self) {
         self.movements.send_replace(());
     }
 
-    /// Returns what tells that Deployments or pods are not as they were.
+    /// Returns a receiver that is told when Deployments or pods change.
     pub(crate) fn movements(&self) -> watch::Receiver<()> {
         self.movements.subscribe()
     }
 
-    /// Changes the books; whoever writes to the gateway looks at them.
+    /// Changes the books, and wakes the writer to the gateway.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
         let result = change(&mut self.books.lock());
         self.news.notify_one();
@@ -91,7 +92,7 @@ impl Shared {
     }
 }
 
-/// What arrives.
+/// Incoming half of the channel.
 pub(crate) struct Incoming<C> {
     half: ReadHalf<C>,
     decoder: Decoder<ToCluster>,
@@ -116,15 +117,16 @@ impl<C: AsyncRead> Incoming<C> {
     }
 }
 
-/// What is sent.
+/// Outgoing half of the channel.
 struct Sending<C> {
     half: WriteHalf<C>,
-    /// Of a message that was begun: what a conversation leaves of it, the next one in the channel sends first.
+    /// Rest of a message that was begun: if a conversation leaves one, the next conversation in the channel sends it
+    /// first.
     unsent: Bytes,
 }
 
 impl<C: AsyncWrite> Sending<C> {
-    /// Sends a message behind what was begun before.
+    /// Sends a message behind the rest of the one before.
     ///
     /// Cancel safety: what is not sent of it is kept, and goes first the next time.
     async fn send(&mut self, message: Bytes) -> std::io::Result<()> {
@@ -133,7 +135,7 @@ impl<C: AsyncWrite> Sending<C> {
         self.finish().await
     }
 
-    /// Sends what was begun.
+    /// Sends the rest of a message that was begun.
     ///
     /// Cancel safety: safe.
     async fn finish(&mut self) -> std::io::Result<()> {
@@ -148,7 +150,7 @@ impl<C: AsyncWrite> Sending<C> {
     }
 }
 
-/// Speaks over a channel until it ends.
+/// Holds the conversation over a channel until it ends.
 pub(crate) async fn run<C>(options: Options, channel: C, stop: CancellationToken) -> End
 where
     C: AsyncRead + AsyncWrite + Send,
@@ -184,7 +186,7 @@ where
         last_number = conversation.shared.read(Books::last_number);
         conversation.end(matches!(next, Next::End(End::Stopped))).await;
         match next {
-            // What was done under other terms is found in the cluster; all that counts is said again.
+            // Work under other terms is found in the cluster; every report that counts is sent again.
             Next::Terms(new) => terms = new,
             Next::End(end) => return end,
         }
@@ -198,16 +200,16 @@ async fn version(api: &Api) -> String {
     version.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned()
 }
 
-/// How a conversation under some terms goes on.
+/// Continuation after a conversation under some terms.
 enum Next {
     Terms(Terms),
     End(End),
 }
 
-/// What of the cluster is watched.
+/// Extent of the watches on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
-    /// Nothing: the gateway has spoken of no workspace. An agent for environments alone may not watch anything.
+    /// Nothing: the gateway has named no workspace. An agent for environments alone may not watch anything.
     Nothing,
     /// Deployments and pods.
     Workspaces,
@@ -215,7 +217,7 @@ enum Watched {
     Warnings,
 }
 
-/// Everything under one set of terms.
+/// Conversation under one set of terms.
 struct Conversation {
     terms: Terms,
     shared: Arc<Shared>,
@@ -286,7 +288,7 @@ impl Conversation {
         }
     }
 
-    /// Ends everything. Requests that were sent are waited for, unless another may already be at work.
+    /// Ends all tasks. Requests that were sent are waited for, unless another agent may already be at work.
     async fn end(mut self, is_at_once: bool) {
         self.closing.cancel();
         self.watches.shutdown().await;
@@ -299,7 +301,8 @@ impl Conversation {
         self.workers.shutdown().await;
     }
 
-    /// A worker ends when its workspace is over, or with a panic: then the gateway says again what is wanted.
+    /// Handles the end of a worker: its workspace is over, or it panicked, and then the gateway is asked to send
+    /// everything again.
     fn joined(&mut self, joined: Result<(), tokio::task::JoinError>) {
         let Err(error) = joined else { return };
         error!(%error, "the work on a workspace broke off, asking for everything again");
@@ -349,7 +352,7 @@ impl Conversation {
         }
     }
 
-    /// Checks what an intent brings; returns the inventories in it.
+    /// Checks the configuration of an intent; returns its inventories.
     fn read(&self, intent: &Intent) -> Result<std::collections::BTreeSet<String>, String> {
         check_namespace(&self.terms.namespaces, &intent.namespace)?;
         let is_terminated = intent.desired == DesiredState::Terminated;
@@ -391,11 +394,11 @@ impl Conversation {
         self.shared.change(|books| books.forget(name));
     }
 
-    /// All workspaces were named: what else is in the cluster is nobody's, and told to those who read the log.
+    /// Notes that all workspaces were named: any others in the cluster are orphans, and reported in the log.
     fn round_ended(&mut self, round: u64, workspaces: u32) {
         let named = self.shared.change(|books| books.named_in(round));
         info!(round, workspaces, "the gateway has named all workspaces");
-        // Those that are over are named too, and forgotten at once.
+        // Workspaces that are over are named too, and forgotten at once.
         if u32::try_from(named).unwrap_or(u32::MAX) > workspaces {
             warn!(round, workspaces, named, "the gateway counts other workspaces than it named");
         }
@@ -407,7 +410,7 @@ impl Conversation {
         self.watches.spawn(async move { orphans::look(&api, &terms, &shared, round).await });
     }
 
-    /// Watches what there is of workspaces: there are some.
+    /// Watches the cluster's objects of workspaces, now that there are workspaces.
     fn watch(&mut self) {
         let with = || (self.shell.api.client().clone(), self.terms.clone(), self.shared.clone());
         if self.watched == Watched::Nothing {
@@ -417,7 +420,7 @@ impl Conversation {
             let (client, terms, shared) = with();
             self.watches.spawn(observe::pods(client, terms, shared));
         }
-        // Only when all were named is it known whose objects they can be about.
+        // Only once all workspaces were named is it known whose objects the warnings can be about.
         if self.watched == Watched::Workspaces && self.is_named {
             self.watched = Watched::Warnings;
             let (client, terms, shared) = with();
@@ -426,7 +429,7 @@ impl Conversation {
     }
 }
 
-/// Writes what there is to say. Ends when it cannot.
+/// Writes messages as they become due. Ends when it cannot.
 async fn speak<C: AsyncRead + AsyncWrite>(shared: &Shared, outgoing: &mut Sending<C>) -> std::io::Error {
     if let Err(error) = outgoing.finish().await {
         return error;

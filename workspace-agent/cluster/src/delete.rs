@@ -1,4 +1,4 @@
-//! Objects deleted as they were judged, and looked at until they are gone.
+//! Deletes objects as they were judged, and looks at them until they are gone.
 
 use crate::api::Api;
 use crate::object::{Live, ObjectKey, has_dependents};
@@ -9,16 +9,16 @@ use crate::retry::ApiError;
 /// Attempts at deleting an object that changes while it is judged.
 const JUDGEMENTS_MAX: u32 = 4;
 
-/// What became of an object that nobody wants any more.
+/// Result of pruning an object that is not wanted any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pruned {
     /// It is not there.
     Gone,
-    /// Its deletion was asked for.
+    /// Its deletion was requested now.
     Deleted(Live),
-    /// Its deletion was asked for earlier.
+    /// Its deletion was requested earlier.
     Leaving(Live),
-    /// It has to wait for others.
+    /// It has to wait for other objects.
     Held(Live),
     /// It is not ours to delete.
     Released(Why),
@@ -46,7 +46,7 @@ pub(crate) async fn prune(
         match api.delete(&path, &uid, &resource_version, has_dependents(key)).await {
             Ok(()) => return Ok(Pruned::Deleted(live)),
             Err(ApiError::Absent(_)) => return Ok(Pruned::Gone),
-            // It changed: it is judged again as it is now.
+            // It changed: judge it again as it is now.
             Err(ApiError::Conflict(_)) => {}
             Err(error) => return Err(error),
         }

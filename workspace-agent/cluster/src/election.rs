@@ -1,59 +1,60 @@
-//! Who leads: leader election by a Lease (Kubernetes, "Leases"), as client-go's `leaderelection` does it, pure.
+//! Leader election by a Lease (Kubernetes, "Leases"), as client-go's `leaderelection` does it. Pure.
 //!
-//! Clocks of two machines are never compared: a leader counts as gone when its record has not changed for as long as it says,
-//! seen from here.
+//! Clocks of two machines are never compared: a leader counts as gone once its record has not changed for the duration
+//! in it, by the local clock.
 
 use std::time::Duration;
 
-/// How long a leader may be silent before another takes over.
+/// Longest silence of a leader before another takes over.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
 
-/// How long a leader that cannot renew goes on. Less than [`LEASE_DURATION`]: it has stopped before another begins.
+/// Time for which a leader that cannot renew goes on. Less than [`LEASE_DURATION`]: it has stopped before another
+/// begins.
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long between two attempts to acquire or renew.
+/// Interval between two attempts to acquire or renew.
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// How long one request for the Lease may take: some attempts have to fit before the deadline.
+/// Longest time for one request for the Lease: some attempts have to fit before the deadline.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 const _: () = assert!(RENEW_DEADLINE.as_secs() + REQUEST_TIMEOUT.as_secs() < LEASE_DURATION.as_secs());
 const _: () = assert!(RETRY_PERIOD.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() < RENEW_DEADLINE.as_secs());
 
-/// What a Lease says.
+/// Contents of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Empty: nobody.
+    /// Identity of the holder; empty if there is none.
     pub(crate) holder: String,
-    /// Opaque; another one after each renewal.
+    /// Opaque; changes with each renewal.
     pub(crate) renewed: String,
-    /// How long its holder may be silent.
+    /// Longest silence of its holder.
     pub(crate) duration: Duration,
-    /// How often it changed hands.
+    /// Number of times that it changed hands.
     pub(crate) transitions: i64,
 }
 
-/// What to do with the Lease that was found.
+/// Next action on the Lease that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Write it with this many transitions: it is free, over, or ours.
+    /// Write it with this many transitions: it is free, expired, or ours.
     Write { transitions: i64 },
-    /// Somebody leads.
+    /// Another candidate leads.
     StandBy { leader: String },
 }
 
-/// What one candidate knows.
+/// State of one candidate.
 #[derive(Debug)]
 pub(crate) struct Election {
     identity: String,
-    /// The record that was seen last, and since when it has been so.
+    /// Record that was seen last, and the time since which it has been so.
     seen: Option<(Record, Duration)>,
-    /// When it was written last by this candidate, and is in force.
+    /// Time of the last write by this candidate, if that is in force.
     held: Option<Duration>,
 }
 
 impl Election {
-    /// Makes a candidate that leads nobody.
+    /// Makes a candidate that does not lead.
     pub(crate) fn new(identity: String) -> Self {
         Self { identity, seen: None, held: None }
     }
@@ -74,7 +75,7 @@ impl Election {
         if record.holder == self.identity {
             return Action::Write { transitions: record.transitions };
         }
-        // Somebody else has it: whatever was held is not any more.
+        // Another candidate has it: this one does not hold it any more.
         self.held = None;
         let is_over = now.saturating_sub(since) >= record.duration.max(RETRY_PERIOD);
         if record.holder.is_empty() || is_over {
@@ -83,12 +84,12 @@ impl Election {
         Action::StandBy { leader: record.holder }
     }
 
-    /// The Lease was written. `began` is when the request was: others count from no earlier.
+    /// Notes that the Lease was written. `began` is the start of the request: others count from no earlier.
     pub(crate) fn written(&mut self, began: Duration) {
         self.held = Some(began);
     }
 
-    /// Returns until when this candidate leads, if it does.
+    /// Returns the time until which this candidate leads, if it does.
     pub(crate) fn leads_until(&self) -> Option<Duration> {
         self.held.map(|held| held + RENEW_DEADLINE)
     }
@@ -98,7 +99,7 @@ impl Election {
         self.leads_until().is_some_and(|until| now < until)
     }
 
-    /// It leads no more.
+    /// Notes that this candidate leads no more.
     pub(crate) fn lost(&mut self) {
         self.held = None;
     }

@@ -1,9 +1,11 @@
-//! Calls of a gateway for environments of CI jobs (design, section 6.5): objects are applied and removed as the environment's
-//! own, which the mark of its inventory says on each of them. What has no such mark, or another one, is never touched.
+//! Answers calls of a gateway for environments of CI jobs: objects are applied and removed as the environment's own,
+//! which the mark of its inventory says on each of them. Objects with no such mark, or another one, are never touched
+//! (`docs/decisions/2026-11-21-an-object-belongs-to-one-environment.md`).
 //!
-//! Pure parts decide: `request` reads a call, `decide` judges what was found, `book` knows what is there. `run` does it, one call
-//! for an inventory after the other (`lanes`). What was made is in an inventory in the agent's own namespace before it is made, so
-//! that an agent which is killed at any moment leaves nothing that the next call does not find.
+//! Pure parts decide: `request` reads a call, `decide` judges what was found, `book` knows what is there. `run` carries
+//! it out, one call for an inventory after the other (`lanes`). Objects are recorded in an inventory in the agent's own
+//! namespace before they are made, so that an agent which is killed at any moment leaves nothing that the next call
+//! does not find.
 
 mod book;
 mod decide;
@@ -31,22 +33,23 @@ use crate::resources::Resources;
 /// Calls at a time: as many as an API server serves without making its other clients wait.
 pub const CALLS_MAX: usize = 8;
 
-/// How much is read at once, in bytes.
+/// Most bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long a gateway may take to say what it wants.
+/// Longest time for a gateway to send its call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an ended call may wait for the request that it has sent: what that does must not come after what the next call does.
+/// Longest wait of an ended call for the request that it has sent: it must not be carried out after those of the next
+/// call.
 const LAST_REQUEST: Duration = Duration::from_secs(12);
 
-/// What all calls share.
+/// State that all calls share.
 #[derive(Clone)]
 pub struct Environments(Arc<Shared>);
 
 struct Shared {
     api: Api,
-    /// Where inventories are.
+    /// Namespace of the inventories.
     namespace: String,
     resources: Resources,
     lanes: Lanes,
@@ -59,16 +62,16 @@ pub struct Slot {
     _permit: OwnedSemaphorePermit,
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     /// It was answered.
     Answered,
-    /// The gateway, or this process, did not want it any more.
+    /// The gateway, or this process, called it off.
     CalledOff,
-    /// What came was no call.
+    /// The gateway sent something else than a call.
     Protocol(MessageError),
-    /// None came.
+    /// No call came.
     Silent,
 }
 
@@ -79,7 +82,7 @@ impl std::fmt::Debug for Environments {
 }
 
 impl Environments {
-    /// Makes what answers calls. Inventories are in `namespace`, which is the agent's own.
+    /// Makes the server of calls. Inventories are in `namespace`, which is the agent's own.
     #[must_use]
     pub fn new(options: Options, namespace: String) -> Self {
         Self(Arc::new(Shared {
@@ -91,7 +94,7 @@ impl Environments {
         }))
     }
 
-    /// Takes room for one call; `None` while [`CALLS_MAX`] are being answered.
+    /// Takes the slot for one call; `None` while [`CALLS_MAX`] are being answered.
     #[must_use]
     pub fn slot(&self) -> Option<Slot> {
         let permit = self.0.slots.clone().try_acquire_owned().ok()?;
@@ -178,13 +181,13 @@ async fn listen<C: AsyncRead>(read: &mut ReadHalf<C>) -> Result<Option<Call>, Me
     }
 }
 
-/// Waits for the end of what the gateway says. It has nothing to say behind its call.
+/// Waits until the gateway's half of the channel ends. It has nothing to say behind its call.
 async fn until_the_end<C: AsyncRead>(read: &mut ReadHalf<C>) {
     let mut buffer = [0; 64];
     while matches!(read.read(&mut buffer).await, Ok(1..)) {}
 }
 
-/// Makes an answer about the whole call.
+/// Makes an error about the whole call.
 fn whole(code: ObjectErrorCode, message: String) -> ObjectError {
     ObjectError { object: None, code, message }
 }

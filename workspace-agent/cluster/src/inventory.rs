@@ -1,4 +1,4 @@
-//! What an inventory remembers: the ConfigMap of kubernetes-sigs/cli-utils (`pkg/object`, `pkg/inventory`), whose data keys
+//! Format of an inventory: the ConfigMap of kubernetes-sigs/cli-utils (`pkg/object`, `pkg/inventory`), whose data keys
 //! name objects as `namespace_name_group_kind`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,8 @@ const KEY_BYTES_MAX: usize = 253;
 /// Group of the kinds whose names may hold colons, which keys of a ConfigMap may not.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
-/// An inventory cannot be read or written. Nothing is guessed: what it tracks would be forgotten or deleted by mistake.
+/// Reason why an inventory cannot be read or written. Nothing is guessed: tracked objects would be forgotten or deleted
+/// by mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadInventory {
     /// A data key is in another format.
@@ -53,7 +54,7 @@ pub(crate) fn decode(text: &str) -> Result<ObjectKey, BadInventory> {
         let (name, group) = rest.rsplit_once('_')?;
         let name = name.replace("__", ":");
         let is_named = !name.is_empty() && !kind.is_empty() && !name.contains('_');
-        // A colon outside of RBAC would be read from a name that was written by nobody.
+        // A colon outside of RBAC would come from a name that this agent never wrote.
         let is_possible = group == RBAC_GROUP || !name.contains(':');
         (is_named && is_possible).then(|| ObjectKey {
             namespace: namespace.to_owned(),
@@ -65,7 +66,7 @@ pub(crate) fn decode(text: &str) -> Result<ObjectKey, BadInventory> {
     read().ok_or_else(|| BadInventory::Key(text.to_owned()))
 }
 
-/// Returns what a live inventory tracks.
+/// Returns the objects that a live inventory tracks.
 ///
 /// # Errors
 /// [`BadInventory::Key`] names the first key that cannot be read.
@@ -125,7 +126,7 @@ fn merge_into(metadata: &mut Value, name: &str, map: &Map<String, Value>) {
     }
 }
 
-/// Returns whether writing would change nothing that we write.
+/// Returns whether writing would change nothing that this agent writes.
 pub(crate) fn is_same(live: &Value, written: &Value) -> bool {
     let empty = Map::new();
     let data = |value: &'_ Value| value.get("data").and_then(Value::as_object).unwrap_or(&empty).clone();

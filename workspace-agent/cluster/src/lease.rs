@@ -1,4 +1,4 @@
-//! One cluster agent leads, others stand by: leader election by a Lease (Kubernetes, "Leases").
+//! Leader election by a Lease (Kubernetes, "Leases"): one cluster agent leads, others stand by.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::api::Api;
 use crate::election::{Action, Election, LEASE_DURATION, REQUEST_TIMEOUT, RETRY_PERIOD, Record};
 use crate::retry::ApiError;
 
-/// How long work may take to end once nobody leads any more: what is left of the Lease's duration after the deadline is
-/// more.
+/// Longest time for work to end once this process leads no more: less than what is left of the Lease's duration after
+/// the deadline.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long work may take to end when it was asked to, while the Lease is held.
+/// Longest time for work to end when it was asked to, while the Lease is held.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which Lease, and for whom.
+/// A Lease, and the candidate for it.
 #[derive(Clone)]
 pub struct Lease {
-    /// The cluster.
+    /// Client of the cluster.
     pub client: Client,
-    /// Where the Lease is.
+    /// Namespace of the Lease.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Another one for each process.
+    /// Identity of the candidate, different for each process.
     pub identity: String,
 }
 
@@ -45,8 +45,8 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Does work while this process leads, and stands by otherwise. Work gets a token: when that is cancelled, it has
-/// [`END_TIMEOUT`] to end before it is dropped. A Lease that was lost is acquired again, and the work begun anew.
+/// Does work while this process leads, and stands by otherwise. Work gets a token: once that is cancelled, it has
+/// [`END_TIMEOUT`] to end before it is dropped. A lost Lease is acquired again, and the work begun anew.
 ///
 /// Returns what the work returned when it ended by itself; `None` after `stop`.
 pub async fn lead<T, W, F>(lease: &Lease, stop: &CancellationToken, mut work: W) -> Option<T>
@@ -67,7 +67,7 @@ where
             }
             () = stop.cancelled() => {
                 end.cancel();
-                // Boxed with what it held: nothing of it runs after this.
+                // Not polled any more after this: nothing of the work runs once the Lease is given back.
                 let done = tokio::time::timeout(STOP_TIMEOUT, working).await.ok();
                 candidate.release().await;
                 return done;
@@ -88,9 +88,9 @@ struct Candidate<'a> {
     api: Api,
     election: Election,
     started: Instant,
-    /// Who led when it was last told.
+    /// Leader that was logged last.
     leader: Option<String>,
-    /// Requests that failed in a row.
+    /// Number of requests that failed in a row.
     failures: u32,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Candidate<'a> {
                 self.leader = None;
                 return;
             }
-            // Spread: two that see the same end must not write in the same moment for ever.
+            // Spread: two candidates that see the same end must not write in the same moment for ever.
             let wait = RETRY_PERIOD.mul_f64(0.75 + rand::random::<f64>() / 2.0);
             tokio::time::sleep(wait).await;
         }
@@ -146,7 +146,7 @@ impl<'a> Candidate<'a> {
             Err(ApiError::Conflict(_)) => debug!(lease = self.lease.name, "somebody else wrote the lease"),
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                // Once in a while: it is tried every other second.
+                // Log only once in a while: it is tried every other second.
                 if self.failures.is_power_of_two() {
                     warn!(%error, lease = self.lease.name, namespace = self.lease.namespace, "the lease cannot be used");
                 }

@@ -1,4 +1,4 @@
-//! Inventories in the cluster: read, and written over what was read.
+//! Reads inventories in the cluster, and writes them over what was read.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::inventory;
 use crate::object::{Live, Object, ObjectKey, Resource};
 use crate::retry::ApiError;
 
-/// Attempts at writing an inventory that somebody else changes at the same time.
+/// Attempts at writing an inventory that another writer changes at the same time.
 const WRITES_MAX: u32 = 5;
 
-/// Writes an inventory; returns what it tracked before. Somebody else's change in between is read and kept. One that would track
-/// nothing is not made.
+/// Writes an inventory; returns what it tracked before. A change of another writer in between is read and kept. An
+/// inventory that would track nothing is not made.
 ///
 /// # Errors
 /// [`Stopped`] if the API server does not answer or the inventory is not ours to write.
@@ -55,7 +55,7 @@ pub(crate) async fn write(
 /// Reads an inventory and what it tracks.
 ///
 /// # Errors
-/// [`Stopped`], also if there is a ConfigMap of that name that is none.
+/// [`Stopped`], also if there is a ConfigMap of that name that is no inventory.
 pub(crate) async fn read(api: &Api, key: &ObjectKey) -> Result<(Option<Value>, BTreeSet<ObjectKey>), Stopped> {
     let live = api.get(&path(key)).await.map_err(|error| Stopped::by(key, &error))?;
     if let Some(live) = &live {

@@ -1,7 +1,7 @@
-//! The cluster agent: makes a Kubernetes cluster be what a gateway wants of its workspaces, and tells what it sees (design,
-//! section 6.3).
+//! The cluster agent: reconciles a Kubernetes cluster with the desired state of a gateway's workspaces, and reports
+//! what it observes (`docs/decisions/2026-11-21-the-clusters-inventories-are-the-state.md`).
 //!
-//! It is given a byte stream to a gateway and a client of the cluster. What it has to remember is in the cluster, in the
+//! It is given a byte stream to a gateway and a client of the cluster. All of its memory is in the cluster, in the
 //! inventories of its workspaces: it can be killed at any moment, and goes on from what it finds.
 //!
 //! Beside that it applies and removes objects of CI jobs' environments, as a gateway asks it to: [`environments`].
@@ -45,15 +45,15 @@ use tunnel_proto::reconcile::MessageError;
 
 pub use kube;
 
-/// Under which name the agent's fields are its own (Kubernetes, "Server-Side Apply": field managers).
+/// Field manager of the agent's fields (Kubernetes, "Server-Side Apply": field managers).
 pub const FIELD_MANAGER: &str = "workspace-gateway";
 
-/// What reconciling needs.
+/// Options of reconciling.
 #[derive(Clone)]
 pub struct Options {
-    /// The cluster.
+    /// Client of the cluster.
     pub client: kube::Client,
-    /// Who writes; [`FIELD_MANAGER`] but in tests.
+    /// Field manager; [`FIELD_MANAGER`] but in tests.
     pub field_manager: String,
 }
 
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// Why a conversation ended.
+/// Reason why a conversation ended.
 #[derive(Debug, Error)]
 pub enum End {
     /// It was asked to.
@@ -75,12 +75,13 @@ pub enum End {
     /// The channel broke.
     #[error("the channel to the gateway broke")]
     Broken(#[source] std::io::Error),
-    /// The gateway said what cannot be understood.
+    /// The gateway sent a message that cannot be understood.
     #[error("the gateway said what cannot be understood: {0}")]
     Protocol(MessageError),
 }
 
-/// Speaks with a gateway over one channel: waits for its terms, carries out its intents, and reports what it sees.
+/// Holds the conversation with a gateway over one channel: waits for its terms, carries out its intents, and reports
+/// what it observes.
 ///
 /// Cancel safety: dropping it, or `stop`, ends all work at once; requests that were sent may still be carried out by the API
 /// server. A channel's own end waits for them.

@@ -1,4 +1,4 @@
-//! The namespace of a workspace that has one to itself: made by the agent, labelled as its own, and deleted only as that.
+//! Namespace of a workspace that has one to itself: made by the agent, labelled as its own, and deleted only as that.
 
 use serde_json::{Value, json};
 use tunnel_proto::reconcile::{Blocker, FailureKind};
@@ -12,7 +12,7 @@ use crate::terminate::Namespace;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// A namespace that was looked at.
+/// Result of a look at the namespace.
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) state: Namespace,
@@ -40,7 +40,7 @@ pub(crate) async fn look(api: &Api, scope: &Scope) -> Result<Looked, Stopped> {
 /// Makes the namespace if there is none.
 ///
 /// # Errors
-/// Also if it is there and was made by somebody else, or is on its way out.
+/// Also if it is there and has another owner, or is being deleted.
 pub(crate) async fn ensure(api: &Api, scope: &Scope) -> Result<(), Stopped> {
     let problem = |message: &str, kind, is_temporary| {
         let message = format!("the namespace {} {message}", scope.namespace);
@@ -60,7 +60,7 @@ pub(crate) async fn ensure(api: &Api, scope: &Scope) -> Result<(), Stopped> {
                 "metadata": {"name": scope.namespace, "labels": labels}});
             match api.create(NAMESPACES, &made).await {
                 Ok(_) => Ok(()),
-                // An earlier attempt whose answer was lost, or somebody else: the next pass sees whose it is.
+                // An earlier attempt whose answer was lost, or another client, made it: the next pass sees whose it is.
                 Err(ApiError::Conflict(_)) if look(api, scope).await?.state == Namespace::Ours => Ok(()),
                 Err(ApiError::Conflict(_)) => {
                     problem("was made by somebody else in this moment", FailureKind::Kubernetes, true)
@@ -71,7 +71,7 @@ pub(crate) async fn ensure(api: &Api, scope: &Scope) -> Result<(), Stopped> {
     }
 }
 
-/// Deletes the namespace that was looked at, if it still is what was seen.
+/// Deletes the namespace if it still is what was seen.
 pub(crate) async fn delete(api: &Api, scope: &Scope, looked: &Looked) -> Result<(), Stopped> {
     let Live { uid, resource_version, .. } = &looked.live;
     match api.delete(&path(scope), uid, resource_version, false).await {
@@ -81,7 +81,8 @@ pub(crate) async fn delete(api: &Api, scope: &Scope, looked: &Looked) -> Result<
     }
 }
 
-/// Tells what keeps a namespace from being gone: what its deletion says of itself (Kubernetes API, NamespaceCondition).
+/// Describes what keeps a namespace from being gone: the conditions of its deletion (Kubernetes API,
+/// NamespaceCondition).
 pub(crate) fn blocker(scope: &Scope, looked: &Looked) -> Blocker {
     Blocker {
         object: format!("Namespace {}", scope.namespace),
@@ -91,7 +92,7 @@ pub(crate) fn blocker(scope: &Scope, looked: &Looked) -> Blocker {
     }
 }
 
-/// Tells what a namespace's conditions say of its deletion.
+/// Joins the messages of a namespace's conditions.
 pub(crate) fn conditions(namespace: &Value) -> String {
     let conditions = namespace.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Which object, and what of its JSON decides how it is treated.
+//! Objects: their names, and the parts of their JSON that decide how they are treated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// On an object: the inventory that it is in (cli-utils).
+/// Annotation of an object: the inventory that it is in (cli-utils).
 pub(crate) const OWNER_ANNOTATION: &str = "config.k8s.io/owning-inventory";
 
-/// On an inventory: its id (cli-utils).
+/// Label of an inventory: its id (cli-utils).
 pub(crate) const INVENTORY_LABEL: &str = "cli-utils.sigs.k8s.io/inventory-id";
 
-/// On everything of ours: the workspace.
+/// Label of every object of ours: the workspace.
 pub(crate) const WORKSPACE_LABEL: &str = "workspace-gateway.dev/workspace";
 
-/// On everything of ours: the cluster agent that looks after it.
+/// Label of every object of ours: the cluster agent that looks after it.
 pub(crate) const CLUSTER_LABEL: &str = "workspace-gateway.dev/cluster";
 
-/// On a copy of a pull secret: `namespace/name` of what it was copied from.
+/// Annotation of a copy of a pull secret: `namespace/name` of its source.
 pub(crate) const COPY_ANNOTATION: &str = "workspace-gateway.dev/copied-from";
 
-/// The kind, of the core group, that the others are in.
+/// Kind, of the core group, of the namespaces that other objects are in.
 pub(crate) const NAMESPACE: &str = "Namespace";
 
-/// Names an object in a cluster, whatever version of its API it is written in.
+/// Name of an object in a cluster, whatever version of its API it is written in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey {
     /// Empty for objects of the whole cluster.
@@ -41,7 +41,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object as it was sent.
+/// Object as it was sent.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Object {
     pub(crate) key: ObjectKey,
@@ -51,14 +51,14 @@ pub(crate) struct Object {
 }
 
 impl fmt::Debug for Object {
-    /// Its name alone: it may be a Secret.
+    /// Shows the name alone: the object may be a Secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Object").field(&self.key).finish()
     }
 }
 
 impl Object {
-    /// Reads what names an object; `None` if something of that is missing or no text.
+    /// Reads the name of an object; `None` if a part of it is missing or no text.
     pub(crate) fn read(value: Value) -> Option<Self> {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         let api = text("/apiVersion")?;
@@ -83,8 +83,8 @@ impl Object {
         self.of("annotations", name)
     }
 
-    /// Returns whether a live object says all that this one says, and so would not be changed by applying it: what it says beside is
-    /// not ours. Amounts that mean the same and are spelled in two ways are not found to be the same.
+    /// Returns whether a live object has every field that this one has, and so would not be changed by applying it:
+    /// other fields are not ours. Equal amounts that are spelled in two ways are not found to be the same.
     pub(crate) fn is_said_by(&self, live: &Value) -> bool {
         says(live, &self.value)
     }
@@ -94,7 +94,7 @@ impl Object {
     }
 }
 
-/// What a live object's metadata says.
+/// Metadata of a live object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) namespace: String,
@@ -104,7 +104,7 @@ pub(crate) struct Live {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) finalizers: Vec<String>,
-    /// Since when it is being deleted, in Unix seconds.
+    /// Time since which it is being deleted, in Unix seconds.
     pub(crate) deleting_since: Option<i64>,
 }
 
@@ -139,7 +139,7 @@ impl Live {
     }
 }
 
-/// Where objects of a kind are in the API.
+/// Place of the objects of a kind in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -196,8 +196,8 @@ impl Resource {
     }
 }
 
-/// Returns whether deleting objects of a kind leaves others behind that the garbage collector has to find: then they are
-/// deleted first, so that what is gone is gone with everything that it made.
+/// Returns whether deleting objects of a kind leaves others behind that the garbage collector has to find: then they
+/// are deleted first, so that an object is gone only with everything that it made.
 pub(crate) fn has_dependents(key: &ObjectKey) -> bool {
     matches!(
         (key.group.as_str(), key.kind.as_str()),
@@ -205,9 +205,9 @@ pub(crate) fn has_dependents(key: &ObjectKey) -> bool {
     )
 }
 
-/// Returns whether the API server writes an object of a kind anew when it is applied without a change. The phase of a claim is
-/// not in what is stored when it is made: it is put in when that is read, and so differs from what is stored. No field of a
-/// claim that was sent once is left out later.
+/// Returns whether the API server writes an object of a kind anew when it is applied without a change. The stored claim
+/// has no phase when it is made: the phase is put in when the claim is read, which so differs from what is stored. No
+/// field of a claim that was sent once is left out later.
 pub(crate) fn is_rewritten(key: &ObjectKey) -> bool {
     (key.group.as_str(), key.kind.as_str()) == ("", "PersistentVolumeClaim")
 }

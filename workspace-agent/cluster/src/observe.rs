@@ -1,5 +1,5 @@
-//! What happens in the cluster, as it happens: Deployments and pods of this agent's workspaces, and warnings about their
-//! objects. What changes is told; what it means is the gateway's to decide.
+//! Watches of the cluster: Deployments and pods of this agent's workspaces, and warnings about their objects. Changes
+//! are reported; what they mean is the gateway's to decide.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -82,7 +82,7 @@ pub(crate) async fn pods(client: Client, terms: Terms, shared: Arc<Shared>) {
 
 /// Follows warnings. Never ends.
 pub(crate) async fn warnings(client: Client, terms: Terms, shared: Arc<Shared>) {
-    // Events carry no labels of what they are about.
+    // Events carry no labels of the objects that they are about.
     let config = watcher::Config::default().fields("type=Warning").page_size(PAGE);
     let mut there = BTreeSet::new();
     follow::<Happening>("events", api(client, &terms), config, |event| {

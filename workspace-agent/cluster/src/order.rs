@@ -1,5 +1,5 @@
-//! In which order objects are applied, and in reverse deleted: that of kubernetes-sigs/cli-utils (`pkg/ordering`). What
-//! others need comes first.
+//! Order in which objects are applied, and in reverse deleted: that of kubernetes-sigs/cli-utils (`pkg/ordering`).
+//! Objects that others need come first.
 
 use std::cmp::Ordering;
 
@@ -29,10 +29,10 @@ const FIRST: [&str; 20] = [
     "PodDisruptionBudget",
 ];
 
-/// The kind that goes last: it could refuse everything else.
+/// Kind that goes last: it could refuse everything else.
 const LAST: &str = "ValidatingWebhookConfiguration";
 
-/// Compares two objects by when they are applied.
+/// Compares two objects by the order in which they are applied.
 pub(crate) fn compare(one: &ObjectKey, other: &ObjectKey) -> Ordering {
     let place = |key: &ObjectKey| {
         let listed = FIRST.iter().position(|kind| *kind == key.kind);

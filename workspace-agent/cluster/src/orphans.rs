@@ -1,4 +1,4 @@
-//! What is labelled as this agent's and was not named in a full round: told to those who read the log.
+//! Reports objects in the log that are labelled as this agent's and were not named in a full round.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, Live, Resource, WORKSPACE_LA
 /// Orphans that are named in the log; the others are counted.
 const NAMED: usize = 5;
 
-/// Finds them. They are never deleted: the gateway may have been restored from a backup.
+/// Finds and logs orphans. They are never deleted: the gateway may have been restored from a backup.
 pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let ours = format!("{CLUSTER_LABEL}={}", terms.cluster);
@@ -21,10 +21,10 @@ pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) 
             found.insert(workspace.clone(), live.namespace);
         }
     }
-    // No watch has shown them, where the gateway has no workspace: then there is none.
+    // While the gateway has no workspace, there is no watch that has shown the Deployments.
     if !shared.change(|books| books.view.has_deployments()) {
         for live in list(api, terms, "apps", "Deployment", &ours).await {
-            // Another one with its label is somebody's experiment.
+            // A Deployment with its label and another name is an experiment of a user.
             if live.labels.get(WORKSPACE_LABEL) == Some(&live.name) {
                 found.insert(live.name, live.namespace);
             }
@@ -45,7 +45,7 @@ pub(crate) async fn look(api: &Api, terms: &Terms, shared: &Shared, round: u64) 
     }
 }
 
-/// Lists objects where workspaces are. What may not be listed is looked for no further.
+/// Lists objects in the namespaces of workspaces. A kind that may not be listed is looked for no further.
 async fn list(api: &Api, terms: &Terms, group: &str, kind: &str, labels: &str) -> Vec<Live> {
     let Some(resource) = Resource::known(group, None, kind) else { return Vec::new() };
     let namespace = match &terms.namespaces {

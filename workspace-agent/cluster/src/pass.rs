@@ -1,4 +1,4 @@
-//! One pass over one workspace: what is to be done now, done as far as it goes.
+//! One pass over one workspace: does what is to be done now, as far as it goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,32 +23,33 @@ use crate::workload;
 /// Steps of a termination in one pass. Each but the last deletes something, and there are few things to delete.
 const STEPS_MAX: usize = 8;
 
-/// What one workspace is to be.
+/// Desired state of one workspace.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) scope: Scope,
     pub(crate) generation: u64,
     pub(crate) desired: DesiredState,
     pub(crate) actual: ActualState,
-    /// What was sent and is not applied yet, the oldest first: a later one replaces the inventories that it has too.
+    /// Configurations that were sent and are not applied yet, the oldest first: a later one replaces the inventories
+    /// that it has too.
     pub(crate) configs: Vec<Bytes>,
     pub(crate) pull_secrets: Vec<SecretRef>,
 }
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) failure: Option<Problem>,
     pub(crate) termination: Option<Termination>,
     pub(crate) secrets: Vec<Detail>,
     pub(crate) deployments: Vec<Deployment>,
-    /// What has to be gone before the workload is applied.
+    /// Objects that have to be gone before the workload is applied.
     pub(crate) waits: Vec<Detail>,
-    /// Something that was deleted is still there: look again.
+    /// Some deleted object is still there: look again.
     pub(crate) is_waiting: bool,
 }
 
-/// What all passes of a conversation share.
+/// State that all passes of a conversation share.
 pub(crate) struct Shell {
     pub(crate) api: Api,
     pub(crate) resources: Resources,
@@ -57,7 +58,8 @@ pub(crate) struct Shell {
 }
 
 impl Job {
-    /// Reads what was sent; the newest of each inventory, and those with a workload last: whether it may run, the others tell.
+    /// Reads the configurations; the newest of each inventory, and those with a workload last: the others tell whether
+    /// it may run.
     fn groups(&self) -> Result<Vec<Group>, config::ConfigError> {
         let is_terminated = self.desired == DesiredState::Terminated;
         let mut groups = BTreeMap::new();
@@ -73,7 +75,7 @@ impl Job {
 }
 
 impl Shell {
-    /// Does what there is to do for a workspace. `None` if somebody wants something else by now.
+    /// Does what there is to do for a workspace. `None` if a newer intent has come by now.
     pub(crate) async fn run(&self, job: &Job, api: &Api) -> Option<Done> {
         let mut done = Done::default();
         let groups = match job.groups() {
@@ -95,7 +97,7 @@ impl Shell {
             Ok(()) => Some(done),
             Err(Stopped::Superseded) => None,
             Err(Stopped::Problem(problem)) => {
-                // What the first ones said stays the reason.
+                // The reason of the first problem stays.
                 done.failure.get_or_insert(problem);
                 Some(done)
             }
@@ -126,7 +128,7 @@ impl Shell {
 
     async fn terminate(&self, job: &Job, groups: &[Group], api: &Api, done: &mut Done) -> Result<(), Stopped> {
         if groups.is_empty() {
-            // Whether something is left could not be told in a shared namespace.
+            // In a shared namespace, it could not be told whether something is left.
             let message = "the workspace is to be terminated, but its inventories were not sent".to_owned();
             return Err(Stopped::Problem(Problem { kind: FailureKind::Config, message, is_temporary: false }));
         }

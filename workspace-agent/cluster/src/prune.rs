@@ -1,4 +1,4 @@
-//! Which objects may be deleted because an inventory tracks them and nobody wants them any more (the prune filters of
+//! Judges which tracked objects that are not wanted any more may be deleted (the prune filters of
 //! kubernetes-sigs/cli-utils, `pkg/apply/filter`).
 
 use std::collections::BTreeSet;
@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use crate::object::{Live, OWNER_ANNOTATION, ObjectKey};
 use crate::order::sort_to_delete;
 
-/// On an object that its makers want to outlive its inventory (cli-utils), and what it says then.
+/// Annotations of an object whose makers want it to outlive its inventory (cli-utils), with their values.
 const KEEP: [(&str, &str); 2] =
     [("cli-utils.sigs.k8s.io/on-remove", "keep"), ("client.lifecycle.config.k8s.io/deletion", "detach")];
 
-/// What is to be done with an object that nobody wants any more.
+/// Verdict about an object that is not wanted any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is being deleted: the inventory tracks it until it is gone.
@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
     Held,
 }
 
-/// Why an object is not ours to delete.
+/// Reason why an object is not ours to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     /// It is the same object as one that was just applied, under another group's name.
@@ -34,25 +34,25 @@ pub(crate) enum Why {
     Kept,
 }
 
-/// What is known when objects are judged.
+/// Knowledge for judging objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     /// The inventory's name.
     pub(crate) inventory: &'a str,
-    /// Of the objects that this pass applied.
+    /// UIDs of the objects that this pass applied.
     pub(crate) applied: &'a BTreeSet<String>,
     /// Namespaces in which objects of ours are left.
     pub(crate) occupied: &'a BTreeSet<String>,
 }
 
-/// Returns what is tracked and not wanted, in the order in which it is to be deleted.
+/// Returns the objects that are tracked and not wanted, in the order in which they are to be deleted.
 pub(crate) fn stale(tracked: &BTreeSet<ObjectKey>, wanted: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
     let mut stale: Vec<_> = tracked.difference(wanted).cloned().collect();
     sort_to_delete(&mut stale, |key| key);
     stale
 }
 
-/// Judges one of them by what is live under its name.
+/// Judges an object by the live one under its name.
 pub(crate) fn judge(key: &ObjectKey, live: &Live, context: Context<'_>) -> Verdict {
     if context.applied.contains(&live.uid) {
         return Verdict::Released(Why::JustApplied);

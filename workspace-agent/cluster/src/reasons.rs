@@ -1,5 +1,5 @@
-//! Why a workspace is not as it should be, in words that help: from its pods (Kubernetes, "Pod Lifecycle") and from the
-//! warnings among the events about its objects.
+//! Reasons why a workspace is not as it should be, in words that help: from its pods (Kubernetes, "Pod Lifecycle") and
+//! from the warnings among the events about its objects.
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition, PodStatus,
@@ -12,7 +12,7 @@ pub(crate) const DETAILS_MAX: usize = 8;
 /// Longest message of a detail, in bytes.
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// What is told first is what a person can act on at once.
+/// Reasons in the order in which they are told: first those that a person can act on at once.
 const RANKS: [&str; 17] = [
     "QuotaExceeded",
     "Unschedulable",
@@ -33,7 +33,7 @@ const RANKS: [&str; 17] = [
     "Unhealthy",
 ];
 
-/// What is kept of a pod.
+/// Facts that are kept of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
@@ -42,23 +42,23 @@ pub(crate) struct PodFacts {
     pub(crate) is_scheduled: bool,
     /// One of its containers runs, or did: its volumes are there.
     pub(crate) is_started: bool,
-    /// It is on its way out: what it says is of the past.
+    /// It is being deleted: its details are of the past.
     pub(crate) is_leaving: bool,
     /// It has come to its end, with all of its containers (Kubernetes, "Pod Lifecycle", phases): nothing of it writes any more.
     pub(crate) is_over: bool,
     pub(crate) details: Vec<Detail>,
 }
 
-/// What is kept of a warning.
+/// Facts that are kept of a warning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Warning {
     pub(crate) kind: String,
     pub(crate) name: String,
-    /// Of the object.
+    /// UID of the object.
     pub(crate) uid: String,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// When it was last seen, in Unix seconds.
+    /// Time at which it was last seen, in Unix seconds.
     pub(crate) at: i64,
 }
 
@@ -122,7 +122,7 @@ impl Warning {
     }
 }
 
-/// Joins what pods and warnings say: each thing once, the most useful first, and not more than a person reads.
+/// Joins the details of pods and warnings: each thing once, the most useful first, and not more than a person reads.
 pub(crate) fn details<'a>(
     pods: impl Iterator<Item = &'a PodFacts> + Clone,
     warnings: impl Iterator<Item = &'a Warning>,
@@ -148,17 +148,18 @@ pub(crate) fn details<'a>(
     found
 }
 
-/// A warning outlives its cause by up to an hour: what it was about may be gone or well by now.
+/// Returns whether a warning still counts. It outlives its cause by up to an hour: its object may be gone or well by
+/// now.
 fn still_counts<'a>(warning: &Warning, mut living: impl Iterator<Item = &'a PodFacts>) -> bool {
     match warning.kind.as_str() {
         "Pod" => living.any(|pod| pod.uid == warning.uid && !pod.is_ready && is_unsolved(warning, pod)),
-        // That no pod could be made is over once there is one.
+        // A warning that no pod could be made is over once there is one.
         "ReplicaSet" | "Deployment" => living.next().is_none(),
         _ => !living.any(|pod| pod.is_started),
     }
 }
 
-/// A pod that is not ready may have left what it was warned of behind: what it waits for now is another matter.
+/// Returns whether a warning about a pod that is not ready still holds: the pod may wait for another matter by now.
 fn is_unsolved(warning: &Warning, pod: &PodFacts) -> bool {
     match of_warning(warning).reason.as_str() {
         "Unschedulable" => !pod.is_scheduled,
@@ -188,7 +189,7 @@ fn of_container(object: &str, container: &ContainerStatus) -> Option<Detail> {
     if let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         return match (reason, last) {
-            // How every container begins.
+            // Every container begins so.
             ("" | "ContainerCreating" | "PodInitializing", _) => None,
             ("CrashLoopBackOff", Some(last)) => Some(ended(object, name, &last, "CrashLoopBackOff", restarts)),
             (reason, _) => {
@@ -198,7 +199,7 @@ fn of_container(object: &str, container: &ContainerStatus) -> Option<Detail> {
         };
     }
     let now = terminated(&container.state).filter(|state| state.exit_code != 0);
-    // It runs again: worth saying only why memory ran out, which will happen once more.
+    // It runs again: the one thing worth saying is that memory ran out, which will happen once more.
     let last = last.filter(is_out_of_memory);
     now.or(last).map(|ended_with| ended(object, name, &ended_with, "Error", restarts))
 }
@@ -230,7 +231,7 @@ fn of_warning(warning: &Warning) -> Detail {
     detail(&object, reason, &warning.message)
 }
 
-/// Tells of a pod that is on its way out and not gone.
+/// Reports a pod that is on its way out and not gone.
 pub(crate) fn ending(pod: &str) -> Detail {
     detail(&format!("Pod {pod}"), "Ending", "its processes have not ended yet")
 }

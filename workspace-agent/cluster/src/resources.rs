@@ -1,4 +1,4 @@
-//! Where objects of a kind are in the API: known, or asked for once, and again when the server does not know the place any more.
+//! Places of kinds in the API: known, or asked for once, and again when the server does not know the place any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::retry::ApiError;
 /// Group, version if one is wanted, kind.
 type Wanted = (String, Option<String>, String);
 
-/// What was asked for. Bounded by what the API server has.
+/// Places that were asked for. Bounded by what the API server has.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     asked: Mutex<BTreeMap<Wanted, Resource>>,
 }
 
 impl Resources {
-    /// Finds a kind; without a version, in the one that the server prefers of those that have it.
+    /// Finds a kind; without a version, in the version that the server prefers of those that have it.
     ///
     /// # Errors
     /// [`ApiError::NotFound`] if the server says that it has no such kind.
@@ -42,7 +42,7 @@ impl Resources {
         Ok(found)
     }
 
-    /// Finds a kind anew, whose place the server did not know any more.
+    /// Finds a kind anew after the server did not know its place any more.
     ///
     /// # Errors
     /// [`ApiError::NotFound`] as of [`Resources::find`]; `unserved` if the kind still is in that place.
@@ -59,11 +59,11 @@ impl Resources {
         if found == *before { Err(unserved) } else { Ok(found) }
     }
 
-    /// Reads the metadata of an object, and returns it with its path. `None` if it is not there: the server says so, or has not
-    /// even its kind.
+    /// Reads the metadata of an object, and returns it with its path. `None` if it is not there: the server says so, or
+    /// has not even its kind.
     ///
     /// # Errors
-    /// [`ApiError::NotServed`] if what the server says is not clear.
+    /// [`ApiError::NotServed`] if the server's answer is not clear.
     pub(crate) async fn look(&self, api: &Api, key: &ObjectKey) -> Result<Option<(String, Live)>, ApiError> {
         let resource = match self.find(api, &key.group, None, &key.kind).await {
             Ok(resource) => resource,
@@ -86,7 +86,7 @@ impl Resources {
     }
 }
 
-/// Asks for a kind. That it is not there is known only from lists that do not have it: a 404 may have other reasons.
+/// Asks for a kind. Only lists without a kind prove that it is not there: a 404 may have other reasons.
 async fn ask(api: &Api, group: &str, version: Option<&str>, kind: &str) -> Result<Resource, ApiError> {
     let base = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
     for version in versions(api, group, version).await? {
@@ -108,7 +108,7 @@ async fn ask(api: &Api, group: &str, version: Option<&str>, kind: &str) -> Resul
     Err(ApiError::NotFound(format!("the API server has no kind {kind} in the group `{group}`{within}")))
 }
 
-/// Returns the versions of a group that are served, the preferred one first; of these the wanted one alone, if one is wanted.
+/// Returns the versions of a group that are served, the preferred one first; only the wanted one, if one is wanted.
 async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<String>, ApiError> {
     let mut versions = if group.is_empty() {
         vec!["v1".to_owned()]
@@ -124,8 +124,8 @@ async fn versions(api: &Api, group: &str, wanted: Option<&str>) -> Result<Vec<St
     Ok(versions)
 }
 
-/// Returns what the server says of a group; `None` if it has no such group. One that is not in the list is asked for by name: a server
-/// that has just started does not list all groups yet, and says so only there.
+/// Returns the server's description of a group; `None` if it has no such group. A group that is not in the list is
+/// asked for by name: a server that has just started does not list all groups yet, and says so only there.
 async fn about(api: &Api, group: &str) -> Result<Option<Value>, ApiError> {
     let listed = api.discover("/apis").await?;
     let mut groups = listed.get("groups").and_then(Value::as_array).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What an answer of the API server means, and whether to ask again: pure.
+//! Meaning of an answer of the API server, and the decision to retry. Pure.
 
 use std::time::Duration;
 
@@ -10,47 +10,48 @@ pub(crate) const ATTEMPTS_MAX: u32 = 5;
 /// Ceiling of the first wait.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// Ceiling of each wait, the server's own wish included: whoever asks for more is asked again by the next pass.
+/// Ceiling of each wait, the server's own wish included: a server that wants a longer one is asked again by the next
+/// pass.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Why a request did not do what it was for.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ApiError {
     /// 404 that names the object which was asked for: it is not there.
     #[error("not found: {0}")]
     Absent(String),
-    /// 404 that names another one, which is missing; or the server says that it has no such kind.
+    /// 404 that names another object, which is missing; or the server says that it has no such kind.
     #[error("not found: {0}")]
     NotFound(String),
     /// 404 that names nothing: the server does not serve the path any more, or something in between answered. It says nothing
     /// about the object.
     #[error("the Kubernetes API does not know the path: {0}")]
     NotServed(String),
-    /// 409: somebody changed it meanwhile, or it is there already.
+    /// 409: it was changed meanwhile, or it is there already.
     #[error("conflict: {0}")]
     Conflict(String),
     /// 403.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// 400, 422 and their like: asking again with the same would get the same.
+    /// 400, 422 and their like: the same request would get the same answer.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// 429, 5xx, a timeout, or no connection: asking again may help. And 401, which is never about what was asked for: a token that is
-    /// being replaced, or a server that cannot tell whose it is at the moment.
+    /// 429, 5xx, a timeout, or no connection: asking again may help. Also 401, which is never about the object: a token
+    /// that is being replaced, or a server that cannot identify its owner at the moment.
     #[error("the Kubernetes API is not available: {message}")]
     Unavailable {
-        /// What happened.
+        /// Description of the failure.
         message: String,
-        /// How long the server wants to be left alone.
+        /// Wait that the server asks for.
         after: Option<Duration>,
     },
-    /// Nobody wants the answer any more.
+    /// The answer is not wanted any more.
     #[error("superseded")]
     Superseded,
 }
 
 impl ApiError {
-    /// Reads an answer's status code, with the message of its body. What a 404 is about, its body tells.
+    /// Reads an answer's status code, with the message of its body. The body tells what a 404 is about.
     pub(crate) fn of(code: u16, message: String, after: Option<Duration>) -> Self {
         match code {
             404 => Self::NotServed(message),

@@ -1,4 +1,4 @@
-//! Image pull secrets: copied from where they are kept into the namespaces of workspaces, and kept like their source.
+//! Image pull secrets: copied from their sources into the namespaces of workspaces, and kept like them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::object::{CLUSTER_LABEL, COPY_ANNOTATION, Live, Resource, WORKSPACE_LA
 use crate::retry::ApiError;
 use crate::watch::Watch;
 
-/// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). No other one is copied: the gateway could
-/// ask for any Secret that the agent may read.
+/// Types of Secrets with which images are pulled (Kubernetes, "Types of Secret"). Others are not copied: the gateway
+/// could ask for any Secret that the agent may read.
 const TYPES: [&str; 2] = ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"];
 
-/// Attempts at writing a copy while somebody else makes a Secret of its name.
+/// Attempts at writing a copy while another client makes a Secret of its name.
 const JUDGEMENTS_MAX: u32 = 4;
 
-/// What is known of a source.
+/// State of a source.
 #[derive(Clone, Debug, Default)]
 enum Source {
     /// It was not looked at yet.
@@ -36,7 +36,7 @@ enum Source {
     Usable(Arc<Contents>),
 }
 
-/// What is copied.
+/// Contents that are copied.
 struct Contents {
     kind: String,
     data: Value,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Contents {
     }
 }
 
-/// The sources that workspaces name.
+/// Sources that workspaces name.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     known: Mutex<BTreeMap<SecretRef, Source>>,
@@ -65,7 +65,7 @@ impl Sources {
         is_new
     }
 
-    /// Follows a source, and says each time that it changed. Ends with `changed`.
+    /// Follows a source, and reports each change. Ends with `changed`.
     pub(crate) async fn follow(self: Arc<Self>, api: Api, source: SecretRef, changed: mpsc::Sender<SecretRef>) {
         let secrets: kube::Api<Secret> = kube::Api::namespaced(api.client().clone(), &source.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", source.name));
@@ -96,10 +96,10 @@ impl Sources {
         self.known.lock().get(source).cloned().unwrap_or_default()
     }
 
-    /// Makes the copies in a workspace's namespace be like their sources. Returns what a person should know.
+    /// Makes the copies in a workspace's namespace be like their sources. Returns details for people.
     pub(crate) async fn copy(&self, api: &Api, scope: &Scope, wanted: &[SecretRef]) -> Result<Vec<Detail>, Stopped> {
         let mut details = Vec::new();
-        // What is in the namespace already needs no copy.
+        // A secret that is in the namespace already needs no copy.
         for source in wanted.iter().filter(|source| source.namespace != scope.namespace) {
             let told = match self.get(source) {
                 Source::Unknown => None,
@@ -163,7 +163,7 @@ async fn write(
         if live.is_some() || !matches!(applied, Err(ApiError::Conflict(_))) {
             break;
         }
-        // It appeared in this moment: by an attempt whose answer was lost, or by somebody else.
+        // It appeared in this moment: made by an attempt whose answer was lost, or by another client.
         live = api.metadata(&path).await.map_err(|error| stopped(&error))?;
     }
     match applied {

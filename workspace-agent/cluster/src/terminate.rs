@@ -1,5 +1,5 @@
-//! The end of a workspace, as a machine without a memory: what was found in the cluster decides the next step, so that it
-//! goes on from wherever it was left (design, section 6.3).
+//! Termination of a workspace, as a machine without a memory: what was found in the cluster decides the next step, so
+//! that it goes on from wherever it was left (`docs/decisions/2026-11-21-the-clusters-inventories-are-the-state.md`).
 //!
 //! ```text
 //!  the gateway has Terminated ───────────────────────────► Forget
@@ -11,7 +11,7 @@
 use tunnel_proto::reconcile::NamespaceMode;
 use tunnel_proto::state::ActualState;
 
-/// What was found.
+/// State that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) namespace: Namespace,
@@ -19,7 +19,7 @@ pub(crate) struct Found {
     pub(crate) inventories: Vec<Inventory>,
 }
 
-/// The namespace, as far as it was looked at: in shared mode it is somebody else's and not looked at.
+/// Namespace, as far as it was looked at: in shared mode it has another owner and is not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Namespace {
     /// There is none.
@@ -28,7 +28,7 @@ pub(crate) enum Namespace {
     Ours,
     /// The same, and it is being deleted.
     Leaving,
-    /// It was made by somebody else, or for another workspace.
+    /// It has another owner, or was made for another workspace.
     Foreign,
     /// Shared mode.
     Shared,
@@ -38,18 +38,18 @@ pub(crate) enum Namespace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inventory {
     pub(crate) name: String,
-    /// How many objects it tracks.
+    /// Number of objects that it tracks.
     pub(crate) tracked: usize,
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The gateway knows that it is over: nothing is kept of it here.
+    /// The gateway knows that the workspace is over: nothing is kept of it here.
     Forget,
     /// Nothing is left in the cluster.
     Done,
-    /// Delete what these inventories track.
+    /// Delete the objects that these inventories track.
     Prune(Vec<String>),
     /// Delete the inventories, which are empty.
     DeleteInventories(Vec<String>),
@@ -57,7 +57,7 @@ pub(crate) enum Step {
     DeleteNamespace,
     /// The namespace is on its way out.
     Wait,
-    /// Objects of ours are in a namespace that is not: a person has to look.
+    /// Objects of ours are in a namespace that is not ours: a person has to look.
     Refuse,
 }
 

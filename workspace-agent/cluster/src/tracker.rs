@@ -1,13 +1,13 @@
-//! What was said of each workspace, and whether the gateway has it: an unchanged progress that it noted is not said again,
-//! one that was lost is repeated. And what became of the attempts to apply, by generation: an error of an earlier intent
-//! says nothing of the one that counts.
+//! Tracks the reports about each workspace, and whether the gateway has them: unchanged progress that it noted is not
+//! sent again, lost progress is repeated. Also tracks the attempts to apply, by generation: an error of an earlier
+//! intent says nothing of the one that counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tunnel_proto::reconcile::{Failure, FailureKind, Report};
 
-/// What was said in one conversation.
+/// Reports of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     entries: BTreeMap<String, Entry>,
@@ -18,7 +18,7 @@ pub(crate) struct Tracker {
 
 #[derive(Debug)]
 struct Entry {
-    /// With a number of 0: only what it says counts.
+    /// The report, with a number of 0: only its contents count.
     progress: Report,
     said: Said,
 }
@@ -36,12 +36,12 @@ enum Said {
 }
 
 impl Tracker {
-    /// Sets a workspace's progress. Returns whether it has to be sent: not if it is what is known already.
+    /// Sets a workspace's progress. Returns whether it has to be sent: not if it is known already.
     pub(crate) fn update_or_set(&mut self, name: &str, progress: Report) -> bool {
         let progress = Report { number: 0, ..progress };
         match self.entries.get_mut(name) {
             Some(entry) if entry.progress == progress => return entry.said == Said::Due,
-            // It is in the queue: what is sent from there is the newest.
+            // It is in the queue: the newest progress is sent from there.
             Some(entry) if entry.said == Said::Due => entry.progress = progress,
             Some(entry) => {
                 *entry = Entry { progress, said: Said::Due };
@@ -55,8 +55,8 @@ impl Tracker {
         true
     }
 
-    /// Makes one that goes on counting: the gateway takes a report for an old one unless its number is higher than all before it in the
-    /// channel.
+    /// Makes a tracker that goes on counting: the gateway takes a report for an old one unless its number is higher
+    /// than all before it in the channel.
     pub(crate) fn after(last_number: u64) -> Self {
         Self { last_number, ..Self::default() }
     }
@@ -69,7 +69,7 @@ impl Tracker {
     /// Takes the next report that has to be sent, with its number.
     pub(crate) fn next_due(&mut self, now: Duration) -> Option<Report> {
         while let Some(name) = self.due.pop_front() {
-            // Forgotten meanwhile.
+            // The workspace was forgotten meanwhile.
             let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.said == Said::Due) else { continue };
             self.last_number += 1;
             entry.said = Said::Sent { number: self.last_number, at: now };
@@ -78,7 +78,7 @@ impl Tracker {
         None
     }
 
-    /// The gateway has stored all reports up to this number.
+    /// Notes that the gateway has stored all reports up to this number.
     pub(crate) fn noted(&mut self, up_to: u64) {
         for entry in self.entries.values_mut() {
             if matches!(entry.said, Said::Sent { number, .. } if number <= up_to) {
@@ -87,7 +87,7 @@ impl Tracker {
         }
     }
 
-    /// Has reports sent again that the gateway has not noted for so long. Returns how many.
+    /// Makes reports due again that the gateway has not noted for so long. Returns how many.
     pub(crate) fn repeat(&mut self, now: Duration, patience: Duration) -> usize {
         let before = self.due.len();
         for (name, entry) in &mut self.entries {
@@ -99,19 +99,19 @@ impl Tracker {
         self.due.len() - before
     }
 
-    /// The workspace is over, and the gateway knows.
+    /// Forgets a workspace that is over, as the gateway knows.
     pub(crate) fn forget(&mut self, name: &str) {
         self.entries.remove(name);
     }
 
-    /// Returns how many reports the gateway has not noted.
+    /// Returns the number of reports that the gateway has not noted.
     #[cfg(test)]
     pub(crate) fn unsettled(&self) -> usize {
         self.entries.values().filter(|entry| entry.said != Said::Noted).count()
     }
 }
 
-/// What became of the attempts to apply one workspace's intents.
+/// Results of the attempts to apply one workspace's intents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
     newest: u64,
@@ -120,33 +120,33 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// An intent arrived. Returns whether it counts: an earlier one than was seen does not.
+    /// Notes an intent. Returns whether it counts: an older one than was seen does not.
     pub(crate) fn intend(&mut self, generation: u64) -> bool {
         if generation < self.newest {
             return false;
         }
         if generation > self.newest {
             self.newest = generation;
-            // It belongs to what nobody wants any more.
+            // The failure belongs to an intent that is not wanted any more.
             self.failure = None;
         }
         true
     }
 
-    /// All of an intent was applied.
+    /// Notes that all of an intent was applied.
     pub(crate) fn succeeded(&mut self, generation: u64) {
         self.applied = self.applied.max(generation);
         self.held(generation);
     }
 
-    /// Nothing of an intent went wrong; not all of it is applied.
+    /// Notes that nothing of an intent went wrong, although not all of it is applied.
     pub(crate) fn held(&mut self, generation: u64) {
         if self.failure.as_ref().is_some_and(|failure| failure.generation <= generation) {
             self.failure = None;
         }
     }
 
-    /// Something of an intent went wrong. Returns whether that is news: a late error of an earlier intent is dropped.
+    /// Notes an error of an intent. Returns whether that is news: a late error of an earlier intent is dropped.
     pub(crate) fn failed(&mut self, generation: u64, kind: FailureKind, message: String) -> bool {
         if generation < self.newest {
             return false;

@@ -1,4 +1,4 @@
-//! What the cluster shows of each workspace: its Deployment, its pods, and warnings about its objects.
+//! Observed state of each workspace: its Deployment, its pods, and warnings about its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ const WARNINGS_MAX: usize = 24;
 /// Namespace and name.
 type Place = (String, String);
 
-/// What was seen, by workspace.
+/// Observed state, by workspace.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     seen: BTreeMap<String, Seen>,
-    /// Workspaces that the gateway named, by namespace: who an event is about.
+    /// Workspaces that the gateway named, by namespace: the candidates for an event.
     named: BTreeMap<String, BTreeSet<String>>,
     pods: BTreeMap<Place, String>,
-    /// Of warnings, by the event's own place.
+    /// Workspaces of warnings, by the event's own place.
     events: BTreeMap<Place, String>,
     are_deployments_listed: bool,
     are_pods_listed: bool,
@@ -33,19 +33,19 @@ pub(crate) struct View {
 struct Seen {
     namespace: String,
     deployment: Option<Deployment>,
-    /// Of the Deployment.
+    /// UID of the Deployment.
     uid: String,
     pods: BTreeMap<Place, PodFacts>,
     warnings: BTreeMap<Place, Warning>,
 }
 
 impl View {
-    /// The gateway spoke of a workspace.
+    /// Notes that the gateway named a workspace.
     pub(crate) fn name(&mut self, workspace: &str, namespace: &str) {
         self.named.entry(namespace.to_owned()).or_default().insert(workspace.to_owned());
     }
 
-    /// The workspace is over.
+    /// Forgets a workspace that is over.
     pub(crate) fn forget(&mut self, workspace: &str) {
         self.named.retain(|_, names| {
             names.remove(workspace);
@@ -56,12 +56,12 @@ impl View {
         self.events.retain(|_, of| of != workspace);
     }
 
-    /// All Deployments that there are have been seen: one that was not is not there.
+    /// Notes that all Deployments have been seen: one that was not is not there.
     pub(crate) fn deployments_listed(&mut self) {
         self.are_deployments_listed = true;
     }
 
-    /// All pods that there are have been seen.
+    /// Notes that all pods have been seen.
     pub(crate) fn pods_listed(&mut self) {
         self.are_pods_listed = true;
     }
@@ -76,17 +76,17 @@ impl View {
         self.are_deployments_listed && self.are_pods_listed
     }
 
-    /// Takes a Deployment as it is now. Returns whose it is, if that changes what is seen.
+    /// Takes a Deployment as it is now. Returns its workspace, if the observed state changes.
     pub(crate) fn deployment(&mut self, deployment: &apps::Deployment) -> Option<String> {
         let workspace = workspace(&deployment.metadata)?;
-        // A workspace's Deployment has its name: another one with its label is somebody's experiment.
+        // A workspace's Deployment has its name: another one with its label is an experiment of a user.
         if deployment.metadata.name.as_ref() != Some(&workspace) {
             return None;
         }
         let seen = self.seen.entry(workspace.clone()).or_default();
         let uid = deployment.metadata.uid.clone().unwrap_or_default();
         let now = state_of(deployment);
-        // What a watch tells may be older than the answer to an apply.
+        // A watch may be behind the answer to an apply.
         let is_older = |known: &Deployment| seen.uid == uid && known.generation > now.generation;
         if seen.deployment.as_ref().is_some_and(is_older) {
             return None;
@@ -109,7 +109,7 @@ impl View {
         }
     }
 
-    /// A Deployment is gone. Returns whose it was.
+    /// Removes a Deployment. Returns its workspace.
     pub(crate) fn deployment_gone(&mut self, deployment: &apps::Deployment) -> Option<String> {
         let workspace = workspace(&deployment.metadata)?;
         if deployment.metadata.name.as_ref() != Some(&workspace) {
@@ -118,7 +118,7 @@ impl View {
         self.seen.get_mut(&workspace)?.deployment.take().map(|_gone| workspace)
     }
 
-    /// Only these Deployments are there: what else was seen went while nobody looked. Returns whose.
+    /// Removes all Deployments but these: the others went while there was no watch. Returns their workspaces.
     pub(crate) fn only_deployments(&mut self, there: &BTreeSet<String>) -> Vec<String> {
         let gone = self.seen.iter_mut().filter(|(name, seen)| !there.contains(*name) && seen.deployment.is_some());
         gone.map(|(name, seen)| {
@@ -128,7 +128,7 @@ impl View {
         .collect()
     }
 
-    /// Takes a pod as it is now. Returns whose it is, if that changes what is seen.
+    /// Takes a pod as it is now. Returns its workspace, if the observed state changes.
     pub(crate) fn pod(&mut self, pod: &Pod) -> Option<String> {
         let workspace = workspace(&pod.metadata)?;
         let place = place(&pod.metadata);
@@ -139,20 +139,20 @@ impl View {
         (before != Some(facts)).then_some(workspace)
     }
 
-    /// A pod is gone. Returns whose it was.
+    /// Removes a pod. Returns its workspace.
     pub(crate) fn pod_gone(&mut self, place: &Place) -> Option<String> {
         let workspace = self.pods.remove(place)?;
         self.seen.get_mut(&workspace)?.pods.remove(place);
         Some(workspace)
     }
 
-    /// Only these pods are there. Returns whose others went.
+    /// Removes all pods but these. Returns their workspaces.
     pub(crate) fn only_pods(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
         let gone: Vec<_> = self.pods.keys().filter(|place| !there.contains(*place)).cloned().collect();
         gone.iter().filter_map(|place| self.pod_gone(place)).collect()
     }
 
-    /// Takes an event. Returns whose it is, if it is a warning about a workspace that the gateway named.
+    /// Takes an event. Returns its workspace, if it is a warning about one that the gateway named.
     pub(crate) fn event(&mut self, event: &Event) -> Option<String> {
         let warning = Warning::read(event)?;
         let namespace = event.involved_object.namespace.as_deref().or(event.metadata.namespace.as_deref())?;
@@ -174,20 +174,20 @@ impl View {
         Some(workspace)
     }
 
-    /// An event is gone: events live for an hour. Returns whose it was.
+    /// Removes an event: events live for an hour. Returns its workspace.
     pub(crate) fn event_gone(&mut self, place: &Place) -> Option<String> {
         let workspace = self.events.remove(place)?;
         self.seen.get_mut(&workspace)?.warnings.remove(place);
         Some(workspace)
     }
 
-    /// Only these events are there. Returns of whom others went.
+    /// Removes all events but these. Returns their workspaces.
     pub(crate) fn only_events(&mut self, there: &BTreeSet<Place>) -> Vec<String> {
         let gone: Vec<_> = self.events.keys().filter(|place| !there.contains(*place)).cloned().collect();
         gone.iter().filter_map(|place| self.event_gone(place)).collect()
     }
 
-    /// Finds the workspace that a warning is about: its pod's, or the one whose name the object's begins with.
+    /// Finds the workspace that a warning is about: its pod's, or the one whose name is a prefix of the object's.
     fn about(&self, namespace: &str, warning: &Warning) -> Option<String> {
         if warning.kind == "Pod"
             && let Some(workspace) = self.pods.get(&(namespace.to_owned(), warning.name.clone()))
@@ -202,7 +202,7 @@ impl View {
         self.named.get(namespace)?.iter().filter(is_of).max_by_key(|workspace| workspace.len()).cloned()
     }
 
-    /// Returns a workspace's Deployment. Its number of pods has those too that are on their way out, which the cluster's own
+    /// Returns a workspace's Deployment. Its number of pods includes those on their way out, which the cluster's own
     /// number leaves out: they run and write until they are gone (Kubernetes, "Pod Lifecycle", termination of pods).
     pub(crate) fn deployment_of(&self, workspace: &str) -> Option<Deployment> {
         let seen = self.seen.get(workspace)?;
@@ -211,13 +211,13 @@ impl View {
         Some(Deployment { replicas: deployment.replicas.max(pods), ..deployment })
     }
 
-    /// Returns whether nothing of a workspace runs and nothing is about to, as far as is seen.
+    /// Returns whether nothing of a workspace runs or is about to, as far as is observed.
     pub(crate) fn is_at_rest(&self, workspace: &str) -> bool {
         let Some(seen) = self.seen.get(workspace) else { return true };
         seen.living().next().is_none() && seen.deployment.as_ref().is_none_or(is_at_rest)
     }
 
-    /// Returns what pods and warnings say of a workspace.
+    /// Returns the details that pods and warnings give about a workspace.
     pub(crate) fn details_of(&self, workspace: &str) -> Vec<Detail> {
         let Some(seen) = self.seen.get(workspace) else { return Vec::new() };
         let mut details = details(seen.pods.values(), seen.warnings.values());
@@ -251,14 +251,15 @@ fn workspace(metadata: &ObjectMeta) -> Option<String> {
     metadata.labels.as_ref()?.get(WORKSPACE_LABEL).cloned()
 }
 
-/// Returns whether a Deployment that wants no pods has none, and nobody makes one for it: what it wanted before is over.
+/// Returns whether a Deployment that wants no pods has none, and no controller makes one for it: its earlier state is
+/// over.
 pub(crate) fn is_at_rest(deployment: &Deployment) -> bool {
     deployment.replicas_wanted == 0
         && deployment.observed_generation >= deployment.generation
         && deployment.replicas == 0
 }
 
-/// Reads of a Deployment what tells a workspace's state. What it means is the gateway's to decide.
+/// Reads the parts of a Deployment that tell a workspace's state. What they mean is the gateway's to decide.
 pub(crate) fn state_of(deployment: &apps::Deployment) -> Deployment {
     let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
     let metadata = &deployment.metadata;

@@ -1,5 +1,5 @@
-//! A watch that goes on whatever goes wrong: less often each time, and told once. An agent may lack the right to watch for as long as
-//! it runs, and an API server may be away.
+//! Watch that goes on after every error: with longer waits each time, and one log line. An agent may lack the right to
+//! watch for as long as it runs, and an API server may be away.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,15 +18,16 @@ use crate::retry::jitter;
 const FIRST: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A failure that comes so long after the one before is a first one: a watch to which nothing happens says nothing while it works.
+/// Time after which a failure counts as a first one again: a watch to which nothing happens says nothing while it
+/// works.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
-/// How long until a failure that lasts is told again.
+/// Time after which a failure that lasts is logged again.
 const TOLD_PERIOD: Duration = Duration::from_secs(60 * 60);
 
 const _: () = assert!(WAIT_MAX.as_secs() < FORGOTTEN_AFTER.as_secs());
 
-/// Objects of one kind, watched. Never ends.
+/// Watch on objects of one kind. Never ends.
 pub(crate) struct Watch<K> {
     what: String,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
@@ -34,7 +35,7 @@ pub(crate) struct Watch<K> {
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watch<K> {
-    /// Makes one; the log calls it `what`.
+    /// Makes a watch; the log calls it `what`.
     pub(crate) fn new(what: impl Into<String>, api: kube::Api<K>, config: watcher::Config) -> Self {
         Self::of(what.into(), watcher(api, config))
     }
@@ -45,7 +46,7 @@ impl<K> Watch<K> {
         Self { what, events: events.boxed(), failures: Failures::default() }
     }
 
-    /// Returns what happens next.
+    /// Returns the next event.
     ///
     /// Cancel safety: no event is lost; a wait after a failure is cut short.
     pub(crate) async fn next(&mut self) -> Event<K> {
@@ -71,7 +72,8 @@ impl<K> Watch<K> {
     }
 }
 
-/// Returns whether an event shows that watching works. A list that begins does not: the one that is refused has begun too.
+/// Returns whether an event shows that watching works. The beginning of a list does not: a list that is refused has
+/// begun too.
 fn is_success<K>(event: &Event<K>) -> bool {
     match event {
         Event::Init | Event::InitApply(_) => false,
@@ -79,7 +81,7 @@ fn is_success<K>(event: &Event<K>) -> bool {
     }
 }
 
-/// What went wrong in a row.
+/// Failures in a row.
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
@@ -88,7 +90,7 @@ struct Failures {
 }
 
 impl Failures {
-    /// Adds one. Returns how long to wait, and whether it has to be told. `roll` is uniform in `0.0..1.0`.
+    /// Adds a failure. Returns how long to wait, and whether it has to be logged. `roll` is uniform in `0.0..1.0`.
     fn add(&mut self, now: Instant, roll: f64) -> (Duration, bool) {
         let since = |before: Option<Instant>| before.map(|before| now.duration_since(before));
         if since(self.last).is_some_and(|since| since > FORGOTTEN_AFTER) {
@@ -104,7 +106,7 @@ impl Failures {
         (jitter(FIRST, WAIT_MAX, self.count, 0.5 + roll / 2.0), is_news)
     }
 
-    /// It works. Returns whether the opposite was told.
+    /// Notes a success. Returns whether failures were logged.
     fn end(&mut self) -> bool {
         std::mem::take(self).told.is_some()
     }

@@ -1,5 +1,5 @@
-//! One workspace's task: the newest intent wins, an attempt that nobody wants any more ends between two requests, and what
-//! did not work is tried again.
+//! Task of one workspace: the newest intent wins, an attempt that is not wanted any more ends between two requests, and
+//! failed attempts are repeated.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +23,19 @@ use crate::retry::jitter;
 /// Passes at once: as many as an API server serves without making its other clients wait.
 pub(crate) const PASSES_MAX: usize = 16;
 
-/// Ceilings of the waits after an attempt that time may heal, and after one that somebody has to change something for.
+/// First and longest wait after an attempt that time may heal, and after one for which a person has to change
+/// something.
 const TEMPORARY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 const PERMANENT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// Least and most between two looks at what is being deleted.
+/// Least and most time between two looks at objects that are being deleted.
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Where intents are put for a workspace's task.
+/// Mailbox for the intents of a workspace's task.
 pub(crate) struct Slot {
     inner: Mutex<Inner>,
     news: Notify,
-    /// Nothing more is done for the workspace.
+    /// Ends all work for the workspace.
     closing: CancellationToken,
 }
 
@@ -53,7 +54,7 @@ struct Sent {
     bytes: Bytes,
 }
 
-/// What a pass works on.
+/// Input of a pass.
 struct Taken {
     job: Job,
     ids: Vec<u64>,
@@ -76,14 +77,16 @@ impl Slot {
         Self { inner, news: Notify::new(), closing }
     }
 
-    /// Takes an intent, which counts: its generation is none that is over. `inventories` are those of its configuration.
+    /// Takes an intent, which counts: its generation is none that is over. `inventories` are those of its
+    /// configuration.
     pub(crate) fn put(&self, intent: Intent, inventories: BTreeSet<String>) {
         let mut inner = self.inner.lock();
         let is_newer = intent.generation > inner.job.generation;
         if intent.desired == DesiredState::Terminated {
             inner.sent.clear();
         } else {
-            // What this replaces. An earlier full one stays beside a partial one: its secrets are still to be applied.
+            // Drops the configurations that this one replaces. An earlier full one stays beside a partial one: its
+            // secrets are still to be applied.
             inner.sent.retain(|sent| !sent.inventories.is_subset(&inventories));
         }
         if !intent.config.is_empty() {
@@ -102,7 +105,7 @@ impl Slot {
         self.news.notify_one();
     }
 
-    /// An intent came that cannot be carried out: what is being done is over all the same.
+    /// Stops the current work after an intent that cannot be carried out.
     pub(crate) fn put_nothing(&self) {
         let mut inner = self.inner.lock();
         inner.sent.clear();
@@ -143,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// What was taken is applied. Returns whether that is all.
+    /// Notes that configurations were applied. Returns whether those are all.
     fn settle(&self, taken: &[u64]) -> bool {
         let mut inner = self.inner.lock();
         inner.sent.retain(|sent| !taken.contains(&sent.id));
@@ -174,9 +177,9 @@ pub(crate) async fn work(slot: Arc<Slot>, shell: Arc<Shell>, shared: Arc<Shared>
             () = slot.closing.cancelled() => return,
             permit = permits.acquire() => permit,
         };
-        // The newest, which may have come while others worked.
+        // The newest intent, which may have come while others worked.
         let taken = slot.take();
-        // What moves from here on may be what this pass waits for.
+        // Pods that move from here on may be those that this pass waits for.
         movements.mark_unchanged();
         let api = shell.api.until(taken.superseded.clone());
         let done = shell.run(&taken.job, &api).await;
@@ -199,7 +202,7 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
     } else {
         debug!(workspace = scope.workspace, generation, is_waiting = done.is_waiting, "a pass went well");
     }
-    // What is still being deleted is in the inventory until a pass with the same objects has seen it gone.
+    // Objects that are still being deleted are in the inventory until a pass with the same objects has seen them gone.
     let is_all = match (is_well && done.waits.is_empty(), is_terminated || done.is_waiting) {
         (true, false) => slot.settle(&taken.ids),
         (true, true) => slot.is_all(&taken.ids),
@@ -224,12 +227,12 @@ fn record(slot: &Slot, shared: &Shared, taken: &Taken, done: Done) {
     });
 }
 
-/// Returns when to look again without being asked. `roll` is uniform in `0.0..1.0`.
+/// Returns the wait until the next look without being asked. `roll` is uniform in `0.0..1.0`.
 fn wait(done: &Done, failures: &mut u32, looks: &mut u32, roll: f64) -> Option<Duration> {
     if let Some(problem) = &done.failure {
         *failures = failures.saturating_add(1);
         let (first, max) = if problem.is_temporary { TEMPORARY } else { PERMANENT };
-        // At least half of it: a failure that is met at once again would be met by everybody at once.
+        // At least half of it: a failure that occurs again at once would be met by all tasks at once.
         return Some(jitter(first, max, *failures, 0.5 + roll / 2.0));
     }
     *failures = 0;
@@ -242,7 +245,7 @@ fn wait(done: &Done, failures: &mut u32, looks: &mut u32, roll: f64) -> Option<D
     Some(jitter(first, max, *looks, 0.5 + roll / 2.0))
 }
 
-/// Waits until nothing of the workspace runs any more, as far as is seen.
+/// Waits until nothing of the workspace runs any more, as far as is observed.
 ///
 /// Cancel safety: safe.
 async fn at_rest(shared: &Shared, movements: &mut watch::Receiver<()>, slot: &Slot) {

@@ -1,9 +1,9 @@
-//! When the workload of a workspace may run: not beside a pod that is left of before. A Deployment's strategy keeps its own pods from
-//! running beside each other when they change, and does not bear on one that was scaled to nothing and is scaled up again (Kubernetes,
-//! "Deployments", strategy).
+//! Decides whether the workload of a workspace may run: not beside a pod that is left of before. A Deployment's
+//! strategy keeps its own pods from running beside each other when they change, and does not bear on one that was
+//! scaled to nothing and is scaled up again (Kubernetes, "Deployments", strategy).
 //!
-//! What is decided is decided anew from the cluster in each pass, and nothing is kept of it: whichever agent comes next holds the same
-//! start back.
+//! The decision is made anew from the cluster in each pass, and nothing is kept of it: an agent that takes over holds
+//! the same start back.
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,10 +25,10 @@ pub(crate) fn runs(object: &Object) -> bool {
         && object.value.pointer("/spec/replicas").and_then(|count| count.as_u64()) != Some(0)
 }
 
-/// Finds out what has to be gone before a Deployment may be applied; `None` if nothing has to.
+/// Finds the pods that have to be gone before a Deployment may be applied; `None` if there are none.
 ///
 /// # Errors
-/// [`ApiError`] if it cannot be found out: then it may not be applied.
+/// [`ApiError`] if it cannot be found out: then the Deployment may not be applied.
 pub(crate) async fn obstacle(
     api: &Api,
     scope: &Scope,
@@ -42,7 +42,7 @@ pub(crate) async fn obstacle(
     if live.as_ref().is_some_and(runs_already) {
         return Ok(None);
     }
-    // What the API server has now, and not what a watch has told so far.
+    // Asks for the API server's present state, which may be ahead of the watch.
     let labels = format!("{WORKSPACE_LABEL}={},{CLUSTER_LABEL}={}", scope.workspace, scope.cluster);
     let Some(pods) = Resource::known("", None, "Pod") else { return Ok(None) };
     let listed = api.list(&pods.collection(&scope.namespace), &labels).await?;

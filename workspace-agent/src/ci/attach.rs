@@ -1,4 +1,4 @@
-//! The agent beside a command: dials when it is told to, and says how far it got.
+//! Agent beside a command: dials when it is told to, and reports its progress.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,26 +15,26 @@ use tunnel_proto::terminal::TERMINAL_PORT;
 use crate::dial::with_sources;
 use crate::{AgentEvent, Options, Terminals};
 
-/// How far an agent is.
+/// Progress of an agent.
 #[derive(Clone, Debug)]
 enum Progress {
-    /// Not there.
+    /// Not connected.
     Absent {
-        /// Why, if that is known.
+        /// Reason, if it is known.
         why: Option<Arc<str>>,
-        /// When it dials again, if it waits.
+        /// Time of the next dial, if the agent waits for one.
         again_at: Option<Instant>,
     },
-    /// A session is up; its job is reached here.
+    /// A session is up; its job is reached at this place.
     Up(Arc<str>),
     /// Only a person can help.
     Over(Arc<str>),
 }
 
-/// Nothing is known.
+/// Progress before anything is known.
 const ABSENT: Progress = Progress::Absent { why: None, again_at: None };
 
-/// An agent, or the plan to have one.
+/// Agent that runs or is planned.
 pub(super) struct Attachment {
     options: Option<Options>,
     spent_file: Option<PathBuf>,
@@ -56,7 +56,7 @@ impl Attachment {
         }
     }
 
-    /// Returns whether nobody has dialed yet.
+    /// Returns whether the agent has not been started yet.
     pub(super) fn is_planned(&self) -> bool {
         self.options.is_some()
     }
@@ -65,7 +65,7 @@ impl Attachment {
     pub(super) fn begin(&mut self) {
         let Some(options) = self.options.take() else { return };
         if let Some(path) = self.spent_file.take() {
-            // Where it cannot be made, the next command of the job finds out by itself that its token was used.
+            // Without the file, the next command of the job finds out by itself that its token was used.
             drop(File::create(path));
         }
         let mut agent = options.agent();
@@ -77,24 +77,24 @@ impl Attachment {
         });
         let stop = self.stop.clone();
         self.task.spawn(async move {
-            // Asked to stop, it ends without an error, and nobody listens any more.
+            // An agent that was asked to stop ends without an error, and nothing listens any more.
             if let Err(ended) = agent.run(stop).await {
                 progress.send_replace(Progress::Over(with_sources(&ended).into()));
             }
         });
     }
 
-    /// Waits until the job can be reached, and returns where.
+    /// Waits until the job can be reached, and returns its place.
     ///
     /// # Errors
-    /// Why it cannot be: somebody has to act, or the time is up.
+    /// The reason: a person has to act, or the time is up.
     ///
     /// Cancel safety: safe.
     pub(super) async fn up_by(&mut self, deadline: Instant) -> Result<Arc<str>, Arc<str>> {
         self.begin();
         let mut progress = self.progress.subscribe();
         let settled = progress.wait_for(|progress| match progress {
-            // A gateway that wants to be asked later than that is not waited for.
+            // Do not wait for an agent that dials again only after the deadline.
             Progress::Absent { again_at, .. } => again_at.is_some_and(|again_at| again_at > deadline),
             Progress::Up(_) | Progress::Over(_) => true,
         });
@@ -107,7 +107,7 @@ impl Attachment {
         }
     }
 
-    /// Waits until nobody will ever reach the job again, and returns why.
+    /// Waits until the agent has given up for good, and returns the reason.
     ///
     /// Cancel safety: safe.
     pub(super) async fn over(&self) -> Arc<str> {
@@ -122,14 +122,14 @@ impl Attachment {
         }
     }
 
-    /// Waits until the job could not be reached for so long, without a break.
+    /// Waits until the job has been unreachable for this long without a break.
     ///
     /// Cancel safety: safe, and the time begins anew.
     pub(super) async fn alone(&self, time: Duration) {
         alone(self.progress.subscribe(), time).await;
     }
 
-    /// Ends the terminals and says goodbye, and waits no longer than this for either.
+    /// Closes the terminals and says goodbye, all `within` this time.
     pub(super) async fn end(mut self, within: Duration) {
         let parting = async {
             if let Some(terminals) = &self.terminals {
@@ -139,7 +139,7 @@ impl Attachment {
             self.stop.cancel();
             self.task.join_next().await
         };
-        // What is left then is cut with the set.
+        // Tasks that still run then are aborted with the set.
         drop(tokio::time::timeout(within, parting).await);
     }
 }
@@ -154,7 +154,7 @@ async fn alone(mut progress: watch::Receiver<Progress>, time: Duration) {
     }
 }
 
-/// Returns what an event says about how far an agent is.
+/// Returns the progress that an event stands for, if any.
 fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<Progress> {
     match event {
         AgentEvent::Connected { welcome, .. } => Some(Progress::Up(place(welcome).into())),
@@ -166,11 +166,11 @@ fn progress_of(event: &AgentEvent<'_>, now: Instant) -> Option<Progress> {
     }
 }
 
-/// Returns where people reach a job's terminal.
+/// Returns the place at which people reach a job's terminal.
 fn place(welcome: &Welcome) -> String {
     match welcome.workspace_url.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{TERMINAL_PORT}-{rest}"),
-        // A gateway that is older than this program.
+        // A gateway older than this program sends no URL.
         None => format!("port {TERMINAL_PORT} of the workspace {}", welcome.workspace),
     }
 }

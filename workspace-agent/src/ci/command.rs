@@ -1,5 +1,5 @@
-//! The command of a job, as it would run without anybody around it: same files, same process group, same terminal; signals
-//! that only this process got are handed on.
+//! Command of a job, run as it would run without a wrapper: same files, same process group, same terminal; signals that
+//! only this process got are handed on.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,11 +20,12 @@ use super::witness::{Said, Witness};
 /// Longest command that people are shown, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// What a shell says of a command that is not there, and of one that cannot be run (POSIX, "Exit Status for Commands").
+/// Exit statuses of a shell for a command that is not there, and for one that cannot be run (POSIX, "Exit Status for
+/// Commands").
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// What runs a script that does not say what runs it.
+/// Interpreter of a script that does not name one.
 const SHELL: &str = "/bin/sh";
 
 /// A command and its arguments.
@@ -32,17 +33,17 @@ const SHELL: &str = "/bin/sh";
 pub struct CommandLine {
     /// Looked for in `PATH`, as a shell does.
     pub program: OsString,
-    /// What it is given.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
-    /// A variable of this process that is not the command's: it holds the agent's token.
+    /// Variable of this process that is hidden from the command: it holds the agent's token.
     pub hidden_variable: Option<OsString>,
 }
 
-/// How a command went.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     pub(super) end: End,
-    /// Somebody wanted the job to end meanwhile.
+    /// A signal asked the job to end meanwhile.
     pub(super) asked_to_end: bool,
 }
 
@@ -57,7 +58,7 @@ impl CommandLine {
         command
     }
 
-    /// Turns this process into the command. Comes back only if that cannot be done, and says why.
+    /// Replaces this process by the command. Returns only if that cannot be done, after saying why.
     #[must_use]
     pub fn become_it(&self, say: impl FnOnce(&str)) -> End {
         let mut error = self.command().exec();
@@ -67,14 +68,15 @@ impl CommandLine {
         self.not_started(&error, say)
     }
 
-    /// Starts it.
+    /// Starts the command.
     fn spawn(&self) -> io::Result<Child> {
         let start = |line: &Self| tokio::process::Command::from(line.command()).spawn();
         start(self).or_else(|error| self.as_script(&error).map_or(Err(error), |script| start(&script)))
     }
 
-    /// Returns what is run instead after an error: what the system cannot execute by itself is a script for the shell (POSIX.1, Shell
-    /// Command Language, section 2.9.1.1), as it is where nobody stands between. Some C libraries do so by themselves, in some calls.
+    /// Returns the command to run instead after an error: a file that the system cannot execute by itself is a script
+    /// for the shell (POSIX.1, Shell Command Language, section 2.9.1.1), as it is without a wrapper. Some C libraries
+    /// do so by themselves, in some calls.
     fn as_script(&self, error: &io::Error) -> Option<Self> {
         if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
             return None;
@@ -108,7 +110,7 @@ impl CommandLine {
         }
     }
 
-    /// Runs it to its end. Dials at a time of its own if that comes first.
+    /// Runs the command to its end. Dials the gateway at `dial_at` if that comes first.
     pub(super) async fn run(
         &self,
         signals: &mut Signals,
@@ -150,7 +152,7 @@ impl Running {
     ) -> End {
         loop {
             tokio::select! {
-                // A signal that ended the command and asks this process to end too came before that end.
+                // Signals first: one that ended the command and asks this process to end too came before that end.
                 biased;
                 number = signals.next() => {
                     self.asked_to_end |= asks_to_end(number);
@@ -183,7 +185,7 @@ impl Running {
         }
     }
 
-    /// The witness is gone.
+    /// Stops waiting for a witness that is gone.
     async fn without_witness(&mut self) {
         if let Some(witness) = self.witness.take()
             && let Some(number) = witness.end().await
@@ -194,10 +196,10 @@ impl Running {
     }
 
     fn hand_on(&self, number: i32) {
-        // It has not been waited for, so the number is still its own.
+        // The child has not been waited for, so the number is still its own.
         let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let (Some(id), Some(signal)) = (id, Signal::from_named_raw(number)) {
-            // It has ended and is about to be waited for.
+            // An error means that it has ended and is about to be waited for.
             kill_process(id, signal).unwrap_or_default();
         }
     }

@@ -1,4 +1,4 @@
-//! What a job that is run does next: pure decisions.
+//! Pure decisions about the next step of a job that is run.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use clap::ValueEnum;
 use super::end::End;
 use crate::terminal::job::Choice;
 
-/// How long before its token ends an agent dials, if the command still runs: a token that was shown once lets its process
-/// come back for as long as the gateway allows, and one that was not is worth nothing afterwards.
+/// Time before the expiry of its token at which an agent dials, if the command still runs: a token that was shown once
+/// lets its process come back for as long as the gateway allows, and one that was not is worth nothing after its
+/// expiry.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 
 /// When a job is held.
@@ -34,7 +35,7 @@ impl fmt::Display for On {
     }
 }
 
-/// Decides whether a job is held. Whoever asked this process to end wants no job that stays.
+/// Decides whether a job is held: never after a signal asked this process to end.
 pub(super) fn holds(on: On, end: End, asked_to_end: bool) -> bool {
     let wanted = match on {
         On::Failure => !end.is_passed(),
@@ -44,7 +45,7 @@ pub(super) fn holds(on: On, end: End, asked_to_end: bool) -> bool {
     wanted && !asked_to_end
 }
 
-/// Decides how a job ends that was held. Whoever fails one that passed, as with [`On::Always`], wants no job that passed.
+/// Decides how a held job ends. A user who fails a job whose command passed, as with [`On::Always`], gets a failure.
 pub(super) fn end_of(command: End, chosen: Option<Choice>) -> End {
     match chosen {
         Some(Choice::Continue) => End::PASSED,
@@ -53,8 +54,8 @@ pub(super) fn end_of(command: End, chosen: Option<Choice>) -> End {
     }
 }
 
-/// Decides how long an agent may wait for its command before it dials; `None` if its credential does not end by itself.
-/// Units: seconds since the Unix epoch.
+/// Decides how long an agent may wait for its command before it dials; `None` if its credential does not expire by
+/// itself. Units: seconds since the Unix epoch.
 pub(super) fn dial_after(expires_at: Option<u64>, now: u64) -> Option<Duration> {
     let left = Duration::from_secs(expires_at?.saturating_sub(now));
     Some(left.saturating_sub(BEFORE_EXPIRY))

@@ -1,14 +1,14 @@
-//! How a command ended, and how this process ends the same way.
+//! End of a command, which this process repeats as its own.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Statuses above this one say which signal it was, to those who only see statuses (POSIX, "Exit Status for Commands").
+/// Base of the statuses that stand for signals where only statuses are seen (POSIX, "Exit Status for Commands").
 const SIGNAL_BASE: i32 = 128;
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It exited with this status.
@@ -18,10 +18,10 @@ pub enum End {
 }
 
 impl End {
-    /// What a step that passed ends with.
+    /// End of a step that passed.
     pub const PASSED: Self = Self::Status(0);
 
-    /// What a step ends with that a person failed although its command passed.
+    /// End of a step that a person failed although its command passed.
     pub const FAILED: Self = Self::Status(1);
 
     pub(super) fn of(status: ExitStatus) -> Self {
@@ -48,15 +48,17 @@ impl End {
         }
     }
 
-    /// Ends this process in the same way: what it returns is for `main`, and a signal ends it right here.
+    /// Ends this process in the same way: the returned status is for `main`, and a signal ends the process right here.
     #[must_use]
     pub fn finish(self) -> ExitCode {
         let status = u8::try_from(self.in_shell()).unwrap_or(u8::MAX);
         if let Self::Signal(signal) = self {
-            // The core that matters is the command's, and stays as it is. A limit that cannot be set is no reason to go on.
+            // The core dump that matters is the command's, and stays as it is. A limit that cannot be set changes
+            // nothing else.
             setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap_or_default();
-            // In another program, because the handlers of this one are in the way of dying; the process stays the same, and
-            // so does what its parent sees. Comes back only where there is no shell, and then the status has to do.
+            // Another program sends the signal, because the handlers of this one would prevent the death; the process
+            // stays the same, and so does what its parent sees. `exec` returns only if there is no shell, and then the
+            // status has to do.
             let script = format!("kill -{signal} $$; exit {status}");
             drop(Command::new("/bin/sh").arg("-c").arg(script).exec());
         }

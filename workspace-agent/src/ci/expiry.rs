@@ -1,10 +1,11 @@
-//! When a token ends, as it says itself. Nothing is believed because of it: it only tells when there is no use in waiting.
+//! Expiry of a token as the token itself says. Nothing is trusted because of it: it only tells when waiting is of no
+//! use.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-/// Returns when a signed token ends (RFC 7519, section 4.1.4); `None` for what is no such token. Units: seconds since the
+/// Returns the expiry of a signed token (RFC 7519, section 4.1.4); `None` for any other text. Units: seconds since the
 /// Unix epoch.
 pub(super) fn expires_at(token: &str) -> Option<u64> {
     let mut parts = token.trim().split('.');

@@ -8,11 +8,11 @@ use crate::terminal::job::{Choice, Job, JobState, NotHeld, Phase};
 /// Longest name that is repeated in the job's log, in characters.
 const WHO_CHARS_MAX: usize = 64;
 
-/// A choice, and who made it.
+/// Choice, and the user who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) choice: Choice,
-    /// Fit for a log.
+    /// Name of the user, fit for a log.
     pub(super) who: Option<String>,
 }
 
@@ -29,12 +29,12 @@ impl HeldJob {
         Self { state: watch::Sender::new(state), chosen: watch::Sender::new(None) }
     }
 
-    /// From here on a choice is waited for.
+    /// Begins to wait for a choice.
     pub(super) fn hold(&self, end: End, until_unix: u64) {
         self.state.send_modify(|state| state.phase = Phase::Held { exit_status: end.in_shell(), until_unix });
     }
 
-    /// Nobody can choose any more. Returns what was chosen before that.
+    /// Ends the time for a choice. Returns the choice that was made before.
     pub(super) fn end(&self) -> Option<Chosen> {
         self.state.send_modify(|state| state.phase = Phase::Ended);
         self.chosen.borrow().clone()
@@ -48,7 +48,7 @@ impl HeldJob {
         let found = chosen.wait_for(Option::is_some).await.ok().and_then(|chosen| chosen.clone());
         match found {
             Some(chosen) => chosen,
-            // The sender is in `self`.
+            // Cannot happen: the sender is in `self`.
             None => std::future::pending().await,
         }
     }
@@ -65,7 +65,7 @@ impl Job for HeldJob {
 
     fn choose(&self, choice: Choice, who: Option<&str>) -> Result<(), NotHeld> {
         let mut is_first = false;
-        // Under the lock of the state: of two who choose at once, one does.
+        // Under the lock of the state: of two users who choose at once, one succeeds.
         self.state.send_if_modified(|state| match state.phase {
             Phase::Held { .. } => {
                 state.phase = Phase::Ended;

@@ -1,16 +1,16 @@
-//! When the CI system ends a job, whatever becomes of its command: it counts the time of a held job too.
+//! Time limit of the CI system for a job, whatever becomes of its command: it counts the time of a held job too.
 
 use jiff::Timestamp;
 
 use super::length::Length;
 
-/// What is left of the job's time for what comes after its command: caches, artifacts, `after_script`.
+/// Part of the job's time that is left for the steps after its command: caches, artifacts, `after_script`.
 const AFTERWARDS_SECONDS: u64 = 60;
 
-/// Shorter than this, nobody could follow the link.
+/// Shortest hold in which a user could follow the link.
 const WORTHWHILE_SECONDS: u64 = 10;
 
-/// How long a job is held.
+/// Length of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// As long as asked for.
@@ -21,15 +21,15 @@ pub(super) enum Hold {
     NoTime,
 }
 
-/// Reads when a job ends, from what GitLab tells it: `CI_JOB_STARTED_AT` (ISO 8601) and `CI_JOB_TIMEOUT` (seconds). Units: seconds
-/// since the Unix epoch.
+/// Reads the end of a job from what GitLab tells it: `CI_JOB_STARTED_AT` (ISO 8601) and `CI_JOB_TIMEOUT` (seconds).
+/// Units: seconds since the Unix epoch.
 pub(crate) fn ends_at(started_at: &str, timeout: &str) -> Option<u64> {
     let started_at: Timestamp = started_at.trim().parse().ok()?;
     u64::try_from(started_at.as_second()).ok()?.checked_add(timeout.trim().parse().ok()?)
 }
 
-/// Decides for how long a job is held. A job that runs although its time is over has another clock than its CI system: then
-/// nobody knows. Units: seconds since the Unix epoch.
+/// Decides for how long a job is held. If the job runs although its time is over, its clock differs from the CI
+/// system's, and its end is unknown. Units: seconds since the Unix epoch.
 pub(super) fn hold(asked: Length, ends_at: Option<u64>, now: u64) -> Hold {
     let Some(left) = ends_at.and_then(|end| end.checked_sub(now)).filter(|left| *left > 0) else {
         return Hold::Asked(asked);

@@ -1,9 +1,9 @@
-//! The signals that reach a job, and to whom they went.
+//! Signals that reach a job, and the processes that they went to.
 //!
-//! Whoever ends a job sends a signal either to this process alone, and then the command has to be handed it, or to the whole
-//! process group (a terminal's Ctrl-C, a runner that cancels), and then the command has it already: a second one makes many
-//! programs give up cleaning up. No program can see which of the two it was. A second process of the group can: see
-//! [`witness`](super::witness).
+//! A signal that ends a job goes either to this process alone, and then has to be handed on to the command, or to the
+//! whole process group (a terminal's Ctrl-C, a runner that cancels), and then the command has it already: a second one
+//! makes many programs give up cleaning up. No program can see which of the two it was. A second process of the group
+//! can: see [`witness`](super::witness).
 
 use std::future::poll_fn;
 use std::io;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// How long the witness may take to say by itself that it was hit too. Some send a signal to the processes of a group one by one.
+/// Longest wait for the witness to say by itself that it was hit too. Some senders signal the processes of a group one
+/// by one.
 const WITNESS_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long it may take to answer when it is asked then: on a busy machine its silence says nothing.
+/// Longest wait for an answer once the witness is asked: on a busy machine its silence says nothing.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is handed on. Those that stop and continue are the group's: a process that catches them is not stopped the way its shell
-/// waits for. Those that nobody can catch end this process.
+/// Returns the signals that are handed on. Signals that stop and continue are the group's: a process that catches them
+/// is not stopped the way its shell waits for. Signals that cannot be caught end this process.
 fn handed_on() -> [SignalKind; 8] {
     [
         SignalKind::hangup(),
@@ -34,21 +35,21 @@ fn handed_on() -> [SignalKind; 8] {
     ]
 }
 
-/// Returns whether somebody who sends this wants the job to end.
+/// Returns whether a signal asks the job to end.
 pub(super) fn asks_to_end(number: i32) -> bool {
     let asks = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()];
     asks.iter().any(|kind| kind.as_raw_value() == number)
 }
 
-/// The signals that this process takes instead of ending.
+/// Signals that this process takes instead of ending.
 pub(super) struct Signals {
     taken: Vec<(i32, Signal)>,
-    /// Whoever ignores these cannot find out how a child ended.
+    /// SIGCHLD: a process that ignores it cannot find out how a child ended.
     _children: Signal,
 }
 
 impl Signals {
-    /// Takes them from here on. Those that are ignored stay so: the command inherits that, as it would from a shell.
+    /// Takes the signals from here on. Ignored ones stay ignored: the command inherits that, as it would from a shell.
     ///
     /// # Errors
     /// The system's.
@@ -59,7 +60,7 @@ impl Signals {
         Ok(Self { taken: taken.collect::<io::Result<_>>()?, _children: signal(SignalKind::child())? })
     }
 
-    /// Waits for one.
+    /// Waits for a signal.
     ///
     /// Cancel safety: safe; none is lost, but several of one kind may be told as one, as the system itself does.
     pub(super) async fn next(&mut self) -> i32 {
@@ -85,12 +86,12 @@ fn has(mask: u64, number: i32) -> bool {
     u32::try_from(number - 1).is_ok_and(|bit| mask.checked_shr(bit).is_some_and(|rest| rest & 1 == 1))
 }
 
-/// Which signals are to be handed on, and when: pure.
+/// Pure decision about which signals are handed on, and at what time.
 #[derive(Debug, Default)]
 pub(super) struct Handing {
-    /// Came, and the witness has not said anything yet.
+    /// Signals that came, and of which the witness has not said anything yet.
     waiting: Vec<Waiting>,
-    /// The witness was hit, not long ago.
+    /// Signals that hit the witness, not long ago.
     witnessed: Vec<(i32, Instant)>,
     /// Questions so far, and answers.
     asked: u64,
@@ -101,14 +102,14 @@ pub(super) struct Handing {
 #[derive(Debug)]
 struct Waiting {
     number: i32,
-    /// When it is asked, or, once that was done, when the signal is handed on without an answer.
+    /// Time at which the witness is asked, or, once it was, at which the signal is handed on without an answer.
     due: Instant,
-    /// Which question is about it.
+    /// Number of the question about it.
     question: Option<u64>,
 }
 
 impl Handing {
-    /// A signal came.
+    /// Notes that a signal came.
     pub(super) fn came(&mut self, number: i32, now: Instant) {
         self.witnessed.retain(|(_, at)| now < *at + WITNESS_PATIENCE);
         if let Some(at) = self.witnessed.iter().position(|(seen, _)| *seen == number) {
@@ -119,7 +120,7 @@ impl Handing {
         }
     }
 
-    /// The witness was hit.
+    /// Notes that a signal hit the witness.
     pub(super) fn witnessed(&mut self, number: i32, now: Instant) {
         if let Some(at) = self.waiting.iter().position(|waits| waits.number == number) {
             self.waiting.swap_remove(at);
@@ -128,7 +129,7 @@ impl Handing {
         }
     }
 
-    /// There is no witness any more: what waited for it is handed on.
+    /// Hands on all signals that wait for the witness, because it is gone.
     pub(super) fn unwitnessed(&mut self, now: Instant) {
         for waits in &mut self.waiting {
             (waits.due, waits.question) = (now, Some(0));
@@ -145,7 +146,7 @@ impl Handing {
         self.asked == question
     }
 
-    /// The witness has answered, after it said what it was hit by until then.
+    /// Notes an answer of the witness, which it gives after all signals that hit it until then.
     pub(super) fn answered(&mut self, now: Instant) {
         self.answered += 1;
         let answered = self.answered;
@@ -161,7 +162,7 @@ impl Handing {
         Some(self.waiting.swap_remove(at).number)
     }
 
-    /// Returns when there is something to ask, or to hand on.
+    /// Returns the time of the next question or hand-over.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.waiting.iter().map(|waits| waits.due).min()
     }

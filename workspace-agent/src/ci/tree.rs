@@ -1,21 +1,22 @@
-//! A command that is left without its wrapper: it, and what of the same process group comes from it, as `/proc` shows them (proc(5)).
+//! Command that is left without its wrapper: its process, and the descendants in the same process group, as `/proc`
+//! shows them (proc(5)).
 
 use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// How often it is looked for processes that were started meanwhile, at most: those who start without end are not waited for.
+/// Most searches for processes that were started meanwhile: programs that start others without end are not waited for.
 const LOOKS_MAX: usize = 16;
 
 /// One process, told from a later one that has the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     id: i32,
-    /// When it was started, in clock ticks since the machine was.
+    /// Start time, in clock ticks since the machine was started.
     ticks: u64,
 }
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     process: Process,
@@ -28,18 +29,18 @@ struct Stat {
 pub(super) struct Tree(Stat);
 
 impl Tree {
-    /// Takes note of a command, while nobody else can have its number. `None` when it cannot be seen.
+    /// Takes note of a command, while no other process can have its number. `None` if it cannot be seen.
     pub(super) fn of(id: i32) -> Option<Self> {
         stat(id).map(Self)
     }
 
-    /// Kills it, if it has not ended, and what comes from it; but nothing that left its group, which was to outlive it, and nothing
-    /// else of that group, which is not its own.
+    /// Kills the command, if it has not ended, and its descendants; but none that left its group, which were to outlive
+    /// it, and no other process of that group, which is not its own.
     pub(super) fn kill(self) {
         let mut found = vec![self.0.process];
         let mut seen = 0;
         for _ in 0..LOOKS_MAX {
-            // Whoever is stopped starts nothing, and stays whose it is.
+            // A stopped process starts no other, and keeps its parent.
             for process in found.iter().skip(seen) {
                 process.signal(Signal::STOP);
             }
@@ -56,17 +57,18 @@ impl Tree {
 }
 
 impl Process {
-    /// Sends a signal, and to no other process that got the number meanwhile. There is nobody to tell that it was not possible.
+    /// Sends a signal, but to no other process that got the number meanwhile. There is no caller to tell that it
+    /// failed.
     fn signal(self, signal: Signal) {
         let Some(Ok(held)) = Pid::from_raw(self.id).map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
-        // What is held cannot become another process: so it is compared after it was taken.
+        // The handle cannot come to mean another process: so compare after opening it.
         if stat(self.id).is_some_and(|stat| stat.process == self) {
             pidfd_send_signal(held, signal).unwrap_or_default();
         }
     }
 }
 
-/// Adds those of a group that come from processes, and from those, and so on.
+/// Adds the descendants of the found processes that belong to a group.
 fn add_descendants(all: &[Stat], group: i32, found: &mut Vec<Process>) {
     let mut next = 0;
     while let Some(parent) = found.get(next).map(|process| process.id) {

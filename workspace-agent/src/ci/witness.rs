@@ -1,5 +1,6 @@
-//! A second process of the group. It says which signals hit it: those went to the whole group, and so to the command too. And it ends
-//! the command when the first one is killed, which nobody can catch: else the command would run on, and its job with it.
+//! Second process of the group. It reports the signals that hit it: those went to the whole group, and so to the
+//! command too. It also ends the command when the first process is killed, which cannot be caught: else the command
+//! would run on, and its job with it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -17,35 +18,35 @@ use tokio::sync::mpsc;
 use super::signals::Signals;
 use super::tree::Tree;
 
-/// The hidden command of this program that is one.
+/// Name of the hidden command of this program that runs a witness.
 pub const COMMAND: &str = "ci-witness";
 
-/// How long a process that has closed its files may take to be gone. Longer is not waited: it may not be the one that was meant.
+/// Longest wait for a process that has closed its files to be gone. After that, it may not be the one that was meant.
 const GONE_WITHIN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// What it says when it is asked: all that it was hit by is said. No signal has this number.
+/// Answer to a question: all signals that hit the witness are said. No signal has this number.
 const ANSWER: u8 = 0;
 
 /// A witness that runs.
 pub(super) struct Witness {
     child: Child,
     says: ChildStdout,
-    /// Says which process is the command; every byte after that is a question. When it is closed, this process was killed: else
-    /// the witness is ended before.
+    /// Carries the id of the command; every byte after that is a question. Its end means that this process was killed:
+    /// else the witness is ended before.
     tells: ChildStdin,
 }
 
-/// What a witness says.
+/// Message of a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// It was hit by a signal.
     Hit(i32),
-    /// It was asked, and has said all.
+    /// Answer to a question: it has said all.
     Answer,
 }
 
 impl Witness {
-    /// Starts one, if that is possible. Without one, every signal is handed on.
+    /// Starts a witness, if that is possible. Without one, every signal is handed on.
     pub(super) fn start(program: &Path) -> Option<Self> {
         let mut command = Command::new(program);
         command.arg(COMMAND).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -57,18 +58,19 @@ impl Witness {
         Some(Self { child, says, tells })
     }
 
-    /// Tells it which process it is to end if this one is killed.
+    /// Tells the witness which process to end if this one is killed.
     pub(super) async fn guard(&mut self, command: u32) {
-        // One that is gone guards nothing.
+        // A witness that is gone guards nothing.
         self.tells.write_all(&command.to_be_bytes()).await.unwrap_or_default();
     }
 
-    /// Asks whether it was hit by more than it has said, once it knows the command. Returns whether it will hear that.
+    /// Asks whether more signals hit the witness than it has said, once it knows the command. Returns whether it will
+    /// hear that.
     pub(super) fn ask(&mut self) -> bool {
         matches!(self.tells.write(&[0]).now_or_never(), Some(Ok(1)))
     }
 
-    /// Waits until it says something; `None` when it is gone.
+    /// Waits for the next message; `None` once the witness is gone.
     ///
     /// Cancel safety: safe; what it says is one byte.
     pub(super) async fn said(&mut self) -> Option<Said> {
@@ -80,7 +82,7 @@ impl Witness {
         }
     }
 
-    /// Ends it, and leaves no trace of it. Returns the signal that it had died of: one that hit it before it could say so.
+    /// Ends the witness without a trace. Returns the signal that had killed it: one that hit it before it could say so.
     pub(super) async fn end(mut self) -> Option<i32> {
         // It is gone either way.
         self.child.kill().await.unwrap_or_default();
@@ -88,7 +90,7 @@ impl Witness {
     }
 }
 
-/// Is a witness, until the one who started it is gone.
+/// Runs a witness until the process that started it is gone.
 ///
 /// # Errors
 /// The system's.
@@ -119,21 +121,23 @@ fn say(what: i32) -> io::Result<()> {
     output.flush()
 }
 
-/// Waits until the one who started this process is gone, and ends the command that was told. Hands questions on until then.
+/// Waits until the process that started this one is gone, and ends the command that it named. Hands questions on until
+/// then.
 fn guard(told: &mut impl Read, asks: &mpsc::Sender<()>) {
     let starter = getppid().and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
     let mut command = [0; 4];
-    // It may be gone before there is a command.
+    // The starter may be gone before there is a command.
     let is_told = told.read_exact(&mut command).is_ok();
     let command = i32::from_be_bytes(command);
     let command = if is_told { Tree::of(command) } else { None };
     while told.read_exact(&mut [0]).is_ok() {
-        // Nobody answers any more when this process is about to end.
+        // The receiver is gone when this process is about to end.
         asks.blocking_send(()).unwrap_or_default();
     }
     let Some(command) = command else { return };
-    // Its files are closed before it is gone. If any process of its group were stopped at that moment, the system would hang up
-    // all of that group, which nobody leads any more (POSIX, _Exit(2)), and what is not the command's would die with it.
+    // The starter's files are closed before it is gone. If any process of its group were stopped at that moment, the
+    // system would hang up all of that orphaned group (POSIX, _Exit(2)), and processes that are not the command's would
+    // die with it.
     if let Some(starter) = starter {
         retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], Some(&GONE_WITHIN))).unwrap_or_default();
     }

@@ -14,10 +14,10 @@ use crate::dial::Transport;
 use crate::ports::Ports;
 use crate::{MEMORY_BUDGET_BYTES, Options, TokenSource};
 
-/// How long a job can be held.
+/// Range of the time that a job is held.
 const HOLD: RangeInclusive<Length> = Length::seconds(1)..=Length::seconds(24 * 3600);
 
-/// How long a gateway can be waited for.
+/// Range of the time that a gateway is waited for.
 const PATIENCE: RangeInclusive<Length> = Length::seconds(1)..=Length::seconds(300);
 
 /// Arguments of `ci`.
@@ -92,7 +92,7 @@ impl CiArguments {
     /// Splits off the command, which is run whatever becomes of the rest: `None` if it is to be run and nothing else.
     ///
     /// # Errors
-    /// Beside the command, why the job cannot be held.
+    /// Beside the command, the reason why the job cannot be held.
     pub fn options(self) -> (CommandLine, anyhow::Result<Option<CiOptions>>) {
         let mut words = self.command.clone().into_iter();
         let command = CommandLine {
@@ -129,7 +129,7 @@ impl CiArguments {
             ports: Arc::new(ports),
             lanes: 1,
             memory_budget: MEMORY_BUDGET_BYTES,
-            // There is one as soon as there is a job.
+            // Set once there is a job.
             terminal: None,
         };
         let given = |name| std::env::var(name).ok();

@@ -95,7 +95,7 @@ impl ClusterArguments {
             kubeconfig: self.kubeconfig,
             namespace: self.namespace,
             lease_name: self.lease_name,
-            // Another one for each process: a pod that is started again is not the one that held the lease.
+            // A new identity for each process: a pod that is started again is not the one that held the lease.
             identity: format!("{host}-{:08x}", rand::random::<u32>()),
         })
     }

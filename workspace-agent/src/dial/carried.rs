@@ -33,7 +33,7 @@ impl Carried {
             keepalive_interval: welcome.keepalive_interval,
             keepalive_timeout: welcome.keepalive_timeout,
             resume_grace: resumes.then_some(welcome.resume_grace),
-            // One session may have all of it: what there is, is its.
+            // The one session may use all of the budget.
             session_budget: budget.limit(),
             replica_budget: Some(budget),
             replay_budget: Some(replay),
@@ -42,7 +42,7 @@ impl Carried {
         Self { session, id: welcome.session, secret: welcome.resume_secret.clone(), tasks: JoinSet::new() }
     }
 
-    /// Returns what to ask the gateway for, if the session waits for a link.
+    /// Returns the resume to ask the gateway for, if the session waits for a link.
     pub(super) fn resume(&self) -> Option<Resume> {
         self.session.is_detached().then(|| Resume {
             session: self.id,
@@ -51,10 +51,10 @@ impl Carried {
         })
     }
 
-    /// Goes on over a new link, if that is what the welcome says.
+    /// Goes on over a new link, if the welcome says so.
     ///
     /// # Errors
-    /// Why it cannot: the gateway has forgotten the session, or the books do not fit together.
+    /// The gateway has forgotten the session, or the byte counts of the two sides do not fit together.
     pub(super) fn go_on(&mut self, welcome: &Welcome) -> Result<Link, SessionError> {
         let resumed = welcome.resumed.filter(|_| welcome.session == self.id).ok_or(SessionError::LinkLost)?;
         let (link, _received) = self.session.resume(resumed.received)?;
@@ -77,8 +77,8 @@ impl Carried {
         }
     }
 
-    /// Does something else, and serves meanwhile the session that waits for a link, if there is one: what was received
-    /// before the last one broke is enough for some channels.
+    /// Does other work, and meanwhile serves the session that waits for a link, if there is one: for some channels, the
+    /// frames received before the last link broke are enough.
     ///
     /// Cancel safety: that of `work`.
     pub(super) async fn serving<N: Network, T>(
@@ -98,7 +98,7 @@ impl Carried {
         }
     }
 
-    /// The link is gone: the session's grace begins, and ends by itself.
+    /// Begins the session's grace after its link is gone; the grace ends by itself.
     pub(super) fn wait(&mut self, link: Link) {
         drop(self.tasks.spawn(async move {
             match link.await_next().await {
@@ -108,7 +108,7 @@ impl Carried {
         }));
     }
 
-    /// Ends what is left of it, and waits for the channels' sockets to close.
+    /// Ends what is left of the session, and waits for the channels' sockets to close.
     pub(super) async fn end(mut self, reason: Reason) {
         self.session.close(reason, reason.text());
         self.tasks.shutdown().await;
@@ -118,7 +118,7 @@ impl Carried {
 async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
     let port = incoming.port;
     let connected = tokio::select! {
-        // Nobody waits any more: make no connection for them.
+        // The gateway has abandoned the channel: make no connection for it.
         () = incoming.abandoned() => return,
         connected = network.port(port) => connected,
     };
@@ -139,8 +139,8 @@ async fn serve_channel<N: Network>(network: Arc<N>, incoming: Incoming) {
     }
 }
 
-/// Returns whether an app has to see a channel's end as a broken connection: the other one broke, or was cut. Users who go
-/// away, and processes that do, close connections as always.
+/// Returns whether an app has to see a channel's end as a broken connection: the connection at the other end broke, or
+/// was cut. Users and processes that go away close connections as always.
 fn is_break(error: ChannelError) -> bool {
     match error {
         ChannelError::Reset(Reason::AppReset | Reason::Revoked | Reason::SessionLost | Reason::WorkspaceStopped) => {

@@ -1,4 +1,4 @@
-//! From a gateway's URL to a connected byte stream: resolve, connect, through a proxy if there is one, TLS.
+//! Connects to the URL of a gateway: resolves, connects, through a proxy if there is one, adds TLS.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ pub struct Gateway {
     proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
 }
 
-/// Which versions of HTTP a TLS handshake offers (RFC 7301).
+/// Versions of HTTP that a TLS handshake offers (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// HTTP/2 only.
@@ -90,7 +90,7 @@ pub enum TlsError {
     Roots {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: rustls::pki_types::pem::Error,
     },
@@ -99,7 +99,7 @@ pub enum TlsError {
     Root {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: rustls::Error,
     },
@@ -194,14 +194,14 @@ impl Gateway {
         self.proxy.as_ref().map(|(proxy, _config)| proxy)
     }
 
-    /// Returns what stands in the request's `:authority` and `:scheme`.
+    /// Returns the request's `:authority` and `:scheme`.
     #[must_use]
     pub fn origin(&self) -> (Authority, Scheme) {
         let scheme = if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         (self.authority.clone(), scheme)
     }
 
-    /// Connects.
+    /// Connects to the gateway.
     ///
     /// # Errors
     /// [`DialFailure`] names the step that failed.
@@ -221,7 +221,7 @@ impl Gateway {
         self.secured(stream, offer).await
     }
 
-    /// Shakes hands if the gateway has TLS.
+    /// Performs the TLS handshake if the gateway has TLS.
     async fn secured<S: Stream + Queue + 'static>(&self, stream: S, offer: Offer) -> Result<Connected, DialFailure> {
         let Some((config, name)) = &self.tls else { return Ok(Connected::new(stream, Queue::limit)) };
         let mut config = ClientConfig::clone(config);
@@ -280,7 +280,7 @@ impl Queue for TcpStream {
     }
 }
 
-/// What a proxy leads to keeps the bound that every link begins with.
+/// A stream through a proxy keeps the bound that every link begins with.
 impl Queue for Box<dyn Stream> {
     fn limit(&self, _bytes: usize) -> Option<usize> {
         None

@@ -1,5 +1,5 @@
-//! What an agent proves itself with. All of it is read anew for each dial, because others renew it while the agent runs:
-//! a kubelet its tokens, a certificate manager its certificates.
+//! Credentials of an agent. All are read anew for each dial, because other programs renew them while the agent runs: a
+//! kubelet its tokens, a certificate manager its certificates.
 
 use std::io;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub enum BadClientFiles {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },
@@ -65,16 +65,16 @@ pub enum BadClientFiles {
     Pem {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: pem::Error,
     },
-    /// They are no pair.
+    /// Certificate and key are no pair.
     #[error("the client certificate {path} and its key cannot be used together")]
     Pair {
         /// The certificate's file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         error: rustls::Error,
     },
@@ -84,7 +84,7 @@ impl ClientFiles {
     /// Reads both files.
     ///
     /// # Errors
-    /// [`BadClientFiles`] names the file. While they are being replaced, that may pass.
+    /// [`BadClientFiles`] names the file. The error may pass, if the files are just being replaced.
     pub async fn load(&self) -> Result<ClientKey, BadClientFiles> {
         let read = async |path: &PathBuf| {
             let shown = path.display().to_string();
@@ -109,8 +109,8 @@ impl ClientFiles {
 pub struct ClientKey(Arc<dyn ResolvesClientCert>);
 
 impl ClientKey {
-    /// Shows it in the handshakes of a configuration. A session is not taken up again from an earlier one: the gateway
-    /// would see the certificate of back then.
+    /// Shows the certificate in the handshakes of a configuration. TLS sessions are not resumed: the gateway would see
+    /// the certificate of the earlier handshake.
     pub(super) fn show_in(self, config: &mut ClientConfig) {
         config.client_auth_cert_resolver = self.0;
         config.resumption = Resumption::disabled();

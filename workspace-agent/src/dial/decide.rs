@@ -1,4 +1,4 @@
-//! What to do after a link ended or did not come up: one pure decision.
+//! Pure decision about the next step after a link ended or did not come up.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tunnel_proto::reason::Reason;
 use super::Ended;
 use super::credential::BadClientFiles;
 
-/// Why there is no link.
+/// Reason why there is no link.
 #[derive(Debug, Error)]
 pub enum DialFailure {
     /// The name could not be resolved or no address answered.
@@ -24,7 +24,7 @@ pub enum DialFailure {
     /// TLS failed.
     #[error("the TLS handshake failed")]
     Tls(#[source] std::io::Error),
-    /// The client certificate cannot be used now: it may be on its way to be replaced.
+    /// The client certificate cannot be used now: its replacement may be on its way.
     #[error("the client certificate cannot be used")]
     Certificate(#[source] BadClientFiles),
     /// A proxy did not lead to the gateway.
@@ -32,7 +32,7 @@ pub enum DialFailure {
     Proxy {
         /// The proxy, without credentials.
         proxy: String,
-        /// Which step failed, and what to do.
+        /// Step that failed, and the remedy.
         cause: String,
     },
     /// The RPC failed.
@@ -41,9 +41,9 @@ pub enum DialFailure {
     /// Neither HTTP/2 nor a WebSocket got through.
     #[error("nothing gets through. HTTP/2: {http2}. WebSocket: {websocket}")]
     Neither {
-        /// What failed over HTTP/2.
+        /// Failure over HTTP/2.
         http2: String,
-        /// What failed with a WebSocket.
+        /// Failure with a WebSocket.
         websocket: String,
     },
     /// The gateway did not answer the Hello.
@@ -64,12 +64,12 @@ pub enum DialFailure {
 }
 
 impl DialFailure {
-    /// Returns whether a link that was up for so long had held for a while before it broke.
+    /// Returns whether the failure is the break of a link that had held for a while.
     pub(super) fn is_of_link_that_held(&self, up: Duration) -> bool {
         matches!(self, Self::LinkLost) && up >= LINK_HELD
     }
 
-    /// Returns whether nothing of the gateway's own was heard: it is away, or something before it is.
+    /// Returns whether the gateway itself was not heard: it is away, or something on the way to it is.
     fn is_absence(&self) -> bool {
         match self {
             Self::Connect(_) | Self::ConnectTimedOut | Self::Tls(_) | Self::Proxy { .. } | Self::Neither { .. } => true,
@@ -81,24 +81,24 @@ impl DialFailure {
     }
 }
 
-/// A link that broke sooner counts as one that did not come up.
+/// Shortest life of a link that held: one that broke sooner counts as one that did not come up.
 const LINK_HELD: Duration = Duration::from_millis(250);
 
-/// Agents whose links break together, because what is between them and the gateway was restarted, come back spread over
-/// this time: shorter than what people notice, and long enough for thousands of handshakes.
+/// Spread of the redials after links broke together, because something between the agents and the gateway was
+/// restarted: shorter than what people notice, and long enough for thousands of handshakes.
 const RESUME_SPREAD: Duration = Duration::from_millis(200);
 
-/// What to do next.
+/// Next step after a failure.
 #[derive(Debug)]
 pub enum Next {
     /// Time may heal it.
     Redial {
-        /// How long to wait.
+        /// Wait before the dial.
         after: Duration,
-        /// For the log.
+        /// Cause, for the log.
         cause: String,
     },
-    /// Only a person can.
+    /// Only a person can heal it.
     Stop(Ended),
 }
 
@@ -114,7 +114,7 @@ impl Streak {
     pub(super) fn count(&mut self, failure: &DialFailure, up: Duration, backoff: &Backoff) {
         let absent = failure.is_absence();
         if failure.is_of_link_that_held(up) || matches!(failure, DialFailure::Drained { .. }) {
-            // It was no failure to get there; what follows is counted anew.
+            // The gateway was reached; later failures are counted anew.
             *self = Self::default();
             return;
         }
@@ -122,19 +122,19 @@ impl Streak {
         *self = Self { failures: before.saturating_add(1), absent };
     }
 
-    /// Returns how many there were.
+    /// Returns the number of failures in a row.
     pub(super) fn failures(self) -> u32 {
         self.failures
     }
 
-    /// Returns the bounds of the next wait; `waits`: a session waits for the link.
+    /// Returns the bounds of the next wait; `waits` says that a session waits for the link.
     pub(super) fn bounds(self, backoff: &Backoff, waits: bool) -> Backoff {
-        // While connections of users wait, patience has another price; and a gateway that comes back is to be found at once.
+        // Lower bounds while connections of users wait, and so that a gateway that comes back is found at once.
         if waits || self.absent { backoff.in_absence() } else { *backoff }
     }
 }
 
-/// Decides, after a link that was up for so long. `roll` is uniform in `0.0..1.0`.
+/// Decides the next step after a link that was up for so long. `roll` is uniform in `0.0..1.0`.
 #[must_use]
 pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, backoff: &Backoff) -> Next {
     let jittered = backoff.delay(failures, roll);
@@ -149,14 +149,14 @@ pub fn decide(failure: DialFailure, up: Duration, failures: u32, roll: f64, back
         DialFailure::Rpc(ConnectError::Refused(refused)) if refused.code == Code::NotFound => {
             Next::Stop(Ended::WorkspaceStopped { message: refused.message })
         }
-        // A hint when to come back says that a person can help from elsewhere, or that the credential is renewed by itself.
+        // A retry hint says that a person can help from elsewhere, or that the credential is renewed by itself.
         DialFailure::Rpc(ConnectError::Refused(refused))
             if !refused.code.is_temporary() && refused.retry_after.is_none() =>
         {
             Next::Stop(Ended::Refused { message: refused.message })
         }
         DialFailure::Rpc(ConnectError::Refused(refused)) => {
-            // The gateway's hint is the least; the jitter on top keeps a herd apart.
+            // The gateway's hint is the minimum; the jitter on top keeps a herd apart.
             let after = refused.retry_after.unwrap_or_default() + jittered;
             Next::Redial { after, cause: refused.message }
         }

@@ -32,7 +32,7 @@ impl<N: Network> Agent<N> {
 
     /// Makes the agent of one more lane.
     fn lane(&mut self, join: Join, number: u32) -> Self {
-        // A chance of its own: lanes that break together must not come back together.
+        // A random generator of its own: lanes that break together must not come back together.
         let mut rolls = SmallRng::seed_from_u64((self.roll)().to_bits());
         Self {
             network: self.network.clone(),

@@ -1,4 +1,4 @@
-//! From a gateway's URL to a link after its Welcome, through whatever is on the way.
+//! Dials a gateway and greets it, over the transport that gets through.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -22,17 +22,18 @@ use super::{DialFailure, GOODBYE_TIMEOUT};
 /// Drives a link's connection; ends with it, and cuts it when dropped.
 pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What there is to say to a gateway, and how long to wait for what it says to that.
+/// Greeting of a gateway, and the patience for its answer.
 pub(super) struct Greeting {
     pub(super) token: Option<String>,
     pub(super) hello: Hello,
-    /// How long the answer to a Hello may take.
+    /// Longest wait for the answer to a Hello.
     pub(super) patience: Duration,
 }
 
-/// Dials once: what the plan has first, and what it has then if the first cannot pass. Returns `None` when it was told to
-/// give up: at once while the gateway knows nothing of it. Where a Hello may have arrived its answer is still waited for, for
-/// a moment: a gateway that let the agent in would keep the session of one that left without a word until its grace is over.
+/// Dials once: over the plan's first transport, and over its second if the first cannot pass. Returns `None` if it was
+/// told to give up: at once while the gateway knows nothing of it. Once a Hello may have arrived, its answer is still
+/// waited for, for a moment: a gateway that let the agent in would keep the session of an agent that left without a
+/// word until its grace is over.
 ///
 /// Cancel safety: safe; a half-made connection is closed.
 pub(super) async fn dial<N: Network>(
@@ -47,7 +48,7 @@ pub(super) async fn dial<N: Network>(
         linked = dialing.as_mut() => Some(linked),
         () = give_up.cancelled() => {
             let moment = if greeted.load(Ordering::Relaxed) { GOODBYE_TIMEOUT } else { Duration::ZERO };
-            // Why it was not let in is of no interest any more.
+            // The reason of a refusal is of no interest any more.
             timeout(moment, dialing).await.ok().filter(Result::is_ok)
         }
     }
@@ -66,7 +67,7 @@ async fn try_all<N: Network>(
     let Some(then) = plan.then.filter(|_| cannot_pass(&failure)) else { return Err(failure) };
     info!(cause = with_sources(&failure), "HTTP/2 does not get through, trying a WebSocket");
     match attempt(network, (then, None), greeting, greeted).await {
-        // The gateway's own word; what was on the way is of no interest any more.
+        // A refusal of the gateway itself; the first failure is of no interest any more.
         Err(refused @ DialFailure::Rpc(ConnectError::Refused(_))) => Err(refused),
         Err(second) => Err(DialFailure::Neither { http2: with_sources(&failure), websocket: with_sources(&second) }),
         linked => linked,
@@ -87,7 +88,7 @@ async fn attempt<N: Network>(
     };
     let connected = network.dial(offer).await?;
     greeted.store(true, Ordering::Relaxed);
-    // What the handshake settled needs no trial.
+    // The TLS handshake settled on HTTP/1.1: HTTP/2 needs no trial.
     let via = if connected.is_http1 { or.unwrap_or(via) } else { via };
     match via {
         Via::Http2 => over_http2(network.origin(), connected, greeting).await,
@@ -137,7 +138,7 @@ async fn welcomed(
         biased;
         answer = answer.as_mut() => answer,
         () = connection.as_mut() => {
-            // What was received before the end is still there to be read.
+            // Frames received before the end are still there to be read.
             let read = timeout(Duration::ZERO, answer).await;
             connection = Box::pin(std::future::ready(()));
             read.map_err(|_elapsed| DialFailure::Rpc(ConnectError::NoWelcome))?

@@ -1,4 +1,4 @@
-//! What an agent needs of the network. The simulation puts another one in its place.
+//! Network as an agent needs it. The simulation puts another one in its place.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::socket::Socket;
 use crate::Terminals;
 use crate::ports::{self, Ports};
 
-/// How an agent reaches its gateway, and the ports of its own machine.
+/// Access of an agent to its gateway, and to the ports of its own machine.
 pub trait Network: Send + Sync + 'static {
     /// A connection to a local port.
     type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Connects to the gateway. A TLS handshake offers what the link may be carried by.
+    /// Connects to the gateway. A TLS handshake offers the versions of HTTP in `offer`.
     ///
     /// # Errors
     /// [`DialFailure`] names the step that failed.
     fn dial(&self, offer: Offer) -> impl Future<Output = Result<Connected, DialFailure>> + Send;
 
-    /// Returns what stands in the request's `:authority` and `:scheme`.
+    /// Returns the request's `:authority` and `:scheme`.
     fn origin(&self) -> (Authority, Scheme);
 
     /// Returns the proxy that leads to the gateway, for people.
@@ -52,14 +52,14 @@ pub trait Network: Send + Sync + 'static {
 pub struct Machine {
     /// The gateway.
     pub gateway: Gateway,
-    /// Which ports may be reached.
+    /// Ports that may be reached.
     pub ports: Arc<Ports>,
     /// The terminals behind [`TERMINAL_PORT`], if there are any.
     pub terminals: Option<Terminals>,
 }
 
 impl Machine {
-    /// Answers the gateway's question on which ports something listens.
+    /// Answers the gateway's question for the ports on which something listens.
     async fn listening(&self) -> Result<DuplexStream, Reason> {
         let (ports, terminal) = (self.ports.clone(), self.terminals.is_some());
         let read = tokio::task::spawn_blocking(move || ports::listening(&ports, terminal));
@@ -94,7 +94,7 @@ impl Network for Machine {
             return self.listening().await.map(Socket::Own);
         }
         match &self.terminals {
-            // Whatever ports are named: it is none of the machine's.
+            // The terminals' port is none of the machine's, so it is open even if other ports are named.
             Some(terminals) if port == TERMINAL_PORT && !self.ports.denied.contains(&port) => {
                 terminals.open().map(Socket::Own)
             }

@@ -1,4 +1,4 @@
-//! What a channel is joined with: a connection to a port of this machine, or something that this process serves by itself.
+//! Local end of a channel: a connection to a port of this machine, or a stream that this process serves by itself.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A channel's other end. Which one it is costs a comparison for each read and write, and no allocation.
+/// Local end of a channel. Telling the kinds apart costs a comparison for each read and write, and no allocation.
 #[derive(Debug)]
 pub enum Socket {
     /// An app's port.
     Tcp(TcpStream),
-    /// Something of this process: its terminals, or what it says of its ports.
+    /// Stream of this process: its terminals, or its answer about ports.
     Own(DuplexStream),
 }
 

@@ -1,4 +1,4 @@
-//! What a link is carried by: what to try, when to try the other, what worked. Pure.
+//! Choice of the transport of a link: which to try first, when to try the other, which one worked. Pure.
 
 use tunnel_link::grpc::{ConnectError, Via};
 
@@ -16,23 +16,23 @@ pub enum Transport {
     Websocket,
 }
 
-/// What to try in one dial.
+/// Transports to try in one dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What to try first.
+    /// Transport to try first.
     pub first: Via,
-    /// What to try if the first cannot pass.
+    /// Transport to try if the first cannot pass.
     pub then: Option<Via>,
 }
 
-/// Failures in a row after which what worked last is not relied upon any more: a gateway that restarts, or a balancer
-/// without one behind it, says nothing about the network.
+/// Failures in a row after which the transport that worked last is not relied upon any more: a gateway that restarts,
+/// or a balancer without one behind it, says nothing about the network.
 const FAILURES_MAX: u32 = 3;
 
-/// Every so many links inside a WebSocket, HTTP/2 is tried again: networks change.
+/// Links inside a WebSocket after which HTTP/2 is tried again: networks change.
 const LINKS_PER_TRIAL: u32 = 8;
 
-/// What earlier dials taught.
+/// Experience of earlier dials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     worked: Option<Via>,

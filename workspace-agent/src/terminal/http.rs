@@ -1,4 +1,4 @@
-//! The HTTP/1.1 in front of terminals: the page, what there is, and the switch to a terminal's own protocol.
+//! HTTP/1.1 server in front of terminals: the page, the list of terminals, and the switch to a terminal's own protocol.
 
 mod access;
 
@@ -29,10 +29,10 @@ use super::message::{SUBPROTOCOL, Size};
 use super::state::{Joining, PageId, ViewerId};
 use super::{NotMade, TERMINALS_MAX, Terminals, page, viewer};
 
-/// How long the head of a request may take.
+/// Longest time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the body of one may take.
+/// Longest time for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bound on a request's head.
@@ -41,7 +41,7 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// Bound on a request's body, which is a few words.
 const BODY_BYTES: usize = 1024;
 
-/// What a connection becomes.
+/// Connection that is to switch to a terminal's own protocol.
 type Switch = (hyper::upgrade::OnUpgrade, Arc<Live>, ViewerId);
 
 /// Serves one connection.
@@ -53,7 +53,7 @@ pub(super) async fn serve(terminals: &Terminals, io: DuplexStream) -> Result<(),
     let service = service_fn(async |request: Request<Incoming>| {
         let mut answer = answer(terminals, request, &switch).await;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            // A channel costs no round trip, and one that idles would keep the place of one that is needed.
+            // A new channel costs no round trip, and one that idles would keep the place of one that is needed.
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok::<_, std::convert::Infallible>(answer)
@@ -75,7 +75,7 @@ pub(super) async fn serve(terminals: &Terminals, io: DuplexStream) -> Result<(),
     }
 }
 
-/// Why a request is not done: a status, and a code for programs.
+/// Refusal of a request: a status, and a code for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal(StatusCode, &'static str);
 
@@ -224,7 +224,7 @@ async fn make(
 #[serde(deny_unknown_fields)]
 struct Chosen {
     choice: ChoiceName,
-    /// Which process the page showed the command of: one job may hold several commands, one after the other.
+    /// Process whose command the page showed: one job may hold several commands, one after the other.
     instance: String,
 }
 

@@ -1,16 +1,16 @@
-//! A CI job whose terminal is served: what it is at, and what a person can choose for its end.
+//! CI job whose terminal is served: its state, and the choices that a person has for its end.
 
 use std::fmt;
 
 use thiserror::Error;
 use tokio::sync::watch;
 
-/// A job that a terminal is a part of. Whoever serves the terminal shows it and hands choices on; it decides nothing.
+/// Job that a terminal is a part of. The server of the terminal shows it and hands choices on; it decides nothing.
 pub trait Job: Send + Sync {
-    /// Returns what the job is at.
+    /// Returns the state of the job.
     fn state(&self) -> JobState;
 
-    /// Returns where changes of that are told.
+    /// Returns a receiver for changes of the state.
     fn changed(&self) -> watch::Receiver<JobState>;
 
     /// Ends the wait as a person chose; `who` is the name that the gateway gives them.
@@ -20,25 +20,25 @@ pub trait Job: Send + Sync {
     fn choose(&self, choice: Choice, who: Option<&str>) -> Result<(), NotHeld>;
 }
 
-/// What a person can choose for a job that is held.
+/// Choice of a person for a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The step counts as passed.
     Continue,
-    /// It ends at once, with its command's own status; with another one if the command passed.
+    /// The job ends at once, with its command's own status; with another one if the command passed.
     Fail,
 }
 
-/// What a job is at.
+/// State of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobState {
     /// The command, as people are shown it.
     pub command: String,
-    /// How far it is.
+    /// Phase of the job.
     pub phase: Phase,
 }
 
-/// How far a job is.
+/// Phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The command runs.
@@ -47,7 +47,7 @@ pub enum Phase {
     Held {
         /// The command's exit status, as a shell has it: 128 and its number for a signal.
         exit_status: i32,
-        /// When it ends by itself. Units: seconds since the Unix epoch.
+        /// Time at which it ends by itself. Units: seconds since the Unix epoch.
         until_unix: u64,
     },
     /// The job is about to end; nothing can be chosen any more.

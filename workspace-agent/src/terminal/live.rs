@@ -18,16 +18,18 @@ use super::message::Size;
 use super::shell;
 use super::state::{Patience, RING_BYTES_MAX, Terminal};
 
-/// What is read of a shell's output at once, in bytes.
+/// Most bytes of a shell's output that are read at once.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Messages with what people typed that may wait for the shell. Full: whoever types waits, and so does their connection.
+/// Messages of typed input that may wait for the shell. Once the queue is full, the user who types waits, and so does
+/// their connection.
 const INPUTS_MAX: usize = 16;
 
-/// How long the last words of a shell are waited for when it has ended: what it left running may keep its terminal open.
+/// Longest wait for the last output of a shell that has ended: programs that it left running may keep its terminal
+/// open.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// How long programs have to end when their terminal is closed, before they are killed.
+/// Time that programs have to end once their terminal is closed, before they are killed.
 const HANG_UP: Duration = Duration::from_secs(1);
 
 /// A terminal that runs, or has run.
@@ -37,14 +39,14 @@ pub(super) struct Live {
     state: Mutex<Terminal>,
     /// Tells viewers that there may be something for them.
     news: watch::Sender<()>,
-    /// Tells the task that a page has shown something, or that the size is another.
+    /// Tells the task that a page has shown something, or that the size has changed.
     looked: Notify,
     inputs: mpsc::Sender<Bytes>,
     /// Ends the terminal.
     pub(super) close: CancellationToken,
 }
 
-/// What the task of a terminal needs.
+/// State of a terminal's task.
 pub(super) struct Running {
     live: Arc<Live>,
     reader: OwnedReadPty,
@@ -54,7 +56,7 @@ pub(super) struct Running {
 }
 
 impl Live {
-    /// Makes one of a shell that was started. The second part has to be [run](Running::run).
+    /// Makes a terminal of a shell that was started. The second part has to be [run](Running::run).
     pub(super) fn new(
         number: u64,
         size: Size,
@@ -74,7 +76,7 @@ impl Live {
         (live.clone(), Running { live, reader, writer, child, inputs })
     }
 
-    /// Changes the machine, and tells everybody who may have to know.
+    /// Changes the state machine, and tells the task and all viewers.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Terminal) -> T) -> T {
         let result = change(&mut self.state.lock());
         self.looked.notify_one();
@@ -82,23 +84,23 @@ impl Live {
         result
     }
 
-    /// Asks the machine, and tells nobody.
+    /// Asks the state machine, and tells no other party.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Terminal) -> T) -> T {
         look(&mut self.state.lock())
     }
 
-    /// Returns where a viewer hears that there may be something for it.
+    /// Returns a receiver that tells a viewer that there may be something for it.
     pub(super) fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
-    /// Adds what the shell said.
+    /// Adds output of the shell.
     fn hear(&self, said: &[u8]) {
         self.state.lock().said(said);
         self.news.send_replace(());
     }
 
-    /// Returns where what people type goes.
+    /// Returns the queue of typed input.
     pub(super) fn inputs(&self) -> &mpsc::Sender<Bytes> {
         &self.inputs
     }
@@ -108,7 +110,8 @@ impl Running {
     /// Joins shell and machine until the shell ends or the terminal is closed.
     pub(super) async fn run(mut self) {
         let status = self.join().await;
-        // What was typed and not read goes with the shell. Closing the terminal hangs up on whatever still runs in it.
+        // Input that was typed and not read goes with the shell. Closing the terminal hangs up on all programs that
+        // still run in it.
         let Self { live, reader, writer, mut child, inputs } = self;
         drop((reader, writer, inputs));
         let status = match status {
@@ -116,7 +119,7 @@ impl Running {
             None => match tokio::time::timeout(HANG_UP, child.wait()).await {
                 Ok(status) => status.ok(),
                 Err(_elapsed) => {
-                    // One that has ended by itself needs no signal.
+                    // A child that has ended by itself needs no signal.
                     child.start_kill().ok();
                     child.wait().await.ok()
                 }
@@ -132,7 +135,7 @@ impl Running {
         let mut buffer = vec![0; READ_BYTES];
         let mut typed = Bytes::new();
         let (mut patience, mut size) = (Patience::default(), live.look(|state| state.size()));
-        // Set when the shell has ended.
+        // Set once the shell has ended.
         let mut over: Option<(std::process::ExitStatus, Instant)> = None;
         loop {
             let now = Instant::now();
@@ -152,7 +155,7 @@ impl Running {
                     Ok(read) if read > 0 => {
                         let said = buffer.get(..read).unwrap_or_default();
                         live.hear(said);
-                        // What was on its way when the shell ended is not its last word before it stops coming.
+                        // Output that was on its way when the shell ended extends the wait for the last of it.
                         over = over.map(|(status, _)| (status, now + LAST_WORDS));
                     }
                     // The last program that had the terminal open has ended (Linux says EIO then).
@@ -186,7 +189,7 @@ async fn finished(
 }
 
 fn resize(writer: &OwnedWritePty, size: Size) {
-    // The kernel refuses only what is no terminal any more, and reading says that too.
+    // The kernel refuses only if this is no terminal any more, and reading says that too.
     drop(writer.resize(shell::into_size(size)));
 }
 

@@ -1,4 +1,4 @@
-//! What page and agent say to each other about one terminal: binary messages of a WebSocket, a byte for the kind in front,
+//! Protocol between page and agent about one terminal: binary messages of a WebSocket, a byte for the kind in front,
 //! numbers in network order. `workspace-agent/assets/terminal.js` speaks the other end.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -25,60 +25,61 @@ pub struct Size {
 }
 
 impl Size {
-    /// What a terminal has before a page says more.
+    /// Size of a terminal before a page says more.
     pub const USUAL: Self = Self { columns: 80, rows: 24 };
 
-    /// Makes one that programs can draw in: larger or smaller ones crash some, or take their memory.
+    /// Makes a size that programs can draw in: larger or smaller ones crash some, or take their memory.
     #[must_use]
     pub fn within(columns: u16, rows: u16) -> Self {
         Self { columns: columns.clamp(2, 1000), rows: rows.clamp(1, 1000) }
     }
 }
 
-/// What the agent says.
+/// Message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToPage {
     /// The first message.
     Welcome {
-        /// Whether they may type.
+        /// Whether the user may type.
         may_type: bool,
-        /// What the page shows is to be cleared: what comes is not what it has seen the beginning of.
+        /// Whether the page has to clear its screen: the output that comes does not continue what it has seen.
         fresh: bool,
         /// Number of the first byte that comes.
         from: u64,
-        /// Number of the first byte that is no repetition: what asks the terminal something before was answered then.
+        /// Number of the first byte that is no repetition: questions of programs to the terminal before it were
+        /// answered then.
         news_from: u64,
-        /// How many bytes the page has typed so far, over all of its connections.
+        /// Number of bytes that the page has typed so far, over all of its connections.
         taken: u64,
     },
-    /// What the terminal said next.
+    /// Next output of the terminal.
     Output(Bytes),
     /// Bytes were forgotten before this page took them; the rest begins anew.
     Skipped {
         /// Number of the next byte.
         to: u64,
     },
-    /// How large the terminal is.
+    /// Size of the terminal.
     Size {
         /// Columns and rows.
         size: Size,
-        /// Whether this page says so, and answers for the terminal.
+        /// Whether this page sets the size, and answers for the terminal.
         leads: bool,
     },
-    /// How many pages show the terminal.
+    /// Number of pages that show the terminal.
     Viewers(u16),
-    /// How many bytes the page has typed so far.
+    /// Number of bytes that the page has typed so far.
     Taken(u64),
     /// The shell has ended, with a status if it was not killed.
     Ended(Option<i32>),
-    /// What the job is at.
+    /// State of the job.
     Job(JobState),
-    /// Nothing new.
+    /// Nothing new: only tells that the path works.
     Beat,
 }
 
 impl ToPage {
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(32);
@@ -133,23 +134,23 @@ impl ToPage {
     }
 }
 
-/// What a page says.
+/// Message of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromPage {
-    /// Somebody typed.
+    /// Typed input.
     Input {
-        /// How many bytes this page typed before, over all of its connections.
+        /// Number of bytes that this page typed before, over all of its connections.
         offset: u64,
-        /// What was typed.
+        /// Bytes that were typed.
         bytes: Bytes,
     },
-    /// How large its window is.
+    /// Size of its window.
     Size(Size),
     /// It has shown everything before this byte.
     Shown(u64),
 }
 
-/// A page said something that is none of these.
+/// Message that is none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a message that no page of this version sends")]
 pub struct BadMessage;

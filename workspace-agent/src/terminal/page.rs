@@ -1,4 +1,4 @@
-//! The page, and what protects it.
+//! The page, and the header fields that protect it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
@@ -52,8 +52,8 @@ static TAG: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     HeaderValue::try_from(format!("\"{:016x}\"", hasher.finish())).ok()
 });
 
-/// Scripts and answers of this origin only. The emulator writes the colours that programs ask for into style elements of its own,
-/// hence the one thing that is allowed inline.
+/// Content security policy: scripts and answers of this origin only. The emulator writes the colours that programs ask
+/// for into style elements of its own, hence the one thing that is allowed inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; \
      img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -85,7 +85,7 @@ pub(super) fn asset(name: &str, asked: &HeaderMap) -> Option<Response<Full<Bytes
     Some(response)
 }
 
-/// Adds to every answer what keeps other pages out of this one.
+/// Adds to every answer the fields that keep other pages out of this one.
 pub(super) fn protect(headers: &mut HeaderMap) {
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,10 +1,10 @@
-//! The last of what a terminal said, in a bounded memory, by the number of the byte.
+//! Last output of a terminal in bounded memory, addressed by the number of the byte.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// How far behind a cut the beginning of a line is looked for, in bytes.
+/// Longest search behind a cut for the beginning of a line, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// The last bytes of a stream. Each has a number: how many came before it.
@@ -16,13 +16,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Makes an empty one that keeps so many bytes. It takes no memory before they come.
+    /// Makes an empty ring that keeps so many bytes. It takes no memory before they come.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes: VecDeque::new(), start: 0, bytes_max }
     }
 
-    /// Adds what came, and forgets the oldest where there is no room.
+    /// Adds new bytes, and forgets the oldest if there is no room.
     pub fn push(&mut self, new: &[u8]) {
         let unkept = new.len().saturating_sub(self.bytes_max);
         let kept = new.get(unkept..).unwrap_or_default();
@@ -58,8 +58,8 @@ impl Ring {
         Some(piece.freeze())
     }
 
-    /// Returns where whoever has seen nothing begins: at the first byte, or if that was forgotten, behind the first end of a
-    /// line, so that no character and hardly ever a control sequence is cut in two.
+    /// Returns the place at which a page that has seen nothing begins: at the first byte, or if that was forgotten,
+    /// behind the first end of a line, so that no character and hardly ever a control sequence is cut in two.
     #[must_use]
     pub fn beginning(&self) -> u64 {
         if self.start == 0 {

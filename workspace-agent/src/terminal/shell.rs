@@ -1,4 +1,4 @@
-//! A shell of its own session, whose controlling terminal is one of ours.
+//! Shell in a session of its own, whose controlling terminal is one of the agent's.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,10 +13,10 @@ use tokio::process::Child;
 use super::TerminalOptions;
 use super::message::Size;
 
-/// Where shells are looked for, if nobody names one.
+/// Paths of shells to try if none is named.
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
-/// What the page's emulator understands, by the name that programs look up.
+/// Terminal type that the page's emulator understands, by the name that programs look up.
 const TERM: &str = "xterm-256color";
 
 /// Variables that are the agent's own, or say something about another terminal.
@@ -29,7 +29,7 @@ const SETTINGS: &[u8] = b"WORKSPACE_AGENT_";
 /// container back to a login's.
 ///
 /// # Errors
-/// What the system says: no terminal is to be had, or the shell does not start.
+/// The system's: no terminal is to be had, or the shell does not start.
 pub(super) fn start(options: &TerminalOptions, size: Size) -> io::Result<(Pty, Child)> {
     let (pty, pts) = pty_process::open().map_err(into_io)?;
     pty.resize(into_size(size)).map_err(into_io)?;
@@ -40,7 +40,7 @@ pub(super) fn start(options: &TerminalOptions, size: Size) -> io::Result<(Pty, C
     }
     let added = options.environment.iter().map(|(name, value)| (name, value));
     command = command.env("TERM", TERM).env("COLORTERM", "truecolor").env("SHELL", &shell).envs(added);
-    // A folder that is not there any more would be no terminal at all.
+    // A folder that is not there any more would prevent the terminal altogether.
     if let Some(directory) = options.directory.as_deref().filter(|directory| directory.is_dir()) {
         command = command.current_dir(directory);
     }

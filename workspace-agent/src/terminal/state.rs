@@ -1,7 +1,8 @@
-//! One terminal as a machine without sockets and clock: what it said, who looks at it, what they typed.
+//! State machine of one terminal, without sockets and clock: its output, its viewers, their input.
 //!
-//! Everybody sees the same. Its size is that of the window in which somebody typed last: the smallest one would let whoever looks
-//! on from a phone shrink what another one works in. That page *leads*: it also answers what programs ask the terminal, once.
+//! All viewers see the same. The size is that of the window in which a user typed last: the smallest one would let a
+//! user who looks on from a phone shrink the window in which another one works. That page *leads*: it also answers what
+//! programs ask the terminal, once.
 
 mod patience;
 
@@ -16,17 +17,17 @@ pub use self::patience::{Patience, STALL};
 use super::message::{Size, ToPage};
 use super::ring::Ring;
 
-/// What a terminal keeps of what it said, in bytes: more than the lines that a page keeps to scroll back.
+/// Output that a terminal keeps, in bytes: more than the lines that a page keeps to scroll back.
 pub const RING_BYTES_MAX: usize = 1024 * 1024;
 
 /// Most pages that show one terminal at a time.
 pub const VIEWERS_MAX: usize = 32;
 
-/// Most pages whose typing is remembered, so that one that comes back types nothing twice.
+/// Most pages whose input is remembered, so that one that comes back types nothing twice.
 const PAGES_MAX: usize = 2 * VIEWERS_MAX;
 
-/// What may be on its way to a page, or wait there to be shown, in bytes. Less makes a terminal slow on long paths, more makes
-/// it deaf: what was typed is answered behind it.
+/// Most bytes on their way to a page, or waiting there to be shown. Less makes a terminal slow on long paths, more
+/// makes it deaf: typed input is answered behind them.
 const UNSHOWN_BYTES_MAX: u64 = 256 * 1024;
 
 /// Most output in one message: small enough for others to get their turn on the way.
@@ -43,29 +44,29 @@ pub struct PageId(pub u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ViewerId(u64);
 
-/// So many pages show the terminal already.
+/// [`VIEWERS_MAX`] pages show the terminal already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{VIEWERS_MAX} pages show this terminal already")]
 pub struct TooManyViewers;
 
-/// What a page did that it may not.
+/// Action that a page may not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
-    /// Whoever may only look typed.
+    /// A user who may only look typed.
     #[error("who may look may not type")]
     ReadOnly,
-    /// It left out something that it typed before, or says that it has shown what it never got.
+    /// The page left out something that it typed before, or says that it has shown what it never got.
     #[error("the page's numbers do not fit")]
     Numbers,
-    /// Its connection does not count any more.
+    /// The page's connection does not count any more.
     #[error("the page has connected anew")]
     Gone,
 }
 
-/// What is next for a viewer.
+/// Next step for a viewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// This is to be sent.
+    /// Send this message.
     Message(ToPage),
     /// There is nothing to send before something changes.
     Nothing,
@@ -79,7 +80,7 @@ pub struct Terminal {
     ring: Ring,
     size: Size,
     viewers: BTreeMap<ViewerId, Viewer>,
-    /// What pages have typed, the one that came last at the end.
+    /// Number of bytes that each page has typed, the page that came last at the end.
     pages: VecDeque<(PageId, u64)>,
     joined: u64,
     typings: u64,
@@ -91,7 +92,7 @@ struct Viewer {
     page: PageId,
     may_type: bool,
     window: Option<Size>,
-    /// The number of its last typing among all of them; 0 before that.
+    /// Number of its last input among all of them; 0 before that.
     typed_at: u64,
     sent: u64,
     shown: u64,
@@ -102,21 +103,21 @@ struct Viewer {
     told_end: bool,
 }
 
-/// How somebody comes to look.
+/// Request of a page to show the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Joining {
     /// The page.
     pub page: PageId,
-    /// Whether they may type.
+    /// Whether the user may type.
     pub may_type: bool,
     /// The number of the byte up to which the page has shown this terminal; `None` if it has shown nothing.
     pub from: Option<u64>,
-    /// How large its window is.
+    /// Size of its window.
     pub window: Option<Size>,
 }
 
 impl Terminal {
-    /// Makes one that has said nothing.
+    /// Makes a terminal without output.
     #[must_use]
     pub fn new(size: Size, ring_bytes_max: usize) -> Self {
         Self {
@@ -130,7 +131,7 @@ impl Terminal {
         }
     }
 
-    /// Adds what the shell and its programs said.
+    /// Adds output of the shell and its programs.
     pub fn said(&mut self, bytes: &[u8]) {
         self.ring.push(bytes);
     }
@@ -158,12 +159,12 @@ impl Terminal {
             self.viewers.remove(&id);
         }
         if self.viewers.len() >= VIEWERS_MAX {
-            // Those who only look never keep out who types.
+            // Viewers who may only look never keep out one who may type.
             let first = self.viewers.iter().filter(|(_, viewer)| !viewer.may_type).map(|(id, _)| *id).min();
             let first = first.filter(|_| may_type).ok_or(TooManyViewers)?;
             self.viewers.remove(&first);
         }
-        // Nor do they make it forgotten what a page has typed that is away for a moment.
+        // Nor do they push out the count of a page that is away for a moment.
         let taken = if may_type { self.remember(page) } else { 0 };
         let known = from.filter(|from| (self.ring.start()..=self.ring.end()).contains(from));
         let from = known.unwrap_or_else(|| self.ring.beginning());
@@ -189,19 +190,19 @@ impl Terminal {
         Ok(id)
     }
 
-    /// Takes a viewer out.
+    /// Removes a viewer.
     pub fn leave(&mut self, id: ViewerId) {
         self.viewers.remove(&id);
         self.fit();
     }
 
-    /// Returns how many pages show it.
+    /// Returns the number of pages that show the terminal.
     #[must_use]
     pub fn viewers(&self) -> usize {
         self.viewers.len()
     }
 
-    /// Returns the size that it is to have.
+    /// Returns the size that the terminal is to have.
     #[must_use]
     pub fn size(&self) -> Size {
         self.size
@@ -216,7 +217,7 @@ impl Terminal {
         if viewer.may_type { Ok(()) } else { Err(Misuse::ReadOnly) }
     }
 
-    /// Takes what a page typed after `offset` bytes, and returns what of it is new.
+    /// Takes input that a page typed after `offset` bytes, and returns the new part of it.
     ///
     /// # Errors
     /// [`Misuse`]; then nothing is taken.
@@ -236,7 +237,7 @@ impl Terminal {
         Ok(bytes)
     }
 
-    /// Notes how large a page's window is.
+    /// Notes the size of a page's window.
     pub fn resized(&mut self, id: ViewerId, window: Size) {
         if let Some(viewer) = self.viewers.get_mut(&id) {
             viewer.window = Some(window);
@@ -253,19 +254,19 @@ impl Terminal {
         if before > viewer.sent {
             return Err(Misuse::Numbers);
         }
-        // What was skipped counts as shown already.
+        // Skipped bytes count as shown already.
         viewer.shown = viewer.shown.max(before);
         Ok(())
     }
 
-    /// Returns how much the leading page has shown, and how much there is.
+    /// Returns the number of bytes that the leading page has shown, and of all that there are.
     #[must_use]
     pub fn progress(&self) -> Option<(u64, u64)> {
         let viewer = self.leader().and_then(|leader| self.viewers.get(&leader))?;
         Some((viewer.shown, self.ring.end()))
     }
 
-    /// Takes what is next for a viewer.
+    /// Returns the next step for a viewer.
     pub fn next(&mut self, id: ViewerId) -> Next {
         let (leader, count) = (self.leader(), self.viewers.len());
         let Some(viewer) = self.viewers.get_mut(&id) else { return Next::Gone };
@@ -307,7 +308,7 @@ impl Terminal {
         }
     }
 
-    /// Returns the viewer in whose window somebody typed last; before that the one who came first.
+    /// Returns the viewer that typed last; before any did, the one that came first.
     fn leader(&self) -> Option<ViewerId> {
         let typists = self.viewers.iter().filter(|(_, viewer)| viewer.may_type);
         typists.max_by_key(|(id, viewer)| (viewer.typed_at, Reverse(**id))).map(|(id, _)| *id)
@@ -319,7 +320,7 @@ impl Terminal {
         self.size = window.unwrap_or(self.size);
     }
 
-    /// Returns how much a page has typed before, and remembers it as the one that came last.
+    /// Returns the number of bytes that a page has typed before, and remembers it as the page that came last.
     fn remember(&mut self, page: PageId) -> u64 {
         let known = self.pages.iter().position(|(known, _)| *known == page).and_then(|at| self.pages.remove(at));
         let taken = known.map_or(0, |(_, taken)| taken);

@@ -20,20 +20,20 @@ use super::live::Live;
 use super::message::{FromPage, INPUT_BYTES_MAX, MESSAGE_BYTES_MAX, ToPage};
 use super::state::{Misuse, Next, ViewerId};
 
-/// How often a page hears something, so that it notices a path that is gone without a word.
+/// Interval at which a page hears something, so that it notices a path that is gone without a word.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// How long nothing may come from a page: its browser answers each beat's ping.
+/// Longest silence of a page: its browser answers each beat's ping.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// How long a page may take to hear why its connection ends.
+/// Longest time for a page to hear why its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a page has typed and the shell has no room for, in bytes. Up to here what it has shown is heard all the same, and it types no
-/// more ahead than half of this (`AHEAD_BYTES` of `workspace-agent/assets/connection.js`).
+/// Most bytes that a page has typed and the shell has no room for. Below it, the page's other messages are heard all
+/// the same, and it types no more ahead than half of this (`AHEAD_BYTES` of `workspace-agent/assets/connection.js`).
 const UNTAKEN_BYTES_MAX: usize = 128 * 1024;
 
-/// Why a connection of a page ended, as the code and words of its close frame (RFC 6455, section 7.4.2).
+/// Reason why a connection of a page ended, as the code and words of its close frame (RFC 6455, section 7.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It went away.
@@ -113,7 +113,7 @@ where
     }
 }
 
-/// Sends what there is for the page.
+/// Sends the page its messages.
 async fn speak<S>(
     seat: &Seat,
     sink: &mut SplitSink<WebSocketStream<S>, Message>,
@@ -163,7 +163,7 @@ where
     }
 }
 
-/// Waits until the job is at something else; for ever if there is none, or it is over.
+/// Waits until the state of the job changes; for ever if there is no job, or it is over.
 async fn changed(job: &mut Option<watch::Receiver<JobState>>) {
     if let Some(state) = job
         && state.changed().await.is_ok()
@@ -173,16 +173,16 @@ async fn changed(job: &mut Option<watch::Receiver<JobState>>) {
     pending().await
 }
 
-/// What a page has typed and nobody has taken yet.
+/// Input that a page has typed and the shell has not taken yet.
 #[derive(Debug, Default)]
 struct Untaken {
-    /// How many bytes the page typed before these.
+    /// Number of bytes that the page typed before these.
     offset: u64,
     bytes: BytesMut,
 }
 
 impl Untaken {
-    /// Adds what was typed after `offset` bytes. What is known is not added again.
+    /// Adds input that was typed after `offset` bytes. Bytes that are there already are not added again.
     fn add(&mut self, offset: u64, bytes: &Bytes) -> Result<(), Misuse> {
         if self.bytes.is_empty() {
             self.offset = offset;
@@ -194,7 +194,7 @@ impl Untaken {
         Ok(())
     }
 
-    /// Returns the first of it, and how many bytes were typed before that.
+    /// Takes the first piece of it, and returns how many bytes were typed before that.
     fn take(&mut self) -> (u64, Bytes) {
         let offset = self.offset;
         let piece = self.bytes.split_to(self.bytes.len().min(INPUT_BYTES_MAX)).freeze();
@@ -203,7 +203,7 @@ impl Untaken {
     }
 }
 
-/// Takes what the page says. What it types waits for room; what it says else does not wait behind that.
+/// Takes the page's messages. Its input waits for room; its other messages do not wait behind that.
 async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<Message>> + Unpin) -> End {
     let mut untaken = Untaken::default();
     let mut silent_at = Instant::now() + SILENCE_MAX;
@@ -219,7 +219,7 @@ async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<
                     Ok(new) => room.send(new),
                     Err(misuse) => return misuse.into(),
                 }
-                // While there was no room for what it typed, nobody may have listened to it.
+                // While there was no room for its input, the page may not have been listened to.
                 silent_at = silent_at.max(Instant::now() + BEAT);
                 continue;
             }
@@ -247,7 +247,7 @@ async fn listen(seat: &Seat, mut stream: impl Stream<Item = tungstenite::Result<
 fn heed(seat: &Seat, untaken: &mut Untaken, said: FromPage) -> Result<(), Misuse> {
     match said {
         FromPage::Input { offset, bytes } => {
-            // Whoever may not type does not wait for room either.
+            // A user who may not type is refused without waiting for room.
             seat.live.look(|state| state.may_type(seat.id))?;
             untaken.add(offset, &bytes)
         }

@@ -48,7 +48,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Ends the channel in both directions; whoever holds it hears of it.
+    /// Ends the channel in both directions; its holder is notified.
     pub(super) fn end(&mut self, reason: Reason) {
         self.live = false;
         self.ended = Some(reason);

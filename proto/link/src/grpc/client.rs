@@ -29,7 +29,7 @@ use crate::session::Link;
 const H2_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const H2_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the RPC did not come up.
+/// Reason why the RPC did not come up.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// HTTP/2 could not be spoken.
@@ -38,7 +38,7 @@ pub enum ConnectError {
     /// HTTP/1.1 could not be spoken.
     #[error("no HTTP/1.1 connection: is this the gateway's listener for agents?")]
     Http1(#[source] hyper::Error),
-    /// The answer to the request for a WebSocket says yes, but not to what was asked.
+    /// The answer to the request for a WebSocket agrees, but not to what was asked.
     #[error("the other side switched to a WebSocket that is not a gateway's: {0} is wrong")]
     Upgrade(&'static str),
     /// The answer is not gRPC.
@@ -64,7 +64,7 @@ pub enum ConnectError {
 /// A link after the gateway's Welcome.
 #[derive(Debug)]
 pub struct Dialed {
-    /// What the gateway answered.
+    /// Answer of the gateway.
     pub welcome: Welcome,
     /// The frames that follow.
     pub reader: FrameReader<Received>,
@@ -78,9 +78,10 @@ impl Dialed {
     }
 }
 
-/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the Hello, with a bearer token if there is one, and waits for the Welcome. The first returned future drives
-/// the connection and has to be polled for as long as the link is used; it ends when everything that was said is
-/// written and the connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
+/// Speaks HTTP/2 on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, sends the
+/// Hello, with a bearer token if there is one, and waits for the Welcome. The first returned future drives the
+/// connection and has to be polled for as long as the link is used; it ends when all frames are written and the
+/// connection is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
 /// # Errors
 /// [`ConnectError`], each with its cause.
@@ -131,7 +132,7 @@ where
     let connection = async move {
         let _cut = cut;
         let result = connection.await;
-        // hyper's future ends as soon as no request can come; what was said is still on its way out then.
+        // hyper's future ends as soon as no request can come; the last frames are still on their way out then.
         tasks.running.close();
         tasks.running.wait().await;
         result
@@ -139,7 +140,7 @@ where
     Ok((connection, answer))
 }
 
-/// Makes the body that says Hello, and then what the session says that is filled in.
+/// Makes the body that says Hello, followed by the frames of the session whose link is filled in.
 pub(crate) fn request_body(hello: Hello, pace: Arc<Pace>) -> (Filler, Outgoing) {
     let (filler, slot) = Filler::new();
     let first = Frame { sequence: 0, acknowledged: 0, body: Body::Hello(Box::new(hello)) };
@@ -155,7 +156,7 @@ pub(crate) async fn welcomed(mut reader: FrameReader<Received>, filler: Filler) 
     Ok(Dialed { welcome: *welcome, reader, filler })
 }
 
-/// Runs HTTP/2's own tasks for one connection: they are waited for, and cut when nobody drives the connection.
+/// Runs HTTP/2's own tasks for one connection: they are waited for, and cut when the connection is driven no more.
 #[derive(Clone, Default)]
 struct Tasks {
     running: TaskTracker,
@@ -199,7 +200,7 @@ fn request(
     Ok(request)
 }
 
-/// What the agent calls itself.
+/// User agent of the agent.
 pub(crate) const AGENT: HeaderValue = HeaderValue::from_static(concat!("workspace-agent/", env!("CARGO_PKG_VERSION")));
 
 /// Makes the credential's header, which no log shows.

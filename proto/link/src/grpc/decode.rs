@@ -1,8 +1,10 @@
-//! HTTP/2 data to gRPC messages to frames. The payload of a whole bulk frame in one piece is sliced, not copied.
+//! Decodes HTTP/2 data to gRPC messages to frames. The payload of a whole bulk frame in one piece is sliced, not
+//! copied.
 //!
 //! Credit counts payload, so a payload that waits for its reader must not keep much more memory than its own length. A
-//! slice keeps all of the buffer that HTTP/2 read into, whatever else came in it: padding, frames for channels that are
-//! gone, pings. So a payload stays a slice only if it is at least half of what that buffer can be.
+//! slice keeps all of the buffer that HTTP/2 read into, with everything else that came in it: padding, frames for
+//! channels that are gone, pings. So a payload stays a slice only if it is at least half of the largest size of that
+//! buffer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,23 +24,23 @@ use super::encode::PREFIX_BYTES;
 #[derive(Debug)]
 pub struct FrameReader<B> {
     body: B,
-    /// What HTTP/2 handed over last.
+    /// Last piece from HTTP/2.
     piece: Bytes,
     /// The last large piece, while more come: HTTP/2 then reads the next one into a buffer of its own instead of enlarging
     /// the one that this piece lies in.
     held: Bytes,
     /// The beginning of a message that did not end within its piece.
     partial: BytesMut,
-    /// Nothing is known of the buffers that pieces lie in: no payload stays a slice of one.
+    /// Whether nothing is known of the buffers that pieces lie in: no payload stays a slice of one.
     copies: bool,
     trailers: Option<HeaderMap>,
 }
 
-/// A piece up to this length is not held: buffers for such pieces are half of what a slice may keep, and so are what they
-/// become when they are enlarged once.
+/// Longest piece that is not held: buffers for such pieces are half of the memory that a slice may keep, and twice that
+/// once they are enlarged.
 const HELD_BYTES_MIN: usize = SLICE_BYTES_MIN / 2;
 
-/// Why no frame could be read.
+/// Reason why no frame could be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The link broke.
@@ -67,7 +69,7 @@ where
         Self { copies: true, ..Self::new(body) }
     }
 
-    /// Returns what is read from.
+    /// Returns the body that is read from.
     pub(super) fn body(&self) -> &B {
         &self.body
     }
@@ -108,7 +110,7 @@ where
         }
     }
 
-    /// Returns the next whole frame of what was [filled](Self::fill), if there is one.
+    /// Returns the next whole frame of the bytes [filled in](Self::fill), if there is one.
     pub fn next_buffered(&mut self) -> Option<Result<Frame, SessionError>> {
         match self.next_message() {
             Ok(None) => None,
@@ -150,7 +152,7 @@ where
             let slice_min = if self.copies { usize::MAX } else { SLICE_BYTES_MIN };
             return Ok(Some(Message { bytes: self.piece.split_to(length), slice_min }));
         }
-        // Complete the prefix first: only then is it known how much belongs to this message.
+        // Complete the prefix first: it tells how much belongs to this message.
         self.move_to_partial(PREFIX_BYTES);
         let Some(length) = message_length(&self.partial)? else { return Ok(None) };
         self.move_to_partial(PREFIX_BYTES + length);
@@ -170,7 +172,8 @@ where
         None
     }
 
-    /// Moves bytes over until the partial message holds `target`. It grows by what came, never by what was announced.
+    /// Moves bytes over until the partial message holds `target`. It grows by received bytes, never by an announced
+    /// length.
     fn move_to_partial(&mut self, target: usize) {
         let missing = target.saturating_sub(self.partial.len()).min(self.piece.len());
         self.partial.extend_from_slice(&self.piece.split_to(missing));
@@ -180,13 +183,13 @@ where
 /// A whole message.
 struct Message {
     bytes: Bytes,
-    /// A payload of fewer bytes is not worth what the message keeps.
+    /// Shortest payload that is worth the memory which the message keeps.
     slice_min: usize,
 }
 
 impl Message {
-    /// Reads the frame. A payload that is small for the memory that its message keeps is copied out of it: a slice would
-    /// keep all of that for as long as nobody reads the channel, and credit counts only its few bytes.
+    /// Reads the frame. A payload that is small for the memory that its message keeps is copied out of it: a slice
+    /// would keep all of that for as long as the channel is not read, and credit counts only its few bytes.
     fn decode(self) -> Result<Frame, FrameError> {
         let mut frame = Frame::decode(self.bytes)?;
         if let FrameBody::Data { payload, .. } | FrameBody::Open(Open { payload, .. }) = &mut frame.body

@@ -1,4 +1,4 @@
-//! The loop that feeds a session with what arrives on its link.
+//! Loop that feeds a session with the frames of its link.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -11,13 +11,13 @@ use tunnel_proto::mux::SessionError;
 use super::decode::FrameReader;
 use crate::session::{Link, LinkEnd, Taken};
 
-/// A timer that fires later than this shows that this process stood still: it was frozen, or starved of its processor.
+/// Delay of a timer that shows that this process stood still: it was frozen, or starved of its processor.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// How long what arrived during a standstill has to get here before anybody is missed.
+/// Time for frames that arrived during a standstill to get here before the peer counts as silent.
 const STALL_GRACE: Duration = Duration::from_secs(1);
 
-/// Feeds a session with what arrives on its link, until either ends or another link takes over. Returns which.
+/// Feeds a session with the frames of its link, until either ends or another link takes over. Returns which.
 ///
 /// Cancel safety: not resumable; dropping it leaves the session without input, so call [`Link::lost`] then.
 pub async fn drive<B>(link: &Link, mut reader: FrameReader<B>) -> LinkEnd
@@ -28,14 +28,14 @@ where
     match feed(link, &mut reader).await {
         Ok(Fed::LinkGone) => link.lost(),
         Ok(Fed::Replaced) => LinkEnd::Replaced,
-        // A frame that says why may still be sent. Of a session that was over already, this changes nothing.
+        // A frame that says why may still be sent. If the session was over already, this changes nothing.
         Err(error) => link.fail(error),
     }
 }
 
-/// Why nothing more comes.
+/// Reason why no more frames come.
 enum Fed {
-    /// Nor can anything more be said on it.
+    /// No frames can be sent on it either.
     LinkGone,
     Replaced,
 }
@@ -49,7 +49,7 @@ where
     let mut ended = pin!(session.ended());
     let mut replaced = pin!(link.replaced());
     let mut timer = pin!(Timer::new());
-    // Who read the handshake may hold frames that came with it.
+    // The reader of the handshake may hold frames that came with it.
     if !take_buffered(link, reader).await? {
         return Ok(Fed::Replaced);
     }
@@ -82,7 +82,7 @@ where
         match link.handle_frames(|| reader.next_buffered())? {
             Taken::All => break,
             Taken::Ignored => return Ok(false),
-            // Those whom the frames woke may wait for this very thread.
+            // The tasks that the frames woke may wait for this very thread.
             Taken::Some => tokio::task::yield_now().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Frames to gRPC messages to HTTP/2 data, without touching payloads.
+//! Encodes frames to gRPC messages to HTTP/2 data, without touching payloads.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -26,10 +26,10 @@ const COPY_BYTES_MAX: usize = 2 * 1024;
 /// The buffer for heads grows by this much at once.
 const HEADS_BYTES: usize = 4 * 1024;
 
-/// What the head of a Data frame needs at most (see [`tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX`]).
+/// Most bytes of the head of a Data frame (see [`tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX`]).
 const HEAD_BYTES_MAX: usize = tunnel_proto::limit::FRAME_OVERHEAD_BYTES_MAX;
 
-/// A batch, whatever it ends with, fits into what a peer accepts as one message of a WebSocket.
+/// A batch, whatever it ends with, fits into the largest message of a WebSocket that a peer accepts.
 const _: () = assert!(
     BATCH_BYTES + COPY_BYTES_MAX + 2 * (PREFIX_BYTES + HEAD_BYTES_MAX) + tunnel_proto::limit::PAYLOAD_BYTES_MAX
         <= tunnel_proto::limit::FRAME_BYTES_MAX
@@ -94,7 +94,7 @@ pub(super) fn encode(frame: Frame, head: &mut BytesMut) -> Bytes {
     payload
 }
 
-/// The body of one direction of the RPC: a first frame, then what the session has to say.
+/// Body of one direction of the RPC: a first frame, then the frames of the session.
 #[derive(Debug)]
 pub struct Outgoing {
     first: Option<Frame>,
@@ -102,13 +102,13 @@ pub struct Outgoing {
     pace: Arc<Pace>,
     buffer: BytesMut,
     direction: Direction,
-    /// The frame that ends the session was handed over.
+    /// Whether the frame that ends the session was handed over.
     closed: bool,
-    /// The trailers were handed over.
+    /// Whether the trailers were handed over.
     finished: bool,
 }
 
-/// Which half of the RPC a body is.
+/// Half of the RPC that a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Request,
@@ -116,14 +116,14 @@ enum Direction {
     Response,
 }
 
-/// Where frames come from. An agent's session starts only after the gateway's Welcome, when its body is already being
-/// sent.
+/// Source of frames. An agent's session starts only after the gateway's Welcome, when its body is already being sent.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     Link(Link),
     Later(Arc<Mutex<Slot>>),
-    /// A request's last word was said. Ending the body now would let HTTP/2 cancel a stream whose answer nobody reads
-    /// any more, and with it what is not written yet: the last word itself. The gateway ends the stream instead.
+    /// The last frame of a request was handed over. Ending the body now would let HTTP/2 cancel a stream whose answer
+    /// is not read any more, and with it the unwritten bytes: the last frame itself. The gateway ends the stream
+    /// instead.
     Said,
     Ended,
 }
@@ -135,11 +135,11 @@ pub(super) enum Slot {
     Empty(Option<Waker>),
     /// The link whose frames the body carries.
     Filled(Link),
-    /// Nobody will fill it: the body ends, and with it the stream and the connection.
+    /// It will never be filled: the body ends, and with it the stream and the connection.
     GivenUp,
 }
 
-/// The end of a slot that fills it. Dropped unfilled, it gives the slot up: a request whose answer nobody waits for
+/// The end of a slot that fills it. Dropped unfilled, it gives the slot up: a request whose answer is not waited for
 /// any more would keep its connection for ever.
 #[derive(Debug)]
 pub(crate) struct Filler {

@@ -1,4 +1,4 @@
-//! What arrives on a link, whatever carries it.
+//! Incoming half of a link, over either transport.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use crate::websocket::{CarryError, Messages};
 /// The incoming body of a link.
 #[derive(Debug)]
 pub enum Received {
-    /// Of a stream of HTTP/2.
+    /// Body of an HTTP/2 stream.
     Http2(Incoming),
-    /// Of a WebSocket.
+    /// Messages of a WebSocket.
     WebSocket(Messages),
 }
 
-/// What carries a link.
+/// Transport of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// gRPC as it is.
@@ -40,7 +40,7 @@ impl fmt::Display for Via {
 }
 
 impl FrameReader<Received> {
-    /// Returns what carries the link.
+    /// Returns the transport of the link.
     #[must_use]
     pub fn via(&self) -> Via {
         match self.body() {
@@ -50,7 +50,7 @@ impl FrameReader<Received> {
     }
 }
 
-/// Why nothing more arrives.
+/// Reason why no more frames arrive.
 #[derive(Debug, Error)]
 pub enum ReceiveError {
     /// The stream or its connection broke.

@@ -18,7 +18,7 @@ use crate::session::Link;
 /// RPCs that one agent's connection may have open: its link, and reflection or health beside it.
 const STREAMS_MAX: u32 = 8;
 
-/// Streams that may be reset before they were taken, and streams that may be reset for an agent's mistakes. An agent that
+/// Most streams that are reset before they were taken, and most that are reset for an agent's mistakes. An agent that
 /// keeps to the rules has none of either.
 const RESETS_MAX: usize = 16;
 
@@ -85,7 +85,7 @@ impl Code {
     #[must_use]
     pub fn is_temporary(self) -> bool {
         match self {
-            // Without the session, which the agent forgets then.
+            // It succeeds without the session, which the agent forgets then.
             Self::PermissionDenied => true,
             Self::ResourceExhausted | Self::Unavailable | Self::DeadlineExceeded => true,
             Self::InvalidArgument
@@ -97,7 +97,7 @@ impl Code {
     }
 }
 
-/// Why an agent is turned away.
+/// Refusal of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The gRPC status.
@@ -141,7 +141,7 @@ pub fn is_tunnel_request<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == PATH && is_grpc(request.headers())
 }
 
-/// Returns whether a message says of itself that it is gRPC.
+/// Returns whether a message declares itself as gRPC.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))

@@ -1,4 +1,4 @@
-//! Which proxy leads to a gateway: decided from the environment's variables, as curl does. Pure.
+//! Chooses the proxy that leads to a gateway: from the environment's variables, as curl does. Pure.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub struct Proxy {
     pub(super) kind: Kind,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Where it is set, for those who have to change it.
+    /// Variable that names it, for people who have to change it.
     pub(super) variable: &'static str,
 }
 
-/// What a proxy speaks, and what proves to it who this is.
+/// Protocol of a proxy, and the credentials for it.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// HTTP with CONNECT, over TLS or not, and the value of `Proxy-Authorization`.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Socks5 { names: Names, credentials: Option<(String, String)> },
 }
 
-/// Who looks up the gateway's name.
+/// Party that looks up the gateway's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     /// This end (`socks5://`).
@@ -53,8 +53,9 @@ pub enum BadProxy {
     },
 }
 
-/// Decides which proxy leads to a gateway, if any: of `https_proxy` or `http_proxy`, by the gateway's scheme, else of
-/// `all_proxy`, unless `no_proxy` has the gateway. The lower-case name goes first; an empty value counts as none.
+/// Decides which proxy leads to a gateway, if any: that of `https_proxy` or `http_proxy`, by the gateway's scheme, else
+/// that of `all_proxy`, unless `no_proxy` has the gateway. The lower-case name goes first; an empty value counts as
+/// none.
 ///
 /// # Errors
 /// [`BadProxy`] names the variable. A proxy that cannot be used is never left out silently.
@@ -66,7 +67,7 @@ pub fn choose(gateway: &Uri, environment: impl Fn(&'static str) -> Option<String
     };
     let own: &[&str] = match gateway.scheme_str() {
         Some("https") => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
-        // A server of CGI scripts puts a request's `Proxy` header there.
+        // A server of CGI scripts puts a request's `Proxy` header into `HTTP_PROXY`.
         _ if environment("REQUEST_METHOD").is_some() => &["http_proxy", "all_proxy", "ALL_PROXY"],
         _ => &["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
     };
@@ -111,8 +112,8 @@ fn proxy(variable: &'static str, found: &Intercept) -> Option<Proxy> {
     (!host.is_empty()).then_some(Proxy { kind, host, port, variable })
 }
 
-/// Returns whether a list of hosts has the gateway. The library knows names, addresses and networks; what people write
-/// besides is brought into its form: spaces between entries, `*.` for subdomains, `[…]` around IPv6 addresses, a port.
+/// Returns whether a list of hosts has the gateway. The library knows names, addresses and networks; other common forms
+/// are brought into its form: spaces between entries, `*.` for subdomains, `[…]` around IPv6 addresses, a port.
 fn is_exempt(gateway: &Uri, list: &str) -> bool {
     let port = gateway.port_u16().unwrap_or(if gateway.scheme_str() == Some("https") { 443 } else { 80 });
     let entries = list.split([',', ' ', '\t', '\n']).filter(|entry| !entry.is_empty());

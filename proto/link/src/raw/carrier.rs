@@ -1,4 +1,4 @@
-//! One WebSocket joined with one end of the bytes.
+//! Joins one WebSocket with one end of the bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,16 +22,16 @@ use super::{FINISH, PIECE_BYTES_SMALL, code, config};
 /// Messages moved before others get their turn.
 const TURN: usize = 64;
 
-/// How a raw stream ended, other than well.
+/// End of a raw stream, other than a good one.
 #[derive(Debug, Error)]
 pub enum Broken {
-    /// What it leads to at this end broke.
+    /// The local end broke.
     #[error("this end broke")]
     Here(#[source] io::Error),
-    /// The other end said that it is over, and why.
+    /// The other end closed the stream with a code and a reason.
     #[error("the other end closed it ({code} {reason})")]
     There {
-        /// One of [`code`](super::code), or whatever it was.
+        /// One of [`code`](super::code), or any other that it sent.
         code: u16,
         /// A name such as `session_lost`; may be empty.
         reason: String,
@@ -45,7 +45,7 @@ pub enum Broken {
     /// Nothing was heard from the other end for too long.
     #[error("the other end does not answer")]
     Silent,
-    /// The other end broke the rules.
+    /// The other end broke a rule.
     #[error("the other end broke a rule: {0}")]
     Rule(&'static str),
 }
@@ -53,9 +53,9 @@ pub enum Broken {
 /// Bytes copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Out of the WebSocket into what is at this end.
+    /// Out of the WebSocket into the local end.
     pub inward: u64,
-    /// From there into the WebSocket.
+    /// From the local end into the WebSocket.
     pub outward: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct Carrier<S, L> {
     copied: Copied,
 }
 
-/// From the WebSocket to this end.
+/// Direction from the WebSocket to this end.
 enum Inward {
     Open,
     /// Bytes that this end has not taken yet.
@@ -79,13 +79,13 @@ enum Inward {
     Over,
 }
 
-/// From this end to the WebSocket.
+/// Direction from this end to the WebSocket.
 struct Outward {
     is_over: bool,
-    /// A message may not be written yet.
+    /// Whether a message may not be written yet.
     unflushed: bool,
     is_ping_due: bool,
-    /// Bytes of that message: they count as used until it is written, so that a slow user is felt where they come from.
+    /// Bytes of that message: they count as used until it is written, so that a slow user is felt at their source.
     lent: Bytes,
 }
 
@@ -125,13 +125,13 @@ where
         Ok(self.copied)
     }
 
-    /// Returns what was copied so far.
+    /// Returns the bytes copied so far.
     #[must_use]
     pub fn copied(&self) -> Copied {
         self.copied
     }
 
-    /// Takes it apart: no byte moves any more, and each end can be told.
+    /// Takes the carrier apart: no byte moves any more, and each end can be told.
     pub fn part(self) -> (Goodbye<S>, L) {
         (Goodbye { socket: self.socket }, self.local)
     }
@@ -159,7 +159,7 @@ where
                 Poll::Ready(Beat::Dead) => return Poll::Ready(Err(Broken::Silent)),
             }
         }
-        // Who waits for the other end alone has to hear all the same that this one is gone.
+        // While it waits for the other end alone, it still has to hear that the local end is gone.
         if (self.outward.is_over || self.outward.unflushed)
             && let Poll::Ready(error) = self.local.poll_broken(context)
         {
@@ -168,7 +168,7 @@ where
         Poll::Pending
     }
 
-    /// Hands one message over. It is asked for when the last one is written.
+    /// Hands one message over. It is asked for once the last one is written.
     fn poll_outward(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         if self.outward.unflushed {
             ready!(Pin::new(&mut self.socket).poll_flush(context)).map_err(Broken::Lost)?;
@@ -249,7 +249,7 @@ where
                     |frame| (frame.code.into(), frame.reason.to_string()),
                 );
                 if is_over && self.outward.is_over && code == code::FINISHED {
-                    // It took all that was said, or it could not know that both directions have finished.
+                    // The other end took all messages, or it could not know that both directions have finished.
                     self.outward.unflushed = false;
                     return Ok(());
                 }
@@ -282,13 +282,14 @@ impl<S> std::fmt::Debug for Goodbye<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Goodbye<S> {
-    /// Says why it ends, waits until the other end has heard it, for so long at most, and closes the connection.
+    /// Says why the stream ends, waits until the other end has heard it, for `timeout` at most, and closes the
+    /// connection.
     ///
     /// Cancel safety: dropping it closes the connection at once.
     pub async fn say(mut self, code: u16, reason: &'static str, timeout: Duration) {
         let said = async {
             let frame = CloseFrame { code: code.into(), reason: reason.into() };
-            // An end that was told first has nothing more to hear.
+            // An end that closed first has nothing more to hear.
             if Pin::new(&mut self.socket).start_send(Message::Close(Some(frame))).is_ok() {
                 poll_fn(|context| Pin::new(&mut self.socket).poll_flush(context)).await.ok();
             }

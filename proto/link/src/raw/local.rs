@@ -1,4 +1,4 @@
-//! What a raw stream leads to at this end: a channel in the gateway, a socket or a terminal's pipes at the user's.
+//! Local end of a raw stream: a channel in the gateway, a socket or a terminal's pipes at the user's.
 
 use std::io;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ pub trait Local {
     /// Hands over as much of `bytes` as there is room for, at least one; the rest stays there.
     fn poll_give(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>>;
 
-    /// Lets nothing that was given lie in a buffer.
+    /// Flushes all bytes that were given.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Says that no more bytes are given. What can still be taken stays there.
+    /// Notes that no more bytes are given. Bytes that can still be taken stay there.
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Waits for the end of everything while no bytes are asked for. Where that cannot be known, it never comes.
+    /// Waits for the end of everything while no bytes are asked for. If that cannot be known, it never comes.
     fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<io::Error>;
 }
 
@@ -65,7 +65,7 @@ impl<S> Socket<S> {
         Self { stream, buffer: BytesMut::new() }
     }
 
-    /// Returns the stream; what was read and not taken is lost.
+    /// Returns the stream; bytes that were read and not taken are lost.
     pub fn into_inner(self) -> S {
         self.stream
     }
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Local for Socket<S> {
     }
 
     fn poll_broken(&mut self, _context: &mut Context<'_>) -> Poll<io::Error> {
-        // A socket says it to those who read from it or write to it.
+        // A socket reports its end to its readers and writers only.
         Poll::Pending
     }
 }

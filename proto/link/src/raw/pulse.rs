@@ -1,10 +1,10 @@
-//! Whether the other end is still there.
+//! Detects whether the other end is still there.
 //!
-//! Each end says so at an interval, on its own account. An end that does not read, because what is behind it does not
-//! take bytes, hears nothing, and must not be taken for dead by itself or by the other. So it goes on saying that it is
-//! there, and for it the silence of an interval counts only if it could read all the time. A program of others that
-//! only answers pings cannot answer those that do not get through to it: while such a one does not take what is written,
-//! its silence counts for nothing either.
+//! Each end says so at an interval, on its own account. An end that does not read, because the consumer behind it does
+//! not take bytes, hears nothing, and must not be taken for dead by itself or by the other. So it goes on saying that
+//! it is there, and for it the silence of an interval counts only if it could read all the time. A program of another
+//! maker that only answers pings cannot answer those that do not get through to it: while it does not take written
+//! bytes, its silence counts for nothing either.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,16 +19,16 @@ use super::SILENCES_MAX;
 pub(super) struct Pulse {
     interval: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Something came since the last ping, or nothing was asked for yet.
+    /// Whether something came since the last ping, or nothing was asked for yet.
     heard: bool,
-    /// For some of the time since the last ping nothing could have come, or nothing could be said.
+    /// Whether for some of the time since the last ping nothing could have come, or nothing could be said.
     hindered: bool,
     silences: u32,
-    /// The other end pings by itself.
+    /// Whether the other end pings by itself.
     is_lively: bool,
 }
 
-/// What a [`Pulse`] has to say.
+/// Next action of a [`Pulse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     /// It is time for a ping.
@@ -43,18 +43,18 @@ impl Pulse {
         Self { interval, timer, heard: true, hindered: false, silences: 0, is_lively: false }
     }
 
-    /// Something came.
+    /// Notes that something came.
     pub(super) fn heard(&mut self) {
         self.heard = true;
     }
 
-    /// The other end said by itself that it is there, and will again.
+    /// Notes that the other end said by itself that it is there, and will again.
     pub(super) fn pinged(&mut self) {
         self.is_lively = true;
     }
 
-    /// Waits for the next thing to do. `is_reading`: this end waits for the other one's next message; `is_writing`: it
-    /// also waits for the other one to take something.
+    /// Waits for the next action. `is_reading`: this end waits for the other one's next message; `is_writing`: it also
+    /// waits for the other one to take something.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, is_reading: bool, is_writing: bool) -> Poll<Beat> {
         let hindered = !is_reading || (is_writing && !self.is_lively);
         self.hindered |= hindered;

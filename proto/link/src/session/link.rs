@@ -11,8 +11,8 @@ use tunnel_proto::mux::SessionError;
 use super::state::{Current, State, register};
 use super::{FRAMES_PER_LOCK, Session, now};
 
-/// One link's hold on a session. What a link says or does after another one took over is ignored, so that a byte which
-/// was on its way for long cannot arrive twice.
+/// Hold of one link on a session. Frames and calls of a link after another one took over are ignored, so that a byte
+/// which was on its way for long cannot arrive twice.
 #[derive(Clone, Debug)]
 pub struct Link {
     session: Session,
@@ -20,7 +20,7 @@ pub struct Link {
     replaced: CancellationToken,
 }
 
-/// How a link's hold ended.
+/// End of a link's hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEnd {
     /// The link is gone; the session waits for another one.
@@ -31,19 +31,19 @@ pub enum LinkEnd {
     Over(SessionError),
 }
 
-/// What became of frames that arrived together.
+/// Result of handling frames that arrived together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// All were handled.
     All,
     /// There are more: call again.
     Some,
-    /// Another link carries the session now; what is left is of no interest.
+    /// Another link carries the session now; the rest is of no interest.
     Ignored,
 }
 
 impl LinkEnd {
-    /// Returns why the session is over, if it is.
+    /// Returns the reason why the session is over, if it is.
     #[must_use]
     pub fn over(self) -> Option<SessionError> {
         match self {
@@ -71,7 +71,8 @@ impl Session {
             state.mux.link_lost(now());
             let received = state.mux.received();
             state.mux.resume(now(), peer_received)?;
-            // Of the link before, which has nothing to say any more. It has to hear that, or its stream never ends.
+            // The writer of the link before, which has nothing to say any more. It has to hear that, or its stream
+            // never ends.
             let stale = state.transmit.take();
             let number = state.link.number + 1;
             let before = std::mem::replace(&mut state.link, Current::new(number));
@@ -126,7 +127,7 @@ impl Session {
         self.shared.state.lock().link.heard
     }
 
-    /// Records why the machine has ended, if it has, and tells everybody.
+    /// Records the reason why the machine has ended, if it has, and tells all waiting tasks.
     fn record_end(&self, error: &SessionError) {
         let ended = self.with(|state| {
             let ended = state.mux.is_ended();
@@ -155,7 +156,7 @@ impl Link {
         self.replaced.cancelled().await;
     }
 
-    /// The link is gone. The session waits for another one if that was agreed on, and ends otherwise.
+    /// Notes that the link is gone. The session waits for another one if that was agreed on, and ends otherwise.
     pub fn lost(&self) -> LinkEnd {
         let holds = self.session.with(|state| {
             let holds = self.holds(state);
@@ -171,10 +172,10 @@ impl Link {
         self.session.end().map_or(LinkEnd::Lost, LinkEnd::Over)
     }
 
-    /// Waits, after the link was lost, until another one has taken over or the session is over: at the latest when its
-    /// grace is.
+    /// Waits, after the link was lost, until another one has taken over or the session is over, which is at the latest
+    /// when its grace is.
     ///
-    /// Cancel safety: safe; the grace is then nobody's, so call it again.
+    /// Cancel safety: safe; no task ends the grace then, so call it again.
     pub async fn await_next(&self) -> LinkEnd {
         loop {
             let (deadline, end) = {
@@ -197,7 +198,7 @@ impl Link {
         }
     }
 
-    /// Fills a batch of frames to send, or waits for something to say. `false` when there will be nothing more.
+    /// Fills a batch of frames to send, or waits for one. `false` when there will be no more.
     ///
     /// No frame has more than `frame_max` bytes of payload.
     pub(crate) fn poll_transmit_within(
@@ -241,7 +242,7 @@ impl Link {
         self.poll_transmit_within(context, usize::MAX, sink)
     }
 
-    /// The link's outgoing half is gone: what the session still has to say about its end is never said.
+    /// Notes that the link's outgoing half is gone: frames about the session's end are never sent.
     pub(crate) fn transmit_gone(&self) {
         let (waker, is_said) = self.session.with(|state| {
             let holds = self.holds(state);
@@ -284,8 +285,8 @@ impl Link {
         self.session.with(|state| if self.holds(state) { state.mux.handle_timeout(now) } else { Ok(()) })
     }
 
-    /// The peer broke a rule on this link, or it timed out. Ends the session, unless another link has it by now or it
-    /// waits for one.
+    /// Ends the session, because the peer broke a rule on this link or timed out; unless another link has it by now or
+    /// it waits for one.
     pub(crate) fn fail(&self, error: SessionError) -> LinkEnd {
         // Under one hold of the lock: another link may be about to take over, and that one broke no rule.
         let (end, is_said) = self.session.with(|state| {

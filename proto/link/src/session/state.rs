@@ -1,4 +1,4 @@
-//! What the session's lock guards, and how the machine's events become wakers to run after it is released.
+//! State behind the session's lock; the machine's events become wakers that run after it is released.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
@@ -13,13 +13,13 @@ use tunnel_proto::reason::Reason;
 
 use super::DrainRequest;
 
-/// The machine, and who waits for it.
+/// The machine, and the tasks that wait for it.
 pub(super) struct State {
     pub(super) mux: Mux,
     pub(super) channels: BTreeMap<ChannelId, Waiting>,
-    /// The link's outgoing half, when it has nothing to send.
+    /// Waker of the link's outgoing half, while it has nothing to send.
     pub(super) transmit: Option<Waker>,
-    /// Channels that the peer opened and nobody has taken yet. Bounded by the machine's channel bound.
+    /// Channels that the peer opened and that were not accepted yet. Bounded by the machine's channel bound.
     pub(super) incoming: VecDeque<Open>,
     pub(super) accept: Option<Waker>,
     pub(super) draining: Option<DrainRequest>,
@@ -32,9 +32,9 @@ pub(super) struct Current {
     /// Counts the session's links.
     pub(super) number: u64,
     pub(super) replaced: CancellationToken,
-    /// The peer has said something over it.
+    /// Whether the peer has said something over it.
     pub(super) heard: bool,
-    /// It cannot say anything any more.
+    /// Whether it cannot say anything any more.
     pub(super) mute: bool,
 }
 
@@ -44,7 +44,7 @@ impl Current {
     }
 }
 
-/// Who waits on one channel.
+/// Tasks that wait on one channel.
 #[derive(Default)]
 pub(super) struct Waiting {
     pub(super) read: Option<Waker>,
@@ -52,7 +52,7 @@ pub(super) struct Waiting {
     pub(super) accepted: Option<oneshot::Sender<Result<(), Reason>>>,
 }
 
-/// What the peer said about an opened channel, and who waits for it.
+/// The peer's answer about an opened channel, and the task that waits for it.
 type Answer = (oneshot::Sender<Result<(), Reason>>, Result<(), Reason>);
 
 /// Wakers and answers collected under the lock and run after it.
@@ -79,7 +79,7 @@ impl Wakes {
             waker.wake();
         }
         for (sender, answer) in self.answers {
-            // Nobody may be waiting any more.
+            // The task may not be waiting any more.
             sender.send(answer).ok();
         }
     }
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Ends the session; the first reason counts. Returns whether nothing is left to be said about it.
+    /// Ends the session; the first reason counts. Returns whether no frame is left to be sent about it.
     pub(super) fn close(&mut self, reason: Reason, detail: &str, error: SessionError) -> bool {
         self.mux.close(reason, detail);
         self.end.get_or_insert(error);
@@ -147,7 +147,7 @@ impl State {
         if self.end.is_some() {
             wakes.add(self.accept.take());
         }
-        // Without a link there is nobody to wait for what to send.
+        // Without a link, no task waits for frames to send.
         if self.transmit.is_some() && (self.mux.wants_transmit() || !self.mux.is_up()) {
             wakes.transmit = self.transmit.take();
         }

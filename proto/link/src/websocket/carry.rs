@@ -1,4 +1,4 @@
-//! One WebSocket between two bodies: what a session says becomes messages, and messages become what it hears.
+//! One WebSocket between two bodies: frames of a session become messages, and messages become its incoming frames.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -22,7 +22,7 @@ use tokio_util::sync::PollSender;
 use super::{LINGER, MESSAGES_MAX, config, trailers};
 use crate::grpc::{Chunk, FrameReader, Received};
 
-/// Why a WebSocket ended other than by being closed.
+/// Reason why a WebSocket ended other than by being closed.
 #[derive(Debug, Error)]
 pub enum CarryError {
     /// Its connection broke, or the peer broke its rules.
@@ -42,7 +42,7 @@ impl From<tungstenite::Error> for CarryError {
     }
 }
 
-/// What arrives on a WebSocket, as a body. Reading it moves nothing by itself: the [carrier](carry) does.
+/// Incoming messages of a WebSocket, as a body. Reading it moves nothing by itself: the [carrier](carry) does.
 #[derive(Debug)]
 pub struct Messages {
     pieces: mpsc::Receiver<Result<Frame<Bytes>, CarryError>>,
@@ -92,17 +92,17 @@ where
 
 struct Carrier<S, B> {
     socket: WebSocketStream<S>,
-    /// What this end says; `None` when all of it was handed over, or nobody hears it any more.
+    /// Outgoing half; `None` once all of it was handed over, or it is not heard any more.
     body: Option<B>,
-    /// A message was handed over and may not be written yet.
+    /// Whether a message was handed over and may not be written yet.
     unflushed: bool,
-    /// Where messages go; `None` when no more are expected.
+    /// Queue of received messages; `None` once no more are expected.
     inbox: Option<PollSender<Result<Frame<Bytes>, CarryError>>>,
-    /// Ends when nobody reads any more.
+    /// Ends when the messages are not read any more.
     unread: Option<oneshot::Receiver<Infallible>>,
-    /// Why nothing more can be sent.
+    /// Reason why nothing more can be sent.
     broken: Option<CarryError>,
-    /// Set when the link is over.
+    /// Set once the link is over.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -126,7 +126,7 @@ where
         }
         if self.unread.as_mut().is_some_and(|unread| Pin::new(unread).poll(context).is_ready()) {
             self.unread = None;
-            // What still comes is not kept; that the peer closes is still to be heard.
+            // Messages that still come are not kept; that the peer closes is still to be heard.
             self.inbox = None;
             context.waker().wake_by_ref();
         }
@@ -138,11 +138,11 @@ where
         Poll::Ready(Err(self.broken.take().unwrap_or(CarryError::NotClosed)))
     }
 
-    /// Hands one message over. It is asked for when the last one is written, so that the session decides what is next.
+    /// Hands one message over. It is asked for once the last one is written, so that the session decides what is next.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let result = ready!(self.poll_send_or_break(context));
         if let Err(error) = result {
-            // What was received before this, why it ended among it, is still there to be read.
+            // Messages received before this, among them perhaps the reason of the end, are still there to be read.
             (self.body, self.unflushed) = (None, false);
             self.broken.get_or_insert(CarryError::Socket(error));
         }
@@ -226,7 +226,7 @@ where
     }
 }
 
-/// Joins what is written as one message.
+/// Joins the parts of a message.
 fn bytes_of(frame: Frame<Chunk>) -> Bytes {
     match frame.into_data() {
         Ok(mut chunk) => chunk.copy_to_bytes(chunk.remaining()),
@@ -238,7 +238,7 @@ fn close(code: CloseCode, reason: &'static str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: reason.into() }))
 }
 
-/// Says what the peer did wrong (RFC 6455, section 7.4.1); `None` if it was not the peer.
+/// Returns the close code for the peer's fault (RFC 6455, section 7.4.1); `None` if it was not the peer.
 fn code_for(error: &tungstenite::Error) -> Option<CloseCode> {
     if matches!(error, tungstenite::Error::Capacity(_)) {
         return Some(CloseCode::Size);
@@ -246,7 +246,7 @@ fn code_for(error: &tungstenite::Error) -> Option<CloseCode> {
     matches!(error, tungstenite::Error::Protocol(_)).then_some(CloseCode::Protocol)
 }
 
-/// One cause is told twice: to who drives the connection, and to who reads from it.
+/// Copies an error for its two readers: the driver of the connection, and the reader of the messages.
 fn copy_of(error: &tungstenite::Error) -> tungstenite::Error {
     tungstenite::Error::Io(std::io::Error::other(error.to_string()))
 }

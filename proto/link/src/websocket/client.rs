@@ -24,9 +24,8 @@ use crate::pace::Pace;
 use crate::switch::{Answer, ask};
 
 /// Asks for a WebSocket on a connected stream, a [`Paced`](crate::pace::Paced) one whose other half is `pace`, and says
-/// Hello. The first returned future carries the WebSocket and has
-/// to be polled for as long as the link is used; it ends when the WebSocket is closed, and dropping it cuts the
-/// connection. The second waits for the Welcome.
+/// Hello. The first returned future carries the WebSocket and has to be polled for as long as the link is used; it ends
+/// when the WebSocket is closed, and dropping it cuts the connection. The second waits for the Welcome.
 ///
 /// # Errors
 /// [`ConnectError`], each with its cause.

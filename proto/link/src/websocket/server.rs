@@ -1,4 +1,4 @@
-//! The gateway's end: checks the request, switches, and carries what the gateway answers to the Hello.
+//! The gateway's end: checks the request, switches, and carries the gateway's answer to the Hello.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,7 +30,7 @@ pub struct Handshake {
     accept: HeaderValue,
 }
 
-/// Why a request over HTTP/1.1 is not one for the link's WebSocket. The texts are for who sent it.
+/// Reason why a request over HTTP/1.1 is not one for the link's WebSocket. The texts are for its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoHandshake {
     /// Another path or method.
@@ -148,7 +148,7 @@ pub fn refuse_response<B: Default>(refused: &Refused) -> Response<B> {
 }
 
 /// Starts the gateway's end on a stream that has switched. The future carries the WebSocket and ends with it; the
-/// reader yields what the agent says, the Hello first; the answer to that goes where the third one says.
+/// reader yields the agent's frames, the Hello first; the third part takes the answer to that.
 pub async fn serve<S>(
     stream: S,
 ) -> (impl Future<Output = Result<(), CarryError>> + use<S>, FrameReader<Received>, Answer)
@@ -167,7 +167,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Answers with a Welcome, and with what the session says from then on.
+    /// Answers with a Welcome, followed by the frames of the session.
     pub fn accept(self, outgoing: Outgoing) {
         // The agent may have gone; the session hears of it when the body is dropped.
         drop(self.sender.send(Reply::Tunnel(outgoing)));
@@ -180,7 +180,7 @@ impl Answer {
     }
 }
 
-/// What the gateway says: nothing yet, a session, or a status and the end.
+/// Outgoing half of the gateway: nothing yet, a session, or a status and the end.
 #[derive(Debug)]
 enum Reply {
     Due(oneshot::Receiver<Self>),

@@ -1,4 +1,4 @@
-//! What is on the imaginary wire, and the bytes that should be.
+//! Contents of the imaginary wire, and the bytes that are expected on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::OnceLock;
@@ -29,7 +29,8 @@ pub(super) fn on_wire(wire: &VecDeque<Bytes>) -> Sums {
     sums
 }
 
-/// The bytes of a direction from a position on, as slices of one table: making them anew would be most of the work.
+/// Returns the bytes of a direction from a position on, as slices of one table: making them anew would be most of the
+/// work.
 pub(super) fn pattern(side: usize, from: u64, length: usize) -> Bytes {
     const PERIOD: u64 = 2048;
     const LENGTH_MAX: u64 = 1 << 18;

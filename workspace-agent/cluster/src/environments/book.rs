@@ -1,4 +1,4 @@
-//! What is known of an environment's objects in the course of a call.
+//! Knowledge about an environment's objects in the course of a call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,8 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Opens it with what the gateway has recorded. What no inventory could track was never made.
+    /// Opens the book with the objects that the gateway has recorded. Objects that no inventory could track were never
+    /// made.
     pub(super) fn new(recorded: &[ObjectRef]) -> Self {
         let entry = |object: &ObjectRef| {
             let entry = Entry { version: object.version.clone(), uid: object.uid.clone(), state: State::Unknown };
@@ -42,7 +43,7 @@ impl Book {
         Self { entries: recorded.iter().filter_map(entry).collect() }
     }
 
-    /// Adds what may be there, or is about to be made.
+    /// Adds an object that may be there, or is about to be made.
     pub(super) fn add(&mut self, key: &ObjectKey, version: &str) {
         let entry = self.entries.entry(key.clone());
         let entry =
@@ -55,7 +56,7 @@ impl Book {
         }
     }
 
-    /// It is there, and the environment's.
+    /// Notes that an object is there, and the environment's.
     pub(super) fn ours(&mut self, key: &ObjectKey, uid: &str) {
         if let Some(entry) = self.entries.get_mut(key) {
             uid.clone_into(&mut entry.uid);
@@ -63,14 +64,14 @@ impl Book {
         }
     }
 
-    /// It is there, and stays although nobody wants it.
+    /// Notes that an object is there, and stays although it is not wanted.
     pub(super) fn kept(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = State::Kept;
         }
     }
 
-    /// It is not there, or not the environment's.
+    /// Notes that an object is not there, or not the environment's.
     pub(super) fn not(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = State::Not;
@@ -85,17 +86,17 @@ impl Book {
         }
     }
 
-    /// Returns everything that it has.
+    /// Returns all its objects.
     pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
         self.entries.keys().cloned().collect()
     }
 
-    /// Returns what has not been looked at.
+    /// Returns the objects that were not looked at.
     pub(super) fn unknown(&self) -> Vec<ObjectKey> {
         self.those(|state| state == State::Unknown)
     }
 
-    /// Returns whether it is there, or may be, and does not stay.
+    /// Returns whether an object is there, or may be, and does not stay.
     pub(super) fn is_to_go(&self, key: &ObjectKey) -> bool {
         self.entries.get(key).is_some_and(|entry| matches!(entry.state, State::Unknown | State::Ours))
     }
@@ -111,12 +112,12 @@ impl Book {
         there.map(|(key, _)| key.namespace.clone()).filter(|namespace| !namespace.is_empty()).collect()
     }
 
-    /// Returns what is known not to be the environment's.
+    /// Returns the objects that are known not to be the environment's.
     pub(super) fn gone(&self) -> BTreeSet<ObjectKey> {
         self.those(|state| state == State::Not).into_iter().collect()
     }
 
-    /// Returns what is, or may be, the environment's.
+    /// Returns the objects that are, or may be, the environment's.
     pub(super) fn objects(&self) -> Vec<ObjectRef> {
         let there = self.entries.iter().filter(|(_, entry)| entry.state != State::Not);
         there.map(|(key, entry)| reference(key, &entry.version, &entry.uid)).collect()

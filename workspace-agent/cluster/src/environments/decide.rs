@@ -1,4 +1,4 @@
-//! What is to be done with what was found.
+//! Decisions about objects that were found.
 
 use tunnel_proto::environments::{Blocker, ObjectErrorCode};
 
@@ -6,10 +6,10 @@ use crate::object::{Live, NAMESPACE, OWNER_ANNOTATION, ObjectKey};
 use crate::order::sort_to_delete;
 use crate::retry::ApiError;
 
-/// Groups whose objects every cluster has: what else is in an environment may need these while it ends.
+/// Groups whose objects every cluster has: other objects of an environment may need these while they end.
 const PLAIN_GROUPS: [&str; 2] = ["", "rbac.authorization.k8s.io"];
 
-/// Whose the object is that has a wanted one's name.
+/// Ownership of the object that has a wanted object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// There is none.
@@ -18,11 +18,11 @@ pub(super) enum Standing {
     Ours(Live),
     /// The same, and it is being deleted.
     Leaving(Live),
-    /// It is somebody else's, or nobody's.
+    /// It is another owner's, or has no owner.
     Foreign,
 }
 
-/// Judges what is live under the name of a wanted object.
+/// Judges the live object under the name of a wanted one.
 pub(super) fn standing(live: Option<Live>, inventory: &str) -> Standing {
     match live {
         None => Standing::New,
@@ -34,7 +34,7 @@ pub(super) fn standing(live: Option<Live>, inventory: &str) -> Standing {
     }
 }
 
-/// Names what went wrong. The API server tells some of it in words only.
+/// Returns the code of an error. The API server tells some of it in words only.
 pub(super) fn code(error: &ApiError) -> ObjectErrorCode {
     match error {
         ApiError::Forbidden(message) if message.contains("cannot impersonate") => ObjectErrorCode::Identity,
@@ -52,7 +52,7 @@ pub(super) fn code(error: &ApiError) -> ObjectErrorCode {
     }
 }
 
-/// Returns whether an error about one object would be met with all others too, and ends the call.
+/// Returns whether an error about one object would occur with all others too, and ends the call.
 pub(super) fn is_of_all(code: ObjectErrorCode) -> bool {
     match code {
         ObjectErrorCode::Unavailable | ObjectErrorCode::Identity | ObjectErrorCode::Superseded => true,
@@ -65,8 +65,8 @@ pub(super) fn is_of_all(code: ObjectErrorCode) -> bool {
     }
 }
 
-/// Returns objects in the order in which they are deleted, in waves: one begins when the one before it is gone. What controllers
-/// look after goes first, while accounts and bindings that they use are there; namespaces go last.
+/// Returns objects in the order in which they are deleted, in waves: one begins when the one before it is gone. Objects
+/// of controllers go first, while the accounts and bindings that they use are there; namespaces go last.
 pub(super) fn waves(keys: impl IntoIterator<Item = ObjectKey>) -> [Vec<ObjectKey>; 3] {
     let mut waves = [const { Vec::new() }; 3];
     let [looked_after, plain, namespaces] = &mut waves;
@@ -90,7 +90,7 @@ pub(super) fn is_namespace(key: &ObjectKey) -> bool {
     key.group.is_empty() && key.kind == NAMESPACE
 }
 
-/// Tells who holds an object that is to go.
+/// Names the finalizers that hold an object that is to go.
 pub(super) fn blocker(key: &ObjectKey, live: &Live, message: String) -> Blocker {
     let place = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
     Blocker {
@@ -101,7 +101,7 @@ pub(super) fn blocker(key: &ObjectKey, live: &Live, message: String) -> Blocker 
     }
 }
 
-/// Tells what holds an object that is being deleted.
+/// Says which finalizers hold an object that is being deleted.
 pub(super) fn held_by(live: &Live) -> String {
     if live.finalizers.is_empty() { String::new() } else { format!(", held by {}", live.finalizers.join(", ")) }
 }

@@ -1,4 +1,4 @@
-//! Calls for one inventory, one after the other: a newer one makes those before it end.
+//! Runs calls for one inventory one after the other: a newer call ends those before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Inventories with calls. Bounded by how many calls there may be.
+/// Inventories with calls. Bounded by the number of calls.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: Mutex<BTreeMap<String, Lane>>,
@@ -30,7 +30,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Lanes {
-    /// Lets a call in, and has the one before it end. It ends with `end` too.
+    /// Lets a call in, and ends the one before it. The call ends with `end` too.
     pub(super) fn enter(&self, inventory: &str, end: &CancellationToken) -> Place<'_> {
         let ended = end.child_token();
         let mut lanes = self.lanes.lock();
@@ -49,14 +49,14 @@ impl Lanes {
 }
 
 impl Place<'_> {
-    /// Waits until those before have ended; `None` if this one is to end itself.
+    /// Waits until the calls before have ended; `None` if this one is to end itself.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         let turn = self.ended.run_until_cancelled(self.turn.clone().acquire_owned()).await?;
-        // It is never closed.
+        // The semaphore is never closed.
         turn.ok()
     }
 
-    /// Returns what is cancelled when the call is to end.
+    /// Returns the token that is cancelled when the call is to end.
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.ended
     }

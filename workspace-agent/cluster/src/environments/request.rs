@@ -1,4 +1,4 @@
-//! What a call asks for, read and checked.
+//! Reads and checks calls.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,17 @@ use crate::object::{CLUSTER_LABEL, INVENTORY_LABEL, NAMESPACE, OWNER_ANNOTATION,
 use crate::order::sort_to_apply;
 use crate::terminate::is_reserved;
 
-/// On an inventory: the environment.
+/// Label of an inventory: the environment.
 pub(super) const ENVIRONMENT_LABEL: &str = "workspace-gateway.dev/environment";
 
-/// What the names of those whom the agent acts for begin with: never a person, a service account or a group of the cluster's own.
+/// Prefix of the names of users and groups that the agent acts for: never a person, a service account or a group of the
+/// cluster's own.
 const USER_PREFIX: &str = "gitlab:";
 
-/// What the keys of their extra fields begin with.
+/// Prefix of the keys of their extra fields.
 const EXTRA_PREFIX: &str = "agent.gitlab.com/";
 
-/// Returns what the gateway has recorded.
+/// Returns the objects that the gateway has recorded.
 pub(super) fn tracked(call: &Call) -> &[ObjectRef] {
     match call {
         Call::Apply(apply) => &apply.tracked,
@@ -70,7 +71,7 @@ pub(super) fn key(object: &ObjectRef) -> Option<ObjectKey> {
 /// Reads the objects of a call, in the order in which they are applied.
 ///
 /// # Errors
-/// All that is wrong with them: then nothing is applied.
+/// Everything that is wrong with them: then nothing is applied.
 pub(super) fn objects(apply: &Apply) -> Result<Vec<Object>, Vec<ObjectError>> {
     let bad = |message: String| vec![whole(ObjectErrorCode::Invalid, message)];
     let values: Vec<Value> = serde_json::from_slice(&apply.objects)
@@ -108,7 +109,7 @@ fn check(object: &Object, scope: &Scope) -> Result<(), String> {
     encode(&object.key).map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns why a namespace is neither made nor deleted for an environment, if it is none of its.
+/// Returns the reason why a namespace is neither made nor deleted for an environment, if it is none of its.
 pub(super) fn reserved(key: &ObjectKey, scope: &Scope) -> Option<&'static str> {
     if !(key.group.is_empty() && key.kind == NAMESPACE) {
         None
@@ -119,7 +120,7 @@ pub(super) fn reserved(key: &ObjectKey, scope: &Scope) -> Option<&'static str> {
     }
 }
 
-/// Makes the inventory of an environment, as yet without what it tracks.
+/// Makes the inventory of an environment, as yet without tracked objects.
 pub(super) fn inventory(scope: &Scope, namespace: &str) -> Object {
     let name = &scope.inventory;
     let labels = json!({INVENTORY_LABEL: name, CLUSTER_LABEL: scope.cluster, ENVIRONMENT_LABEL: scope.environment});
@@ -134,10 +135,10 @@ pub(super) fn inventory(scope: &Scope, namespace: &str) -> Object {
     Object { key, version: "v1".to_owned(), value }
 }
 
-/// Makes the header fields by which requests are made as somebody else (Kubernetes, "User impersonation").
+/// Makes the header fields by which requests are made as another user (Kubernetes, "User impersonation").
 ///
 /// # Errors
-/// A text that says for whom the agent does not act.
+/// A text that names the identity for which the agent does not act.
 pub(super) fn impersonation(identity: &Identity) -> Result<HeaderMap, String> {
     let refused = |what: &str, text: &str, prefix: &str| {
         Err(format!("the agent acts for no {what} `{text}`: only for those of `{prefix}`"))

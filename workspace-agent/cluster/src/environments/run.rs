@@ -1,9 +1,9 @@
-//! One call, carried out.
+//! Carries out one call.
 //!
-//! 1. Everything that is to be applied is looked at. If something of that is there and not the environment's, nothing is done.
+//! 1. Everything that is to be applied is looked at. If an object is there and not the environment's, nothing is done.
 //! 2. The inventory tracks what was tracked and what is to come, before anything is applied.
-//! 3. Objects are applied in order. What goes wrong with one does not keep the others.
-//! 4. If all went well, what is tracked and not wanted is deleted: in reverse order, each as it was judged.
+//! 3. Objects are applied in order. An error about one does not keep the others.
+//! 4. If all went well, tracked objects that are not wanted are deleted: in reverse order, each as it was judged.
 //! 5. The inventory forgets what is not there.
 
 mod apply;
@@ -29,23 +29,23 @@ use crate::object::{Live, Object, ObjectKey};
 use crate::resources::Resources;
 use crate::retry::ApiError;
 
-/// How long a call waits for what it deleted, or what has to be gone before it, to be gone.
+/// Longest wait of a call for objects to be gone that it deleted, or that stand in its way.
 const GONE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long between two looks at first, and at most.
+/// Interval between two looks, at first and at most.
 const GONE_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long between two words about what is waited for.
+/// Interval between two messages about what is waited for.
 const WAITING_PERIOD: Duration = Duration::from_secs(5);
 
-/// Why an object stays that is there without the environment's mark.
+/// Reason why an object stays that is there without the environment's mark.
 const NOT_OURS: &str = "it is not of this environment";
 
-/// A call and what became of it so far.
+/// A call, and its results so far.
 pub(super) struct Run<'a> {
-    /// Asks as the agent itself: for the inventory.
+    /// Sends requests as the agent itself: for the inventory.
     own: Api,
-    /// Asks as whom the gateway named.
+    /// Sends requests as the identity that the gateway named.
     acting: Api,
     resources: &'a Resources,
     scope: &'a Scope,
@@ -53,13 +53,13 @@ pub(super) struct Run<'a> {
     say: &'a Say,
     book: Book,
     done: Done,
-    /// Namespaces in which something was let go that stays: they stay with it.
+    /// Namespaces in which an object was let go that stays: they stay with it.
     lost: BTreeSet<String>,
-    /// It is to end with nothing left.
+    /// The environment is to end with nothing left.
     is_end: bool,
 }
 
-/// What ends a call early: it is about all objects.
+/// Result whose error ends a call early: it is about all objects.
 type Outcome<T> = Result<T, Box<ObjectError>>;
 
 impl<'a> Run<'a> {
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Ends the call: looks at what was not looked at, and has the inventory track what is there.
+    /// Ends the call: looks at the objects that were not looked at, and has the inventory track what is there.
     async fn close(mut self, ended: Outcome<()>) -> Done {
         let ended = match ended {
             Ok(()) => self.settle().await,
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
                 Err(error) if decide::is_of_all(decide::code(&error)) => {
                     return Err(of_all(self.error(&key, &error)));
                 }
-                // What may not be looked at may be there.
+                // An object that may not be looked at may be there.
                 Err(_) => {}
             }
         }
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Notes what is live under an object's name.
+    /// Notes the live object under an object's name.
     fn note(&mut self, key: &ObjectKey, live: Option<Live>) {
         match decide::standing(live, &self.scope.inventory) {
             Standing::Ours(live) | Standing::Leaving(live) => self.book.ours(key, &live.uid),
@@ -143,7 +143,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets go of an object that stays. The end of an environment tells of what is `lost` by it: nobody looks after that any more.
+    /// Lets go of an object that stays. The end of an environment reports objects that are `lost` by it: nothing looks
+    /// after them any more.
     fn release(&mut self, key: &ObjectKey, message: &str, is_lost: bool) {
         self.book.not(key);
         self.say(key, Step::Kept, message);
@@ -165,7 +166,7 @@ impl<'a> Run<'a> {
         ObjectError { object: Some(self.book.reference(key)), code: decide::code(error), message: error.to_string() }
     }
 
-    /// Takes what went wrong with one object; gives it back if it is of all.
+    /// Takes the error of one object; gives it back if it is of all.
     fn fail(&mut self, key: &ObjectKey, error: ObjectError) -> Outcome<()> {
         if decide::is_of_all(error.code) {
             return Err(of_all(error));
@@ -188,7 +189,7 @@ impl<'a> Run<'a> {
             for (key, before) in leaving {
                 match delete::look(&self.acting, self.resources, &key).await {
                     Ok(Some(live)) if live.uid == before.uid => left.push((key, live)),
-                    // Another one of its name is judged by whoever comes to it.
+                    // An object that has taken over the name is judged where it is met next.
                     Ok(_) => {
                         self.book.not(&key);
                         self.say(&key, Step::Gone, "");
@@ -216,12 +217,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Makes an error the end of the call. That nobody wants the call any more is no fault of the object that was about to be asked for.
+/// Makes an error the end of the call. That the call is not wanted any more is no fault of the object that was about to
+/// be asked for.
 fn of_all(error: ObjectError) -> Box<ObjectError> {
     Box::new(if error.code == ObjectErrorCode::Superseded { superseded() } else { error })
 }
 
-/// Turns what went wrong with the inventory into the end of the call.
+/// Turns an error about the inventory into the end of the call.
 fn stopped(stopped: Stopped) -> Box<ObjectError> {
     Box::new(match stopped {
         Stopped::Superseded => superseded(),

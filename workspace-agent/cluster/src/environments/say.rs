@@ -1,5 +1,5 @@
-//! What is said while a call is carried out. Nobody who does not listen holds the work up: progress that finds no room is left out,
-//! the last answer waits for room.
+//! Answers that are sent while a call is carried out. A reader that does not listen does not hold the work up: progress
+//! that finds no room is left out, the last answer waits for room.
 
 use std::io;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tunnel_proto::environments::{Answer, Done, ObjectRef, Progress, Step};
 /// Answers that wait to be written.
 const ANSWERS_MAX: usize = 256;
 
-/// How long nothing is said before something is said to show that the call is still being carried out: some of these fit into
-/// the silence that a gateway bears.
+/// Longest silence before a message shows that the call is still being carried out: some of these fit into the silence
+/// that a gateway bears.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Where answers go.
+/// Sender of answers.
 pub(super) struct Say {
     sender: mpsc::Sender<Answer>,
 }
@@ -26,23 +26,23 @@ impl Say {
         (Self { sender }, heard)
     }
 
-    /// Says what became of an object.
+    /// Sends a step of an object.
     pub(super) fn step(&self, object: ObjectRef, step: Step, message: impl Into<String>) {
-        // Full: whoever follows does so slowly, and hears the end.
+        // Full: the reader follows slowly, and hears the end.
         drop(self.sender.try_send(Answer::Progress(Progress { object, step, message: message.into() })));
     }
 
-    /// Says the last word.
+    /// Sends the last answer.
     pub(super) async fn last(self, done: Done) {
-        // Nobody is there any more.
+        // An error means that the reader is gone.
         drop(self.sender.send(Answer::Done(done)).await);
     }
 }
 
-/// Writes what is said, up to the last answer. As long as nothing is said, the call is about `first`.
+/// Writes answers up to the last one. As long as nothing is said, the call is about `first`.
 ///
 /// # Errors
-/// What the channel says when it is broken.
+/// The channel's error when it is broken.
 pub(super) async fn speak<C: AsyncWrite>(
     mut heard: mpsc::Receiver<Answer>,
     mut write: WriteHalf<C>,

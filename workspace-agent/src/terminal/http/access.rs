@@ -1,4 +1,4 @@
-//! Who asks, and what they may: what the gateway says, and what their browser says.
+//! Rights of a request: what the gateway says about the user, and what the browser says about the page.
 
 use ::http::header::{HOST, ORIGIN};
 use ::http::{HeaderMap, StatusCode};
@@ -6,7 +6,7 @@ use tunnel_proto::terminal::{ACCESS_FIELD, ACCESS_OWNER, USER_FIELD};
 
 use super::{Refusal, only};
 
-/// Who asks.
+/// User behind a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     user: Option<String>,
@@ -17,26 +17,26 @@ const READ_ONLY: Refusal = Refusal(StatusCode::FORBIDDEN, "read_only");
 const FOREIGN_PAGE: Refusal = Refusal(StatusCode::FORBIDDEN, "foreign_page");
 
 impl Access {
-    /// Reads the gateway's fields. What is not there, or there twice, gives nothing.
+    /// Reads the gateway's fields. A field that is missing, or there twice, gives nothing.
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let user = only(headers, USER_FIELD).filter(|name| !name.is_empty());
         Self { user: user.map(str::to_owned), is_owner: only(headers, ACCESS_FIELD) == Some(ACCESS_OWNER) }
     }
 
-    /// Returns their name.
+    /// Returns the user's name.
     pub(super) fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// Returns whether they may type, and decide.
+    /// Returns whether the user may type, and decide.
     pub(super) fn may_type(&self) -> bool {
         self.is_owner
     }
 
-    /// Decides whether they may change something.
+    /// Decides whether the user may change something.
     ///
     /// # Errors
-    /// They may only look, or another page than the agent's own is behind the request.
+    /// The user may only look, or another page than the agent's own is behind the request.
     pub(super) fn may_change(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         if !self.is_owner {
             return Err(READ_ONLY);
@@ -44,7 +44,8 @@ impl Access {
         self.may_connect(headers)
     }
 
-    /// Decides whether they may watch a terminal from where they ask. The gateway has decided that before; this stands on its own.
+    /// Decides whether the user may watch a terminal from this page. The gateway has decided that before; this check
+    /// stands on its own.
     ///
     /// # Errors
     /// Another page than the agent's own is behind the request.
@@ -53,8 +54,8 @@ impl Access {
     }
 }
 
-/// Says whether a browser tells of another page than this origin's (RFC 6454; Fetch Metadata). Programs say nothing, and have no
-/// cookies that a page could misuse.
+/// Returns whether a browser tells of another page than this origin's (RFC 6454; Fetch Metadata). Programs tell of
+/// none, and have no cookies that a page could misuse.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let cross = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
     let other = headers.contains_key(ORIGIN) && {

@@ -1,12 +1,12 @@
-//! How long a terminal waits for a page that is slower than it.
+//! Patience of a terminal with a page that is slower than it.
 
 use std::time::{Duration, Instant};
 
-/// How much the leading page may have to show yet before what the shell says is not read on: the shell then waits, as it would
-/// for a slow screen, and nothing is lost.
+/// Most bytes that the leading page may have to show yet before the shell's output is not read on: the shell then
+/// waits, as it would for a slow screen, and nothing is lost.
 pub(super) const BEHIND_BYTES_MAX: u64 = 512 * 1024;
 
-/// How long that may take without the page showing anything. A page that is gone must not hold up what runs.
+/// Longest such wait without the page showing anything. A page that is gone must not hold up the programs.
 pub const STALL: Duration = Duration::from_secs(2);
 
 /// Decides whether to read on.
@@ -16,8 +16,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns until when what the shell says is not to be read; `None` for no time. `progress` is what the leading page has
-    /// shown, and what there is.
+    /// Returns the time until which the shell's output is not to be read; `None` for no wait. `progress` is the number
+    /// of bytes that the leading page has shown, and of all that there are.
     pub fn wait_until(&mut self, progress: Option<(u64, u64)>, now: Instant) -> Option<Instant> {
         let (shown, end) = progress.unwrap_or_default();
         if end.saturating_sub(shown) <= BEHIND_BYTES_MAX {

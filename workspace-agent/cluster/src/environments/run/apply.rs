@@ -1,4 +1,4 @@
-//! An environment made to be what was sent.
+//! Makes an environment be what was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::retry::ApiError;
 /// Attempts at applying an object that changes while it is judged.
 const JUDGEMENTS_MAX: u32 = 4;
 
-/// Looks at everything that is to be applied, each after what was on its way out is gone.
+/// Most looks at everything that is to be applied, each after objects on their way out are gone.
 const LOOKS_MAX: u32 = 3;
 
-/// Wanted objects by name, with where they are in the API.
+/// Wanted objects by name, with their places in the API.
 type Wanted<'a> = BTreeMap<ObjectKey, (&'a Object, Resource)>;
 
 impl Run<'_> {
@@ -71,7 +71,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Finds where the objects are in the API; those without a place there have their errors.
+    /// Finds the places of the objects in the API; those without a place there have their errors.
     async fn find<'a>(&mut self, objects: &'a [Object]) -> Outcome<Wanted<'a>> {
         let mut wanted = Wanted::new();
         for object in objects {
@@ -98,7 +98,8 @@ impl Run<'_> {
         Ok(wanted)
     }
 
-    /// Looks at what is wanted, and waits for what is on its way out. What may not be looked at has its error.
+    /// Looks at the wanted objects, and waits for those on their way out. Objects that may not be looked at have their
+    /// errors.
     async fn look(&mut self, wanted: &Wanted<'_>) -> Outcome<BTreeMap<ObjectKey, Standing>> {
         let deadline = Instant::now() + GONE_TIMEOUT;
         let mut refused = BTreeSet::new();
@@ -136,7 +137,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the metadata of what is under an object's name.
+    /// Reads the metadata of the object under a name.
     ///
     /// # Errors
     /// [`ApiError::NotFound`] if the server has the kind no more in the object's version.
@@ -145,12 +146,13 @@ impl Run<'_> {
         let looked = self.acting.metadata(&resource.path(&key.namespace, &key.name)).await;
         let Err(unserved @ ApiError::NotServed(_)) = looked else { return looked };
         let found = self.resources.find_again(&self.acting, resource, Some(version), &key.kind, unserved.clone()).await;
-        // In another place: the next call begins there.
+        // The kind is in another place: the next call begins there.
         found.and(Err(unserved))
     }
 
-    /// Applies what can be applied; returns the uids of what was. Nothing goes into a namespace that is to be made and that is not,
-    /// seen from here, the environment's: what is in it may be somebody else's, and be given to a job by what is applied.
+    /// Applies what can be applied; returns the uids of the applied objects. Nothing goes into a namespace that is to
+    /// be made and that is not, seen from here, the environment's: objects in it may be another owner's, and be given
+    /// to a job by what is applied.
     async fn apply_all(
         &mut self,
         objects: &[Object],
@@ -167,7 +169,8 @@ impl Run<'_> {
             let path = &resource.path(&key.namespace, &key.name);
             let result = if withheld.contains(key.namespace.as_str()) {
                 let why = "which is not there, or not known to be the environment's";
-                // No word on whose the object itself is, or it would be forgotten where it is the environment's.
+                // Says nothing about the owner of the object itself, or it would be forgotten if it is the
+                // environment's.
                 Err(self.conflict(key, format!("{key} is not applied in its namespace, {why}")))
             } else {
                 self.apply_one(object, path, standing.clone()).await
@@ -185,7 +188,7 @@ impl Run<'_> {
         Ok(applied)
     }
 
-    /// Applies one object over what was seen, and nothing else: what changed meanwhile is judged again.
+    /// Applies one object over what was seen, and nothing else: an object that changed meanwhile is judged again.
     async fn apply_one(&mut self, object: &Object, path: &str, mut standing: Standing) -> Result<Live, ObjectError> {
         let key = &object.key;
         for _ in 0..JUDGEMENTS_MAX {

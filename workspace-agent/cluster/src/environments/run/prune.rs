@@ -1,4 +1,4 @@
-//! Objects of an environment deleted, in waves, and followed until they are gone.
+//! Deletes objects of an environment, in waves, and follows them until they are gone.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::namespace;
 use crate::object::{Live, ObjectKey, Resource};
 use crate::prune::{Context, Why};
 
-/// Why an object stays that is the environment's.
+/// Reason why an object of the environment stays.
 const KEPT: &str = "it says that it is to be kept";
 
-/// Why a namespace stays.
+/// Reason why a namespace stays.
 const IN_IT: &str = "objects are in it that are to be kept, or are not of this environment any more";
 
 impl Run<'_> {
@@ -33,7 +33,8 @@ impl Run<'_> {
         self.close(ended).await
     }
 
-    /// Deletes objects, as far as they are the environment's, and waits for them to be gone. What is left then is in the answer.
+    /// Deletes objects, as far as they are the environment's, and waits for them to be gone. Those that are left then
+    /// are in the answer.
     pub(super) async fn prune(
         &mut self,
         keys: BTreeSet<ObjectKey>,
@@ -54,7 +55,7 @@ impl Run<'_> {
                 let blocker = self.blocker(&key, &live).await;
                 self.done.left.push(blocker);
             }
-            // What comes next may be needed for these to end, also for one whose deletion was refused.
+            // Objects of the next wave may be needed for these to end, also for one whose deletion was refused.
             if wave.iter().any(|key| self.book.is_to_go(key)) {
                 return Ok(());
             }
@@ -91,7 +92,7 @@ impl Run<'_> {
                 self.book.not(key);
                 self.say(key, Step::Gone, "");
             }
-            // It goes once it does not say so any more; the end tells of it if it still does.
+            // It goes once it does not say so any more; the end reports it if it still does.
             Ok(Pruned::Released(Why::Kept)) if !self.is_end => self.keep(key, KEPT),
             Ok(Pruned::Released(why)) => {
                 let (message, is_lost) = match why {
@@ -116,13 +117,13 @@ impl Run<'_> {
         self.say(key, Step::Kept, message);
     }
 
-    /// Tells what holds an object up; of a namespace, what its deletion says of itself.
+    /// Names what holds an object up; for a namespace, with the conditions of its deletion.
     async fn blocker(&self, key: &ObjectKey, live: &Live) -> Blocker {
         let mut message = String::new();
         if decide::is_namespace(key)
             && let Some(resource) = Resource::known(&key.group, None, &key.kind)
         {
-            // It is for people: without it they know at least what is left.
+            // The message is for people: without it they know at least what is left.
             let value: Option<Value> = self.acting.get(&resource.path("", &key.name)).await.ok().flatten();
             message = value.as_ref().map(namespace::conditions).unwrap_or_default();
         }
