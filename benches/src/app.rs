@@ -1,4 +1,4 @@
-//! The app behind the tunnel: what the profiles talk to.
+//! App behind the tunnel, which the profiles talk to.
 //!
 //! | path | answer |
 //! | --- | --- |
@@ -35,11 +35,12 @@ use crate::pattern::{Checker, Digest};
 use crate::payload::Payload;
 use events::Events;
 
-/// Unsent bytes that the kernel may hold for one connection, in bytes. It would take some 4 MiB for each that stops reading,
-/// and here the app has its kernel's memory for TCP in common with the gateway: a thousand such use it up.
+/// Unsent bytes that the kernel may hold for one connection, in bytes. It would take some 4 MiB for each that stops
+/// reading, and here the app shares its kernel's memory for TCP with the gateway: a thousand such connections use it
+/// up.
 const QUEUE_BYTES: usize = 256 * 1024;
 
-/// Waits after a failed accept: descriptors may have run out.
+/// Pause after a failed accept: descriptors may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = Response<Either<Payload, Events>>;

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 pub mod address;
 mod app;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use run::RunArgs;
 
-/// How the program ends.
+/// Exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Everything is good.
@@ -79,7 +79,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Returns how many threads the command's runtime needs; none: as many as there are processors.
+    /// Returns how many threads the command's runtime needs; `None` for as many as there are processors.
     #[must_use]
     pub const fn threads(&self) -> Option<usize> {
         match &self.command {

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 connection that is driven by the task that uses it: no task per connection, no wakeups between tasks.
+//! HTTP/1.1 connection that is driven by the task that uses it: no task per connection, no wakeups between tasks.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -141,7 +141,7 @@ impl Client {
     }
 }
 
-/// Asks the app for one byte, so that a wrong address, token or port is told in words before a run begins.
+/// Asks the app for one byte, so that a wrong address, token or port is reported before a run begins.
 ///
 /// # Errors
 /// The app does not answer; the message says why and what to do.
@@ -169,7 +169,7 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) {
     if let Some(connection) = driver
         && connection.as_mut().poll(context).is_ready()
     {
-        // What went wrong reaches the waiting request or body.
+        // The error reaches the waiting request or body.
         *driver = None;
     }
 }

@@ -1,4 +1,4 @@
-//! Why an exchange failed, in words that can be counted.
+//! Reasons of failed exchanges, as keys that can be counted.
 
 use std::io;
 
@@ -27,7 +27,7 @@ const CODES: [&str; 15] = [
 /// A failed exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Why, as a key to count by.
+    /// Reason, as a key to count by.
     pub why: &'static str,
     /// Whether the connection is of no use any more.
     pub lost: bool,
@@ -49,7 +49,7 @@ impl Failure {
     /// Names a failure to connect.
     #[must_use]
     pub fn connecting(error: &io::Error) -> Self {
-        // Only what is told apart in reports; everything else has the common name.
+        // Only kinds that reports tell apart; everything else has the common name.
         #[expect(clippy::wildcard_enum_match_arm, reason = "the library's kinds grow")]
         Self::lost(match error.kind() {
             io::ErrorKind::ConnectionRefused => "connect_refused",

@@ -1,4 +1,4 @@
-//! A fleet: thousands of real agents in one process, as tasks.
+//! Fleet of thousands of real agents in one process, as tasks.
 //!
 //! Each is the agent's own library with a token of its own, so it dials, shakes hands, serves channels and redials as the
 //! program does; only the process, the runtime and the TLS settings are shared. One agent is one file descriptor.
@@ -20,10 +20,10 @@ use workspace_agent::{Agent, AgentEvent, Gateway, MEMORY_BUDGET_BYTES, Options, 
 
 use self::roster::Roster;
 
-/// How a fleet dials.
+/// Settings of a fleet's dials.
 #[derive(Clone, Debug, Default)]
 pub struct FleetOptions {
-    /// What each agent exposes; the default is every loopback port.
+    /// Ports that each agent exposes; the default is every loopback port.
     pub ports: Ports,
     /// PEM file of certificates to trust besides the system's.
     pub ca_file: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub struct FleetOptions {
     pub spread: Duration,
 }
 
-/// What a fleet's agents are doing.
+/// State of a fleet's agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Agents that were started.
@@ -108,7 +108,7 @@ impl Fleet {
         self.len() == 0
     }
 
-    /// Returns what the agents are doing.
+    /// Returns the state of the agents.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.roster.counts()
@@ -132,14 +132,14 @@ impl Fleet {
         self.roster.is_up_since(agent, since)
     }
 
-    /// Waits until so many agents have a session. `false` when it did not happen within `patience`.
+    /// Waits until `wanted` agents have a session. `false` if that did not happen within `patience`.
     ///
     /// Cancel safety: safe.
     pub async fn wait_up(&self, wanted: usize, patience: Duration) -> bool {
         self.wait(patience, |up| *up >= wanted).await
     }
 
-    /// Waits until at most so many agents have a session. `false` when it did not happen within `patience`.
+    /// Waits until at most `wanted` agents have a session. `false` if that did not happen within `patience`.
     ///
     /// Cancel safety: safe.
     pub async fn wait_down(&self, wanted: usize, patience: Duration) -> bool {
@@ -169,7 +169,7 @@ impl Fleet {
     }
 }
 
-/// Makes the observer that enters what an agent tells into the roster.
+/// Makes the observer that enters an agent's events into the roster.
 fn entering(agent: usize, roster: Arc<Roster>) -> Observer {
     Box::new(move |event| match event {
         AgentEvent::Connected { .. } => roster.connected(agent, Instant::now()),
@@ -179,7 +179,7 @@ fn entering(agent: usize, roster: Arc<Roster>) -> Observer {
     })
 }
 
-/// Returns how many came up in each second: what [`Fleet::ups_since`] gives, as a curve.
+/// Returns how many came up in each second: the result of [`Fleet::ups_since`] as a curve.
 #[must_use]
 pub fn per_second(ups: &[Duration]) -> Vec<u64> {
     let mut curve = Vec::new();

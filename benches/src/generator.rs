@@ -1,7 +1,7 @@
-//! The engine: worker threads, each with a runtime, connections and a recorder of its own.
+//! Load generator: worker threads, each with a runtime, connections and a recorder of its own.
 //!
-//! A worker's task per connection does one exchange after the other; nothing is spawned, locked or shared between threads on
-//! the way of a request. In an open loop the worker's dispatcher puts arrivals into a queue when they are due, whatever
+//! A worker's task per connection does one exchange after the other; nothing is spawned, locked or shared between
+//! threads on the way of a request. In an open loop the worker's dispatcher queues arrivals when they are due, whatever
 //! happened to those before, and free connections take them. A thread that only sleeps wakes the dispatcher, since the
 //! runtime's own timers are no finer than a millisecond.
 
@@ -30,32 +30,32 @@ use crate::verdict;
 pub use post::Post;
 use worker::{Order, Report};
 
-/// Recorders flush shortly after a second is over; then it can be told.
+/// Delay after which a second's figures are complete: recorders flush shortly after it is over.
 const TELL_AFTER: Duration = Duration::from_millis(100);
 
-/// Least time that what was begun in the measured time gets to end.
+/// Least time for work begun in the measured time to end.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 
 /// Time from the last open connection to the first arrival.
 const RUN_UP: Duration = Duration::from_millis(20);
 
-/// What kind of work it is.
+/// Kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Short exchanges, by rate or one after the other. What has not ended in time has failed.
+    /// Short exchanges, by rate or one after the other. An exchange that has not ended in time has failed.
     Exchanges,
-    /// Long transfers, by rate or one after the other. What has not ended in a closed loop is no failure.
+    /// Long transfers, by rate or one after the other. An unfinished one in a closed loop is no failure.
     Bulk,
-    /// Something that arrives by itself: there is nothing to pace.
+    /// Events that arrive by themselves: there is nothing to pace.
     Stream,
 }
 
-/// What the connections of a run do.
+/// Work of a run's connections.
 pub trait Work: Send + Sync + 'static {
-    /// What a connection keeps between exchanges.
+    /// State that a connection keeps between exchanges.
     type Connection: 'static;
 
-    /// What kind of work it is.
+    /// Kind of work.
     const KIND: Kind;
 
     /// Opens a connection.
@@ -67,7 +67,7 @@ pub trait Work: Send + Sync + 'static {
 
 /// Work that consists of exchanges: one thing sent, one thing back.
 pub trait Exchange: Send + Sync + 'static {
-    /// What a connection keeps between exchanges.
+    /// State that a connection keeps between exchanges.
     type Connection: 'static;
 
     /// Opens a connection.
@@ -77,7 +77,7 @@ pub trait Exchange: Send + Sync + 'static {
     fn exchange(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Bytes, Failure>>;
 }
 
-/// A connection that is kept from one use to the next, and replaced when it was lost.
+/// Connection that is kept from one use to the next, and replaced once it is lost.
 pub struct Kept<C>(Option<C>);
 
 impl<C> Kept<C> {
@@ -111,7 +111,7 @@ impl<C> Kept<C> {
     }
 }
 
-/// Makes [`Work`] of an [`Exchange`].
+/// Turns an [`Exchange`] into [`Work`].
 pub struct Exchanges<E>(pub E);
 
 impl<E: Exchange> Work for Exchanges<E> {
@@ -137,7 +137,7 @@ impl<E: Exchange> Work for Exchanges<E> {
     }
 }
 
-/// Runs work as the context's load asks for, and makes an outcome of it.
+/// Runs work with the context's load, and returns its outcome.
 ///
 /// # Errors
 /// The connections cannot be opened at all.
@@ -164,13 +164,13 @@ pub async fn run<W: Work>(context: &Context, work: W) -> anyhow::Result<Outcome>
     Ok(outcome)
 }
 
-/// What is known when the measured time is over.
+/// Result of watching the measured time.
 struct Watched {
     ended: Instant,
     usage: Option<Usage>,
 }
 
-/// Tells how each second goes, until the measured time is over or the run is stopped.
+/// Reports each second, until the measured time is over or the run is stopped.
 async fn watch(context: &Context, collector: &Collector) -> Watched {
     let (window, stop) = (collector.window(), &context.stop);
     context.live.phase("warm-up");
@@ -192,7 +192,7 @@ async fn watch(context: &Context, collector: &Collector) -> Watched {
     }
     let ended = Instant::now();
     let usage = measuring.map(|(trees, reading)| trees.since(reading));
-    // The last second is told a little later, while what is under way ends.
+    // The last second is reported a little later, while work under way ends.
     tokio::select! {
         () = sleep_until(window.end + TELL_AFTER * 2) => {}
         () = stop.cancelled() => {}
@@ -232,7 +232,7 @@ impl Crew {
             let task = worker::Worker {
                 index,
                 workers,
-                // The first ones take what does not divide evenly.
+                // The first workers take the remainder of the division.
                 connections: connections / workers + usize::from(index < connections % workers),
                 load: load.clone(),
                 work: Arc::clone(&work),

@@ -1,4 +1,5 @@
-//! The lab's own gateway, agent and app: each a process, on loopback, with everything that they need, gone afterwards.
+//! Lab with its own gateway, agent and app: each a process, on loopback, with everything that they need, gone
+//! afterwards.
 //!
 //! The agent may dial through a [`relay`](crate::relay): then there is a link with delay, rate and faults between the
 //! two. Users reach the gateway directly.
@@ -30,14 +31,14 @@ use crate::target::{Target, TlsClient};
 
 pub use self::process::Process;
 
-/// How long the programs may take to be ready together.
+/// Time limit for all programs to be ready.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at something that is not ready.
+/// Pause between two checks whether a part is ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Limits of one user and one address that the lab's gateway does not have: its one user, who has one address, stands for a
-/// crowd.
+/// Limits of one user and one address that the lab's gateway does not have: its one user, who has one address, stands
+/// for a crowd.
 const CROWD: [&str; 5] = [
     "REQUESTS_PER_USER",
     "REQUESTS_PER_SECOND_PER_USER",
@@ -47,7 +48,7 @@ const CROWD: [&str; 5] = [
 ];
 const CROWD_LIMIT: &str = "10000000";
 
-/// What kind of lab.
+/// Settings of a lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabSpec {
     /// TLS between users and gateway.
@@ -56,7 +57,7 @@ pub struct LabSpec {
     pub link_tls: bool,
     /// Parallel links of the agent's session; 1 for one.
     pub lanes: u16,
-    /// What is between agent and gateway; `None` is loopback alone.
+    /// Link between agent and gateway; `None` is loopback alone.
     pub link: Option<LinkSpec>,
     /// Workspaces with tokens. The first is the lab's agent's; the others are for a fleet.
     pub workspaces: usize,
@@ -73,7 +74,7 @@ impl Default for LabSpec {
 /// A running lab. Dropping it kills its processes and removes its files.
 #[derive(Debug)]
 pub struct Lab {
-    // Fields are dropped in this order: who dials ends first, the files last.
+    // Fields are dropped in this order: dialing programs end first, the files last.
     agent: Process,
     link: Option<relay::Handle>,
     gateway: Process,
@@ -85,7 +86,7 @@ pub struct Lab {
     spec: LabSpec,
 }
 
-/// Where everything listens.
+/// Addresses of all listeners.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     app: SocketAddr,
@@ -98,7 +99,7 @@ impl Lab {
     /// Starts a lab and waits until a request passes from its user to its app.
     ///
     /// # Errors
-    /// A program is missing, does not start or does not become ready; the message has its last words.
+    /// A program is missing, does not start or does not become ready; the message has the end of its log.
     ///
     /// # Cancel safety
     /// Dropped before it returns, it kills what it started.
@@ -124,7 +125,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Returns where users' requests for the app go.
+    /// Returns the target of users' requests for the app.
     #[must_use]
     pub fn target(&self) -> Target {
         let host = self.host();
@@ -140,7 +141,7 @@ impl Lab {
         }
     }
 
-    /// Returns where the app itself listens, for comparison without a tunnel.
+    /// Returns the app's own address, for comparison without a tunnel.
     #[must_use]
     pub fn app_address(&self) -> SocketAddr {
         self.places.app
@@ -188,7 +189,7 @@ impl Lab {
         self.folder.path()
     }
 
-    /// Returns what was asked for.
+    /// Returns the settings of the lab.
     #[must_use]
     pub fn spec(&self) -> &LabSpec {
         &self.spec
@@ -221,7 +222,7 @@ impl Lab {
     /// Waits until the gateway says that it is ready.
     ///
     /// # Errors
-    /// It does not within `patience`; the message has its last words.
+    /// It does not within `patience`; the message has the end of its log.
     pub async fn gateway_ready_within(&self, patience: Duration) -> anyhow::Result<()> {
         ready_within(&self.gateway, self.places.admin, Instant::now() + patience).await
     }
@@ -229,7 +230,7 @@ impl Lab {
     /// Waits until a request passes from the user to the app.
     ///
     /// # Errors
-    /// None does within `patience`; the message has the last words of gateway and agent.
+    /// None does within `patience`; the message has the ends of the logs of gateway and agent.
     pub async fn working_within(&self, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         let target = self.target();
@@ -271,7 +272,7 @@ fn url(tls: bool, address: SocketAddr) -> String {
     format!("{}://{address}", if tls { "https" } else { "http" })
 }
 
-/// Names that the certificate is for: the app's host, any other workspace's, and the agents' listener by address.
+/// Returns the names of the certificate: the app's host, any other workspace's, and the agents' listener by address.
 fn names(places: &Places) -> Vec<String> {
     let host = format!("{}-{}.localhost", places.app.port(), workspace_name(0));
     vec![host, "*.localhost".to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()]

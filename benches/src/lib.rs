@@ -1,4 +1,4 @@
-//! The load lab: open-loop load against a gateway or a peer, with a verdict and a report.
+//! Load lab: open-loop load against a gateway or a peer, with a verdict and a report.
 
 pub mod app;
 pub mod cli;

@@ -7,13 +7,13 @@ use crate::load::LoadSpec;
 use crate::outcome::Second;
 use crate::units::{show_bytes, show_count, show_micros};
 
-/// Goes to the first column and empties the line.
+/// Escape sequence that returns to the first column and clears the line.
 const REDRAW: &str = "\r\x1b[2K";
 
-/// Where progress goes.
+/// Destination of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Kind {
-    /// Nowhere.
+    /// No output.
     #[default]
     Quiet,
     /// Lines on standard error.
@@ -22,7 +22,7 @@ enum Kind {
     Terminal,
 }
 
-/// Tells how a run goes. Clones tell the same person.
+/// Reports the progress of a run. Clones write to the same output.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     kind: Kind,
@@ -30,30 +30,30 @@ pub struct Live {
 }
 
 impl Live {
-    /// Makes one that tells nothing.
+    /// Makes one that reports nothing.
     #[must_use]
     pub fn quiet() -> Self {
         Self::default()
     }
 
-    /// Makes one that tells on standard error, each line beginning with `label`.
+    /// Makes one that reports on standard error, each line beginning with `label`.
     #[must_use]
     pub fn on_stderr(label: &str) -> Self {
         let kind = if std::io::stderr().is_terminal() { Kind::Terminal } else { Kind::Lines };
         Self { kind, label: label.to_owned() }
     }
 
-    /// Tells what begins.
+    /// Reports the beginning of a phase.
     pub fn phase(&self, words: &str) {
         self.tell(words, false);
     }
 
-    /// Tells how one second went.
+    /// Reports the figures of one second.
     pub fn second(&self, load: &LoadSpec, second: &Second) {
         self.tell(&line(load, second), false);
     }
 
-    /// Tells something that stays on the screen.
+    /// Reports a line that stays on the screen.
     pub fn note(&self, words: &str) {
         self.tell(words, true);
     }
@@ -77,7 +77,7 @@ impl Live {
 }
 
 fn write(text: &str) {
-    // Progress that nobody can read is no reason to stop, nor to wait in the middle of a measurement.
+    // A failure to write progress is no reason to stop, nor to wait in the middle of a measurement.
     program_log::stderr().push(text.as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! What a run offers, and what counts as good.
+//! Load of a run, and its objective.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,12 +18,12 @@ pub enum Arrivals {
     Uniform,
 }
 
-/// Everything that a run offers; with the seed it determines every arrival.
+/// Load of a run; with the seed it determines every arrival.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSpec {
     /// Arrivals per second, or as many as go (closed loop).
     pub rate: Rate,
-    /// How arrivals are spread.
+    /// Distribution of arrivals.
     pub arrivals: Arrivals,
     /// Connections kept open, or at most used at once.
     pub connections: usize,
@@ -37,12 +37,12 @@ pub struct LoadSpec {
     pub seed: u64,
     /// Payload bytes of one message, request body or response body.
     pub size: u64,
-    /// Threads that make the load.
+    /// Threads that generate the load.
     pub workers: usize,
     /// An exchange that takes longer has failed.
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// What counts as good.
+    /// Objective of a passing run.
     pub slo: Slo,
     /// Settings of one profile (`--set agents=1000`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -71,7 +71,7 @@ impl LoadSpec {
 pub struct Slo {
     /// Least part of the offered load that must be carried (0 to 1); says nothing in a closed loop.
     pub carried: f64,
-    /// Part of what ended that may fail (0 to 1), exclusive.
+    /// Part of the ended exchanges that may fail (0 to 1), exclusive.
     pub failed: f64,
     /// Bound of the 99th percentile of latency from intended start; none: not judged.
     #[serde(with = "seconds_option", default)]

@@ -1,10 +1,10 @@
-//! The machine that makes the load, as a record needs it.
+//! Facts of the load machine, for records.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// What a reader needs to know to compare two records.
+/// Facts that a reader needs to compare two records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that this process may use.
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads it from `/proc`; what cannot be read stays empty.
+    /// Reads them from `/proc`; unreadable ones stay empty.
     #[must_use]
     pub fn here() -> Self {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The program `loadlab`: parse, run, map the result to an exit status.
+//! Program `loadlab`: parses the command line, runs the command, and maps its result to an exit status.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless `RUST_LOG` says otherwise. Not what a fleet's agents say of each redial: they are ten thousand,
-/// and the fleet counts.
+/// Default log filter, which `RUST_LOG` overrides. Lines of a fleet's agents about redials are off: there are ten
+/// thousand agents, and the fleet counts.
 const LOG: &str = "warn,workspace_agent=off";
 
 fn main() -> ExitCode {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(program_log::wants_colours())
-        // It would write them to standard error itself, and panic where that cannot be done.
+        // The library would write them to standard error itself, and panic if it cannot.
         .log_internal_errors(false)
         .with_writer(program_log::stderr().writer())
         .init();
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     exit
 }
 
-/// Runs the command; the first signal asks it to end with what it has, the second ends it.
+/// Runs the command; the first signal asks it to end with its results so far, the second ends it.
 async fn run(cli: Cli) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;

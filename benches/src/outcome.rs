@@ -1,4 +1,4 @@
-//! What a run measured: the record that is written as JSON and shown in reports.
+//! Record of a run's measurements, which is written as JSON and shown in reports.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use crate::verdict::Verdict;
 /// One run of one profile against one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Which profile ran.
+    /// Profile of the run.
     pub profile: ProfileName,
     /// `gateway`, or a peer's name.
     pub subject: String,
-    /// When the measured time began.
+    /// Beginning of the measured time.
     pub started_unix_ms: u64,
-    /// Where the load was made.
+    /// Machine that generated the load.
     pub machine: Machine,
-    /// What was asked for.
+    /// Requested load.
     pub load: LoadSpec,
     /// Measured time in seconds; shorter than asked for if the run was interrupted.
     pub measured_s: f64,
-    /// Each second of the measured time, by when things ended; what ended after it stands in one more.
+    /// Each second of the measured time, by the end of exchanges; those that ended after it stand in one more.
     pub seconds: Vec<Second>,
     /// Latency from the intended start.
     pub latency: Latency,
     /// Latency from the actual send.
     pub service: Latency,
-    /// How late the generator itself was: from when it could have sent until it sent.
+    /// Delay of the generator itself: from the time at which it could have sent to the actual send.
     pub generator_late: Latency,
     /// Part of the measured time that the busiest worker thread ran or waited for a processor (0 to 1).
     pub generator_busy: f64,
@@ -40,19 +40,19 @@ pub struct Outcome {
     pub offered: u64,
     /// Of these, those that ended well.
     pub carried: u64,
-    /// Those that failed, by why.
+    /// Failed ones, by reason.
     pub failed: BTreeMap<String, u64>,
     /// Payload bytes from the app.
     pub bytes_down: u64,
     /// Payload bytes to the app.
     pub bytes_up: u64,
-    /// What the subject's processes used, where they are known.
+    /// Resources that the subject's processes used, if these are known.
     pub usage: Option<Usage>,
     /// Figures of the profile, unit in the key: `added_p99_ms`.
     pub figures: BTreeMap<String, f64>,
-    /// What a reader should know.
+    /// Notes for a reader.
     pub notes: Vec<String>,
-    /// Whether it was good.
+    /// Verdict about the run.
     pub verdict: Verdict,
 }
 
@@ -102,7 +102,7 @@ pub struct Second {
 /// A distribution of latencies, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were recorded.
+    /// Number of recorded latencies.
     pub count: u64,
     /// Median.
     pub p50: u64,
@@ -140,7 +140,7 @@ impl Latency {
         }
     }
 
-    /// Returns the value below which a part of what was recorded lies (0 to 1).
+    /// Returns the value below which a part of the recorded latencies lies (0 to 1).
     #[must_use]
     pub fn at(&self, quantile: f64) -> u64 {
         let wanted = quantile.clamp(0.0, 1.0) * float(self.count);
@@ -155,7 +155,7 @@ impl Latency {
     }
 }
 
-/// What the processes of a subject used during the measured time.
+/// Resources that a subject's processes used during the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Processor time of the server side, seconds.

@@ -1,4 +1,4 @@
-//! When things are to start: fixed in advance by rate and seed, whatever happens to those before.
+//! Schedule of arrivals: fixed in advance by rate and seed, whatever happens to those before.
 
 use std::time::Duration;
 

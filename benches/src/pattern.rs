@@ -1,4 +1,4 @@
-//! Bytes that depend on their position: any byte lost, repeated or moved is seen.
+//! Byte pattern that depends on the position: any byte lost, repeated or moved is seen.
 
 /// Returns the eight bytes at word `index` of the pattern of `seed`.
 const fn word(seed: u64, index: u64) -> u64 {
@@ -34,7 +34,7 @@ pub fn fill(seed: u64, position: u64, out: &mut [u8]) {
     }
 }
 
-/// Compares what arrives with the pattern.
+/// Compares received bytes with the pattern.
 #[derive(Clone, Debug)]
 pub struct Checker {
     seed: u64,

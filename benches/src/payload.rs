@@ -11,10 +11,10 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::pattern;
 
-/// Bytes of one frame: enough that what is made per frame does not count.
+/// Bytes of one frame: enough that the costs per frame do not count.
 const FRAME_BYTES: usize = 256 * 1024;
 
-/// What plain payloads consist of.
+/// Content of plain payloads.
 static FILL: [u8; FRAME_BYTES] = [b'x'; FRAME_BYTES];
 
 /// A body of known length.
@@ -24,12 +24,12 @@ pub enum Payload {
     Empty,
     /// A text.
     Text(Bytes),
-    /// So many bytes of no meaning, without a copy.
+    /// This many bytes of no meaning, without a copy.
     Fill {
         /// Bytes still to come.
         left: u64,
     },
-    /// The same, and how many were taken is told.
+    /// Like `Fill`, with a counter of the taken bytes.
     Counted {
         /// Bytes still to come.
         left: u64,

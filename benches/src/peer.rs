@@ -1,4 +1,4 @@
-//! The programs that a user would pick instead: how each is started, and whether what comes out of it is right.
+//! Programs that a user could choose instead of the gateway: how each is started, and whether its answers are right.
 //!
 //! A peer stands between the load and the app: its serving half listens for users, its dialling half sits beside the
 //! app. Every start is followed by [`check::Checker::verify`]; a peer that changes a byte is not measured.
@@ -31,10 +31,10 @@ use crate::target::Target;
 use crew::{Crew, Running};
 use program::Programs;
 
-/// The host name under which every peer serves the app.
+/// Host name under which every peer serves the app.
 pub const HOST: &str = "app.loadlab.test";
 
-/// How a peer tells one app from another.
+/// Routing of a peer to one of several apps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// By the `Host` header, on one port for all apps, as the gateway does.
@@ -54,14 +54,14 @@ impl Kind {
     }
 }
 
-/// Starts a peer's processes in order and returns where users reach it.
+/// Starts a peer's processes in order and returns the address for users.
 type Raise = for<'a> fn(&'a mut Crew) -> BoxFuture<'a, anyhow::Result<SocketAddr>>;
 
 /// One way to reach an app behind a machine that dials out.
 pub struct Peer {
     /// The name on the command line and in tables.
     pub name: &'static str,
-    /// How it routes.
+    /// Routing of the peer.
     pub kind: Kind,
     /// Whether the hop between its two halves is encrypted.
     pub encrypted: bool,
@@ -113,7 +113,7 @@ pub fn find(name: &str) -> anyhow::Result<&'static Peer> {
 }
 
 impl Peer {
-    /// Returns why this peer cannot run here; `None` if it can.
+    /// Returns the reason that this peer cannot run here; `None` if it can.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         self.programs.missing()
@@ -130,7 +130,7 @@ impl Peer {
     ///
     /// # Errors
     /// Fails if a program is missing, does not start, or does not answer in time; the tail of the peer's log is in the
-    /// message. What was started is stopped.
+    /// message. Started processes are stopped.
     pub async fn start(
         &self,
         backend: SocketAddr,

@@ -1,4 +1,4 @@
-//! The profiles: what kind of load there is.
+//! Profiles: the kinds of load.
 
 pub mod churn;
 pub mod download;
@@ -91,7 +91,7 @@ impl ProfileName {
         }
     }
 
-    /// Returns what the profile does, in one line.
+    /// Returns the profile's description, in one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl ProfileName {
         }
     }
 
-    /// Returns what the profile offers unless told otherwise.
+    /// Returns the profile's default load.
     #[must_use]
     pub fn load(self) -> LoadSpec {
         let (rate, connections, size) = match self {
@@ -143,7 +143,7 @@ impl ProfileName {
             Self::Churn => (Rate::PerSecond(200.0), 64, 128),
             Self::SlowReader | Self::NoisyNeighbour | Self::LinkCut => (Rate::PerSecond(100.0), 8, 64),
         };
-        // A transfer takes as long as its size asks for.
+        // The time of a transfer depends on its size.
         let is_bulk = matches!(self, Self::Upload | Self::Download);
         LoadSpec {
             rate,
@@ -161,32 +161,33 @@ impl ProfileName {
     }
 }
 
-/// Worker threads unless told otherwise, at most: more than this is rarely needed and disturbs what is measured.
+/// Largest default number of worker threads: more are rarely needed and disturb the measurement.
 const WORKERS_MAX: usize = 8;
 
-/// Everything that a profile needs to run.
+/// Parameters of a profile's run.
 #[derive(Clone)]
 pub struct Context {
-    /// Which profile runs.
+    /// Profile to run.
     pub profile: ProfileName,
     /// `gateway`, or a peer's name.
     pub subject: String,
-    /// Where the load goes.
+    /// Target of the load.
     pub target: Target,
-    /// What is offered, and what counts as good.
+    /// Load and objective.
     pub load: LoadSpec,
-    /// Where progress goes.
+    /// Destination of progress.
     pub live: Live,
-    /// Cancelled on ctrl-c: end early and tell what was measured.
+    /// Cancelled on ctrl-c: the run ends early and reports its results so far.
     pub stop: CancellationToken,
     /// The lab's own gateway, agent and app (`--self`), if it has them.
     pub lab: Option<Arc<Lab>>,
-    /// The subject's processes, if they run here: what they use in the measured time becomes the outcome's usage.
+    /// Subject's processes, if they run here: their usage in the measured time becomes that of the outcome.
     pub trees: Option<Trees>,
 }
 
 impl Context {
-    /// Makes an outcome of what a collector gathered. Figures, notes and usage can be added; then judge it with [`verdict::judge`].
+    /// Makes an outcome from a collector's parts. Figures, notes and usage can be added; then judge it with
+    /// [`verdict::judge`].
     #[must_use]
     pub fn outcome(&self, parts: Parts) -> Outcome {
         let mut outcome = Outcome {

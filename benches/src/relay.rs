@@ -1,9 +1,9 @@
-//! A link with delay, rate and faults, for anything that speaks TCP.
+//! Relay: a link with delay, rate and faults, for anything that speaks TCP.
 //!
 //! It stands between a program that dials and one that listens, and behaves as a long or narrow path would: each byte
-//! takes its time at the link's rate plus the delay, each direction on its own, all connections together. What is
-//! inside is what a real path would hold: rate times delay on the wire, and a short queue ([`spec::QUEUE_DEFAULT`]).
-//! The sockets' receive buffers are part of that queue, so a sender feels the link at once.
+//! takes its time at the link's rate plus the delay, each direction on its own, all connections together. It holds as
+//! many bytes as a real path would: rate times delay on the wire, and a short queue ([`spec::QUEUE_DEFAULT`]). The
+//! sockets' receive buffers are part of that queue, so a sender feels the link at once.
 //!
 //! Limits. It works on byte streams, so the programs' own congestion control sees loopback, loss is a pause (see
 //! [`wire`]), the rate counts payload, and a connection's handshake takes one round trip on the link but none in the
@@ -42,11 +42,11 @@ pub use self::toxic::{Toxic, ToxicKind};
 /// The kernel's queue of connections that were not accepted yet.
 const BACKLOG: i32 = 1024;
 
-/// The largest segment that either side sends into the relay: that of an Ethernet path. Loopback's own, 64 KiB, is
-/// larger than a narrow link's whole queue.
+/// Largest segment that either side sends into the relay: that of an Ethernet path. Loopback's own, 64 KiB, is larger
+/// than a narrow link's whole queue.
 const SEGMENT_BYTES: u32 = 1460;
 
-/// How long the relay tries to reach the other side.
+/// Time limit of the relay's connection to the other side.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts links.
@@ -63,7 +63,7 @@ pub struct Handle {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What connections have to obey; the counters grow with each order.
+/// Orders to connections; the counters grow with each order.
 #[derive(Clone, Debug, Default)]
 struct Control {
     spec: LinkSpec,
@@ -73,7 +73,7 @@ struct Control {
     half_opens: u64,
 }
 
-/// What connections report.
+/// Counters of connections.
 #[derive(Debug, Default)]
 struct Shared {
     connections: AtomicUsize,
@@ -150,7 +150,7 @@ fn tune(socket: &SockRef<'_>, spec: &LinkSpec) -> io::Result<()> {
 }
 
 impl Handle {
-    /// Returns where to dial.
+    /// Returns the address to dial.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -161,12 +161,12 @@ impl Handle {
         self.control.send_modify(|control| control.cuts += 1);
     }
 
-    /// Ends all connections in order (FIN to both sides); what was on the wire is dropped.
+    /// Ends all connections in order (FIN to both sides); bytes on the wire are dropped.
     pub fn close(&self) {
         self.control.send_modify(|control| control.closes += 1);
     }
 
-    /// Makes the path forget all present connections: what they send is swallowed, for good, and neither side hears of
+    /// Makes the path forget all present connections: their bytes are swallowed, for good, and neither side hears of
     /// the other again. New connections work.
     pub fn half_open(&self) {
         self.control.send_modify(|control| control.half_opens += 1);
@@ -182,13 +182,13 @@ impl Handle {
         self.control.send_modify(|control| control.stalled = false);
     }
 
-    /// Changes what the link is like. What is on the wire keeps its time of arrival; present connections keep their
+    /// Changes the link's properties. Bytes on the wire keep their time of arrival; present connections keep their
     /// buffers.
     pub fn set(&self, spec: LinkSpec) {
         self.control.send_modify(|control| control.spec = spec);
     }
 
-    /// Returns what the link is like.
+    /// Returns the link's properties.
     #[must_use]
     pub fn spec(&self) -> LinkSpec {
         self.control.borrow().spec
@@ -224,7 +224,7 @@ impl Drop for Handle {
     }
 }
 
-/// What the relay's thread owns.
+/// State of the relay's thread.
 struct Link {
     to: SocketAddr,
     orders: watch::Receiver<Control>,
@@ -233,7 +233,7 @@ struct Link {
     sides: [Arc<Side>; 2],
 }
 
-/// Why a connection ends before its bytes do.
+/// Reason that a connection ends before its bytes do.
 enum Fault {
     Cut,
     Close,
@@ -248,7 +248,7 @@ impl Link {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(connections.spawn(self.connection(stream))),
-                    // Out of descriptors: what holds them may end.
+                    // Out of descriptors: connections that hold them may end.
                     Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 },
                 Some(_ended) = connections.join_next() => {}

@@ -130,7 +130,7 @@ fn effort(arguments: &ResultsArgs, stop: &CancellationToken) -> Effort {
     }
 }
 
-/// Adds to a section how and where it was measured.
+/// Adds to a section the circumstances of its measurement.
 async fn describe(mut section: Section, name: Name, arguments: &ResultsArgs) -> Section {
     section.command = command(name, arguments);
     section.date = day(unix_time());
@@ -185,7 +185,7 @@ fn read_accounts(page: &Path) -> anyhow::Result<Accounts> {
     Accounts::read(&text).with_context(|| format!("{} would lose text", page.display()))
 }
 
-/// Accounts are read at the last moment: somebody may have written one during hours of measuring.
+/// Writes the page. Accounts are read at the last moment: one may have been written during hours of measuring.
 fn write_page(path: &Path, book: &Book) -> anyhow::Result<()> {
     let text = page::page(book, &read_accounts(path)?);
     let unfinished = path.with_extension("md.new");
@@ -193,7 +193,7 @@ fn write_page(path: &Path, book: &Book) -> anyhow::Result<()> {
     std::fs::rename(&unfinished, path).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Returns each peer with its description and why it is not here.
+/// Returns each peer with its description and the reason that it is missing.
 #[must_use]
 pub fn peers() -> BTreeMap<&'static str, (&'static str, Option<String>)> {
     crate::peer::PEERS.iter().map(|peer| (peer.name, (peer.about, peer.missing()))).collect()

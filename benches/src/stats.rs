@@ -1,4 +1,4 @@
-//! Recording what happened: one recorder per worker, merged each second.
+//! Recording of results: one recorder per worker, merged each second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -164,12 +164,12 @@ fn count(row: &mut Second, tally: &Tally) {
     row.bytes_up += tally.bytes_up;
 }
 
-/// The measured time: what lies outside is not counted.
+/// Measured time: nothing outside of it is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// When measuring begins: after warm-up.
+    /// Beginning of the measured time: after warm-up.
     pub begin: Instant,
-    /// When it ends.
+    /// End of the measured time.
     pub end: Instant,
 }
 
@@ -185,31 +185,31 @@ impl Window {
     }
 }
 
-/// Where the recorders of a run come together.
+/// Collector of a run's recorders.
 #[derive(Clone)]
 pub struct Collector {
     window: Window,
     merged: Arc<Mutex<Merged>>,
 }
 
-/// What a collector gathered; the measured half of an [`crate::outcome::Outcome`].
+/// Data that a collector gathered; the measured half of an [`crate::outcome::Outcome`].
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// Arrivals.
     pub offered: u64,
     /// Ended well.
     pub carried: u64,
-    /// Failed, by why.
+    /// Failed, by reason.
     pub failed: BTreeMap<String, u64>,
     /// Payload bytes from the app.
     pub bytes_down: u64,
     /// Payload bytes to the app.
     pub bytes_up: u64,
-    /// From the intended start.
+    /// Latency from the intended start.
     pub latency: Latency,
-    /// From the actual send.
+    /// Latency from the actual send.
     pub service: Latency,
-    /// Of the generator itself.
+    /// Delay of the generator itself.
     pub generator_late: Latency,
     /// Each second.
     pub seconds: Vec<Second>,
@@ -237,7 +237,7 @@ impl Collector {
         Recorder { collector: self.clone(), second: 0, tally: Tally::new() }
     }
 
-    /// Returns what is known of one second of the measured time.
+    /// Returns the figures of one second of the measured time.
     #[must_use]
     pub fn second(&self, at: u64) -> Second {
         let merged = self.merged.lock();
@@ -250,7 +250,7 @@ impl Collector {
         }
     }
 
-    /// Returns what was gathered until `now`; recorders should have been dropped or flushed.
+    /// Returns the data gathered until `now`; recorders should have been dropped or flushed.
     #[must_use]
     pub fn finish(&self, now: Instant) -> Parts {
         let measured = now.min(self.window.end).saturating_duration_since(self.window.begin);
@@ -260,7 +260,7 @@ impl Collector {
         for (at, open) in &merged.open {
             seconds.insert(*at, Open { row: open.row.clone(), latency: open.latency.clone() }.close());
         }
-        // A second in which nothing happened is a finding, not a gap.
+        // A second without events is a finding, not a gap.
         let last = measured.as_secs().saturating_sub(u64::from(measured.subsec_nanos() == 0));
         for at in 0..=last {
             seconds.entry(at).or_insert_with(|| Second { at, ..Second::default() });
@@ -297,7 +297,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records an arrival: something that was to start at `intended`.
+    /// Records an arrival that is to start at `intended`.
     pub fn offered(&mut self, intended: Instant) {
         if self.collector.window.holds(intended) {
             self.turn(intended);
@@ -312,7 +312,7 @@ impl Recorder {
         }
     }
 
-    /// Records how late the generator itself was with what was to start at `intended`.
+    /// Records how late the generator itself was with an arrival that was to start at `intended`.
     pub fn late(&mut self, intended: Instant, late: Duration) {
         if self.collector.window.holds(intended) {
             record(&mut self.tally.late, late);
@@ -339,7 +339,7 @@ impl Recorder {
         }
     }
 
-    /// Records bytes of something that goes on; they count if `now` is in the measured time.
+    /// Records bytes of an exchange that goes on; they count if `now` is in the measured time.
     pub fn moved(&mut self, now: Instant, bytes: Bytes) {
         if self.collector.window.holds(now) {
             self.turn(now);
@@ -348,7 +348,7 @@ impl Recorder {
         }
     }
 
-    /// Merges what belongs to an earlier second than `now`'s. Call it once a second where little happens.
+    /// Merges the records of seconds before that of `now`. Must be called once a second when little happens.
     pub fn tick(&mut self, now: Instant) {
         if now >= self.collector.window.begin {
             self.turn(now);

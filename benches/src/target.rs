@@ -1,4 +1,4 @@
-//! Where the load goes: an address to connect to, and what a request needs to arrive at the app.
+//! Target of the load: an address to connect to, and the headers that a request needs to arrive at the app.
 
 use std::fmt;
 use std::io;
@@ -40,7 +40,7 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// Makes a client that trusts what `config` trusts, for the certificate of `name`.
+    /// Makes a client with the trust of `config`, for the certificate of `name`.
     ///
     /// # Errors
     /// `name` is neither a host name nor an address.
@@ -49,7 +49,7 @@ impl TlsClient {
         Ok(Self { connector: TlsConnector::from(config), name })
     }
 
-    /// Makes a client that trusts what this machine trusts, or only the authorities in a file.
+    /// Makes a client that trusts this machine's authorities, or only those in a file.
     ///
     /// # Errors
     /// The file cannot be read or has no certificate, or `name` is no name.
@@ -62,7 +62,7 @@ impl TlsClient {
             }
             anyhow::ensure!(!roots.is_empty(), "{} has no certificate", path.display());
         } else {
-            // What cannot be read is not trusted; if that is everything, the handshake says so.
+            // Unreadable certificates are not trusted; if all are, the handshake says so.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -73,7 +73,7 @@ impl TlsClient {
     }
 }
 
-/// Where the load goes.
+/// Target of the load.
 #[derive(Clone)]
 pub struct Target {
     /// Host and port to connect to.

@@ -1,4 +1,4 @@
-//! Numbers with units, as people write them: `30s`, `10KiB`, `20mbit`, `max`.
+//! Numbers with units, in their usual notation: `30s`, `10KiB`, `20mbit`, `max`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a text is no number with a unit.
+/// Failure to read a number with a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{text}` is not {what}")]
 pub struct UnitError {
@@ -88,7 +88,7 @@ pub fn part(text: &str) -> Result<f64, UnitError> {
 pub enum Rate {
     /// Closed loop: the next one starts when the last one ended.
     Max,
-    /// Open loop: so many a second, whatever happens to those before.
+    /// Open loop: this many a second, whatever happens to those before.
     PerSecond(f64),
 }
 

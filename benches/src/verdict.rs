@@ -1,4 +1,4 @@
-//! Whether a run was good: the objective's bounds, and whether the generator was itself the limit.
+//! Verdict about a run: the objective's bounds, and whether the generator was itself the limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::clock::{float, micros};
 use crate::outcome::Outcome;
 use crate::units::show_micros;
 
-/// How a run is judged.
+/// Judgement about a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
@@ -19,27 +19,27 @@ pub enum Judgement {
     GeneratorLimited,
 }
 
-/// One bound and what was measured.
+/// Bound with its measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What is bounded, in words.
+    /// Bounded quantity, in words.
     pub name: String,
     /// The bound, in words.
     pub bound: String,
-    /// What was measured, in words.
+    /// Measured value, in words.
     pub measured: String,
     /// Whether the bound is kept.
     pub passed: bool,
 }
 
-/// A judgement and what it rests on.
+/// Judgement with its grounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How the run is judged.
+    /// Judgement about the run.
     pub judgement: Judgement,
     /// Each bound.
     pub checks: Vec<Check>,
-    /// What makes the figures doubtful.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
 
@@ -51,10 +51,10 @@ impl Verdict {
     }
 }
 
-/// A generator this late at the 99th percentile is worth a warning.
+/// Delay at the 99th percentile above which a generator is worth a warning.
 const LATE_MICROS: u64 = 5_000;
 
-/// A worker thread that wants a processor for more than this part of the time has no reserve.
+/// Part of the time above which a worker thread that wants a processor has no reserve.
 const BUSY: f64 = 0.95;
 
 /// Judges a run by its own objective.
@@ -70,7 +70,7 @@ pub fn judge(outcome: &Outcome) -> Verdict {
             passed: false,
         });
     }
-    // In a closed loop nothing is offered that is not carried or failed.
+    // In a closed loop every offered exchange is carried or failed.
     if outcome.load.rate.per_second().is_some() && outcome.offered > 0 {
         let carried = float(outcome.carried) / float(outcome.offered);
         checks.push(Check {

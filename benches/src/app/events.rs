@@ -14,7 +14,7 @@ use crate::clock::{micros, unix_time};
 /// Longest padding of an event.
 const PADDING_BYTES_MAX: usize = 1 << 20;
 
-/// A body that never ends: an event at each tick, with its number and the time it was made.
+/// Endless body: an event at each tick, with its number and the time at which it was made.
 #[derive(Debug)]
 pub(super) struct Events {
     ticks: Interval,
@@ -23,10 +23,10 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Makes one event each `interval`, each with `size` bytes of padding.
+    /// Makes one event at each interval `every`, each with `size` bytes of padding.
     pub(super) fn new(every: Duration, size: usize) -> Self {
         let mut ticks = interval(every);
-        // A late event does not make the next ones late: the rate is that which was asked for.
+        // A late event does not delay the next ones: the rate stays the requested one.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let padding =
             if size == 0 { String::new() } else { format!(": {}\n", "x".repeat(size.min(PADDING_BYTES_MAX))) };

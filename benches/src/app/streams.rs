@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::payload::Payload;
 
-/// Read at once from a raw stream.
+/// Bytes of one read from a raw stream.
 const RAW_READ_BYTES: usize = 64 * 1024;
 
 /// Answers a WebSocket handshake and echoes messages.

@@ -1,4 +1,4 @@
-//! Addresses of gateways and workspaces as people write them.
+//! Addresses of gateways and workspaces in their usual notation.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use gateway::model::Scheme;
 use http::Uri;
 use thiserror::Error;
 
-/// Why a text is no address.
+/// Failure to read an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadAddress {
     /// It cannot be read at all.
@@ -15,7 +15,7 @@ pub enum BadAddress {
     /// Neither http nor https.
     #[error("the scheme must be http or https")]
     Scheme,
-    /// Something behind the host.
+    /// There is more after the host.
     #[error("only scheme, host and port: the profile knows the path")]
     Path,
 }
@@ -32,19 +32,19 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns what to connect to: `host:port`.
+    /// Returns the address to connect to: `host:port`.
     #[must_use]
     pub fn dialed(&self) -> String {
         format!("{}:{}", self.name, self.port.unwrap_or(self.scheme.default_port()))
     }
 
-    /// Returns what stands in `Host`.
+    /// Returns the value of `Host`.
     #[must_use]
     pub fn host(&self) -> String {
         self.port.map_or_else(|| self.name.clone(), |port| format!("{}:{port}", self.name))
     }
 
-    /// Returns the name that a certificate has to be for.
+    /// Returns the name that the certificate has to cover.
     #[must_use]
     pub fn certified(&self) -> &str {
         self.name.trim_start_matches('[').trim_end_matches(']')

@@ -32,7 +32,7 @@ const TOKEN_VARIABLE: &str = "LOADLAB_TOKEN";
 /// Agents of a storm, unless told otherwise.
 const STORM_AGENTS: usize = 1000;
 
-/// How long a comparison waits for an idle machine before each subject.
+/// Longest wait of a comparison for an idle machine before each subject.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How to print.
@@ -198,7 +198,7 @@ impl RunArgs {
         self.own
     }
 
-    /// Returns the profile's load with what was told otherwise.
+    /// Returns the profile's load with the changes of the command line.
     fn load(&self) -> LoadSpec {
         let mut load = self.profile.load();
         load.rate = self.rate.unwrap_or(load.rate);
@@ -236,14 +236,14 @@ impl RunArgs {
         })
     }
 
-    /// Returns where a deployment's users go.
+    /// Returns the target for users of a deployment.
     fn target(&self) -> anyhow::Result<Target> {
         let Some(address) = self.gateway.as_ref().or(self.workspace_url.as_ref()) else {
             anyhow::bail!("neither --gateway nor --workspace-url");
         };
         let app = self.workspace_url.as_ref().unwrap_or(address);
         let host = self.host.clone().unwrap_or_else(|| app.host());
-        // The certificate is that of the host that is asked for, wherever it is reached.
+        // The certificate is that of the requested host, whatever address it is reached at.
         let name: Address = format!("{}://{host}", app.scheme.as_str())
             .parse()
             .map_err(|error| BadConfig(format!("{host} is no host: {error}")))?;
@@ -278,14 +278,14 @@ fn token(path: Option<&Path>) -> anyhow::Result<Option<String>> {
         },
     };
     let token = text.trim();
-    // What is wrong with it is told; what it is, is not.
+    // An error names the problem with it, and never its text.
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(BadConfig(format!("{from} has no token")).into());
     }
     Ok(Some(token.to_owned()))
 }
 
-/// Runs the profile and tells what was measured.
+/// Runs the profile and reports its results.
 pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::Result<Exit> {
     let load = arguments.load();
     check_writable(arguments.jsonl.as_deref())?;
@@ -297,7 +297,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
     let mut context = Context {
         profile: arguments.profile,
         subject: "gateway".to_owned(),
-        // Filled in below, once the lab runs.
+        // Replaced below, once the lab runs.
         target: Target::plain(([127, 0, 0, 1], 0).into(), ""),
         load,
         live: live.clone(),
@@ -330,7 +330,7 @@ pub(super) async fn run(arguments: RunArgs, stop: CancellationToken) -> anyhow::
     Ok(if outcome.verdict.passed() { Exit::Passed } else { Exit::Failed })
 }
 
-/// Finds out before a long run that its record cannot be kept.
+/// Checks before a long run that its record can be kept.
 fn check_writable(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);

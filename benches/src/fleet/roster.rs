@@ -1,4 +1,4 @@
-//! Who is up: one entry per agent, and sums that cost nothing to read.
+//! Roster of a fleet: one entry per agent, and sums that cost nothing to read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,25 +82,25 @@ impl Roster {
         ups
     }
 
-    /// An agent's session came up.
+    /// Enters that an agent's session came up.
     pub(super) fn connected(&self, agent: usize, now: Instant) {
         self.connects.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(now.saturating_duration_since(self.started).as_micros()).unwrap_or(DOWN - 1);
         self.set(agent, micros);
     }
 
-    /// An agent's dial failed or its link ended; it dials again.
+    /// Enters that an agent's dial failed or its link ended; it dials again.
     pub(super) fn redials(&self, agent: usize) {
         self.redials.fetch_add(1, Ordering::Relaxed);
         self.set(agent, DOWN);
     }
 
-    /// An agent stopped because it was asked to.
+    /// Enters that an agent stopped because it was asked to.
     pub(super) fn stopped(&self, agent: usize) {
         self.set(agent, DOWN);
     }
 
-    /// An agent stopped for good.
+    /// Enters that an agent stopped for good.
     pub(super) fn gave_up(&self, agent: usize, reason: &str) {
         *self.ended.lock().entry(reason.to_owned()).or_default() += 1;
         self.set(agent, DOWN);

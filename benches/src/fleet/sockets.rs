@@ -1,4 +1,4 @@
-//! WebSockets that are opened, used once, and then held without a word.
+//! WebSockets that are opened, used once, and then held without traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::target::Target;
 /// Handshakes under way at once: enough to be quick, few enough not to be a storm of their own.
 const AT_ONCE: usize = 64;
 
-/// How long one handshake may take.
+/// Time limit of one handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Any 16 bytes in base64 (RFC 6455, section 4.1); the answer is checked by the gateway, not here.
@@ -28,19 +28,19 @@ const KEY: &str = "bG9hZGxhYiBpZGxlIHdzcw==";
 /// A binary message of two bytes with a mask of zeros (RFC 6455, section 5.2).
 const MESSAGE: [u8; 8] = [0x82, 0x82, 0, 0, 0, 0, b'i', b'd'];
 
-/// What the app's echo answers: the same, not masked.
+/// Answer of the app's echo: the same, not masked.
 const ECHO: [u8; 4] = [0x82, 2, b'i', b'd'];
 
 /// Held WebSockets; dropping them closes their connections.
 pub struct Sockets {
     held: Vec<TokioIo<Upgraded>>,
-    /// Handshakes that failed, by why.
+    /// Handshakes that failed, by reason.
     pub failed: BTreeMap<String, u64>,
 }
 
 impl Sockets {
-    /// Opens so many to the app's echo. Each carries one message there and back, so that everything that a WebSocket
-    /// needs along the way exists.
+    /// Opens `count` WebSockets to the app's echo. Each carries one message there and back, so that everything that a
+    /// WebSocket needs along the way exists.
     ///
     /// Cancel safety: dropping it closes those that are open.
     pub async fn open(target: &Target, count: usize) -> Self {
@@ -68,10 +68,10 @@ impl Sockets {
         self.held.is_empty()
     }
 
-    /// Lets go of those that the other side ended meanwhile, and returns how many these were.
+    /// Drops those that the other side has ended, and returns how many they were.
     pub fn drop_ended(&mut self) -> usize {
         let before = self.held.len();
-        // Nothing is ever sent to an idle one: whatever can be read is its end.
+        // The app sends nothing on an idle one: anything that can be read is its end.
         self.held.retain_mut(|socket| socket.read_u8().now_or_never().is_none());
         before - self.held.len()
     }

@@ -1,4 +1,4 @@
-//! A thread that only sleeps: it wakes a worker's dispatcher when something is due.
+//! Thread that only sleeps: it wakes a worker's dispatcher when an arrival is due.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a connection's task knows of the run: what is next, and where to record it.
+//! Place of one connection's task in the run: its next arrivals, and their recorder.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::stats::{Bytes, Recorder, Window};
 /// Pause after a failure in a closed loop, which has no rate that bounds it.
 const FAILURE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Arrivals that are due and not yet taken by a connection.
+/// Queue of arrivals that are due and not yet taken by a connection.
 pub(super) struct Queue {
     due: RefCell<VecDeque<Instant>>,
     is_closed: Cell<bool>,
@@ -38,7 +38,7 @@ impl Queue {
         self.change.notify_waiters();
     }
 
-    /// Takes everything that nobody took.
+    /// Takes all arrivals that no connection took.
     pub(super) fn take_all(&self) -> VecDeque<Instant> {
         self.due.take()
     }
@@ -57,7 +57,7 @@ impl Queue {
     }
 }
 
-/// Where a task's arrivals come from.
+/// Source of a task's arrivals.
 #[derive(Clone)]
 pub(super) enum Source {
     /// Open loop.
@@ -66,7 +66,7 @@ pub(super) enum Source {
     Own,
 }
 
-/// One connection's place in the run.
+/// Place of one connection in the run.
 pub struct Post {
     pub(super) index: usize,
     pub(super) source: Source,
@@ -75,7 +75,7 @@ pub struct Post {
     pub(super) timeout: Duration,
     pub(super) stop: CancellationToken,
     pub(super) free_since: Cell<Instant>,
-    /// What is under way: counted as unfinished if the run ends before it does.
+    /// Exchange under way: counted as unfinished if the run ends before it does.
     pub(super) under_way: Cell<Option<Instant>>,
 }
 
@@ -98,7 +98,7 @@ impl Post {
         self.stop.is_cancelled() || Instant::now() >= self.window.end
     }
 
-    /// Waits until something is due and returns its intended start; none when the run is over.
+    /// Waits until an arrival is due and returns its intended start; `None` once the run is over.
     pub async fn next(&self) -> Option<Instant> {
         match &self.source {
             Source::Queue(queue) => queue.next().await,
@@ -114,7 +114,7 @@ impl Post {
         }
     }
 
-    /// Notes that what was intended for `intended` is sent now.
+    /// Records that the exchange intended for `intended` is sent now.
     pub fn sending(&self, intended: Instant) -> Instant {
         let now = Instant::now();
         self.under_way.set(Some(intended));
@@ -126,7 +126,7 @@ impl Post {
         now
     }
 
-    /// Records how it ended.
+    /// Records the result of an exchange.
     pub async fn ended(&self, intended: Instant, sent: Instant, result: Result<Bytes, Failure>) {
         let now = Instant::now();
         self.under_way.set(None);
@@ -142,22 +142,22 @@ impl Post {
         }
     }
 
-    /// Records bytes of something that goes on.
+    /// Records bytes of an exchange that goes on.
     pub fn moved(&self, bytes: Bytes) {
         self.recorder.borrow_mut().moved(Instant::now(), bytes);
     }
 
-    /// Notes that something should arrive about now.
+    /// Records that an event should arrive about now.
     pub fn expected(&self, now: Instant) {
         self.recorder.borrow_mut().offered(now);
     }
 
-    /// Records that something arrived which was made at `made`; its bytes are told by [`Self::moved`].
+    /// Records the arrival of an event that was made at `made`; its bytes are recorded by [`Self::moved`].
     pub fn arrived(&self, made: Instant) {
         self.recorder.borrow_mut().ok(made, made, Instant::now(), Bytes::default());
     }
 
-    /// Records that something did not arrive.
+    /// Records that an event did not arrive.
     pub fn missed(&self, intended: Instant, why: &'static str) {
         self.recorder.borrow_mut().failed(intended, Instant::now(), why);
     }

@@ -1,9 +1,9 @@
-//! How much of the processors a thread had and how long it waited for them.
+//! Processor time of a thread, and its wait for processors.
 
 use std::fs;
 use std::time::Duration;
 
-/// Time that this thread ran or was ready to run, since it began. None where the kernel does not tell.
+/// Time that this thread ran or was ready to run, since it began. `None` if the kernel does not tell.
 pub(super) fn wanted() -> Option<Duration> {
     in_text(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }

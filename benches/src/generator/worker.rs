@@ -1,4 +1,4 @@
-//! One worker thread: opens its connections, waits for the order, serves until the end.
+//! Worker thread: opens its connections, waits for the order, serves until the end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,10 +24,10 @@ const OPENING_MAX: usize = 64;
 /// Arrivals that are dispatched before connections get their turn.
 const DISPATCHED_MAX: u32 = 16;
 
-/// Time that what is under way gets when it is cut: by an interruption, or a long transfer at the end of the run.
+/// Time for work under way to end when it is cut: by an interruption, or a long transfer at the end of the run.
 const CUT_GRACE: Duration = Duration::from_millis(20);
 
-/// When to begin, and where to record.
+/// Order to begin, with the grace for work under way and the collector of records.
 #[derive(Clone)]
 pub(super) struct Order {
     pub(super) begin: Instant,
@@ -35,7 +35,7 @@ pub(super) struct Order {
     pub(super) collector: Collector,
 }
 
-/// What a worker tells of itself.
+/// Report of a worker about itself.
 pub(super) struct Report {
     /// Part of the measured time that it ran or waited for a processor.
     pub(super) busy: f64,
@@ -200,9 +200,9 @@ impl Shift {
         Ok(())
     }
 
-    /// Lets what was begun end, within the grace; what does not is counted as unfinished.
+    /// Lets begun work end within the grace; unfinished work is counted as such.
     async fn wind_up(&self, serving: &mut JoinSet<()>, queue: Option<Rc<Queue>>, posts: &[Rc<Post>], kind: Kind) {
-        // A long transfer that nobody paced is cut at the end; that says nothing about it.
+        // A long transfer without a pace is cut at the end; that says nothing about it.
         let is_cut = self.stop.is_cancelled() || (kind == Kind::Bulk && queue.is_none());
         let mut left = Vec::new();
         if let Some(queue) = queue.as_ref().filter(|_| is_cut) {
@@ -235,11 +235,11 @@ async fn tick(recorder: Rc<RefCell<Recorder>>, window: Window) {
     }
 }
 
-/// Measures which part of the measured time this thread wanted a processor.
+/// Measures in which part of the measured time this thread wanted a processor.
 async fn measure(busy: Rc<Cell<f64>>, window: Window, stop: CancellationToken) {
     sleep_until(window.begin).await;
     let before = wanted();
-    // Whatever kept this task from its time was work of the thread.
+    // The delay of this task was work of the thread.
     let late = Instant::now().saturating_duration_since(window.begin);
     loop {
         // Kept up to date, for a run that is interrupted.

@@ -1,5 +1,5 @@
-//! A tunnel as it should not be: all channels in one TCP connection, first in, first out, no credit per channel, no
-//! scheduler. It shows what the scheduler is worth, on the same link and under the same load.
+//! Tunnel without a scheduler: all channels in one TCP connection, first in, first out, no credit per channel. It shows
+//! the worth of the scheduler, on the same link and under the same load.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,11 +20,11 @@ use crate::target::Target;
 /// Most payload of one frame.
 const FRAME_BYTES: usize = 32 * 1024;
 
-/// Frames that wait for the link, and for each channel's socket. Full: the reader before it waits, and everybody
-/// behind that reader with it.
+/// Frames that wait for the link, and for each channel's socket. A full queue makes the reader before it wait, and all
+/// channels behind that reader with it.
 const QUEUE_FRAMES: usize = 64;
 
-/// A channel and its bytes; none for its end.
+/// Channel and its bytes; empty bytes are its end.
 type Frame = (u32, Bytes);
 
 /// Both ends of the tunnel and the link between them; dropping it ends them.
@@ -55,7 +55,7 @@ impl Fifo {
         Ok(Self { users: address, link, _ends: ends })
     }
 
-    /// Returns where users' requests go.
+    /// Returns the target of users' requests.
     #[must_use]
     pub fn target(&self) -> Target {
         Target::plain(self.users, &self.users.to_string())
@@ -68,7 +68,7 @@ impl Fifo {
     }
 }
 
-/// Where frames of channels go.
+/// Queues of the channels' frames.
 type Channels = Arc<Mutex<HashMap<u32, mpsc::Sender<Bytes>>>>;
 
 /// One end: its link's writing side as a queue, and its channels.
@@ -102,7 +102,7 @@ impl End {
         if bytes.is_empty() {
             channels.lock().remove(&channel);
         } else if sender.send(bytes).await.is_err() {
-            // Its socket is gone; what still comes is for nobody.
+            // Its socket is gone; further frames are dropped.
         }
         true
     }

@@ -1,15 +1,15 @@
-//! Verdicts of profiles that are about more than a rate and a percentile.
+//! Verdicts of profiles that check more than a rate and a percentile.
 
 use crate::outcome::Outcome;
 use crate::verdict::{Check, Judgement, Verdict};
 
-/// Makes a bound with what was measured.
+/// Makes a check of a bound with its measured value.
 #[must_use]
 pub fn check(name: &str, bound: impl Into<String>, measured: impl Into<String>, passed: bool) -> Check {
     Check { name: name.to_owned(), bound: bound.into(), measured: measured.into(), passed }
 }
 
-/// Judges an outcome by `checks` instead of by rate and percentile; what made figures doubtful stays.
+/// Judges an outcome by `checks` instead of by rate and percentile; warnings about doubtful figures stay.
 pub fn judge_by(outcome: &mut Outcome, checks: Vec<Check>) {
     let passed = checks.iter().all(|check| check.passed);
     let judgement = if passed { Judgement::Passed } else { Judgement::Failed };

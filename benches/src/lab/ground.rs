@@ -1,4 +1,4 @@
-//! What has to be there before the programs start: ports, certificates, workspaces and tokens.
+//! Preparations before the programs start: ports, certificates, workspaces and tokens.
 
 use std::fs;
 use std::io::Write;
@@ -14,14 +14,14 @@ use rand::Rng as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;
 
-/// Ports are taken below the range from which the system picks those of outgoing connections: one found free now is
+/// Range of ports, below the one from which the system picks those of outgoing connections: a port found free now is
 /// still free when a program binds it, also after a restart.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
-/// Tries to find a free port.
+/// Attempts to find a free port.
 const PORT_TRIES: usize = 200;
 
-/// The user that owns the workspaces.
+/// User that owns the workspaces.
 const OWNER: &str = "dev";
 
 /// Returns a loopback address that was free a moment ago.
@@ -35,7 +35,7 @@ pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     anyhow::bail!("no free port between {} and {}", PORTS.start, PORTS.end)
 }
 
-/// A certificate of the lab's own, and who trusts it.
+/// Certificate of the lab's own, and its trust settings.
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) cert: PathBuf,

@@ -1,4 +1,4 @@
-//! A program that the lab runs: started, measured, killed, started again; gone when its owner is.
+//! Program that the lab runs: started, measured, killed, started again; gone when its owner is.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,20 +13,20 @@ use parking_lot::Mutex;
 
 use super::usage::{self, Memory};
 
-/// Lines of a program's log that a message about it shows.
+/// Lines of a program's log that an error message shows.
 const TAIL_LINES: usize = 12;
 
-/// Beginnings of variables that would configure the lab's programs behind its back.
+/// Prefixes of variables that would configure the lab's programs unnoticed.
 const FOREIGN_VARIABLES: [&str; 2] = ["GATEWAY_", "WORKSPACE_AGENT_"];
 
-/// How to run a program.
+/// Command line of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: BTreeMap<String, String>,
-    /// Where it runs and writes its log.
+    /// Working folder, which also holds its log.
     pub(super) folder: PathBuf,
 }
 
@@ -150,7 +150,7 @@ impl Recipe {
 /// Finds a program: the path that `variable` gives, else beside this program, else on `PATH`.
 ///
 /// # Errors
-/// It is nowhere; the message says where it was looked for.
+/// It is nowhere; the message names the searched places.
 pub(super) fn find(name: &str, variable: &str) -> anyhow::Result<PathBuf> {
     if let Some(given) = std::env::var_os(variable) {
         let path = PathBuf::from(given);

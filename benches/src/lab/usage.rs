@@ -10,7 +10,7 @@ const CLOCK_TICKS_KEY: u64 = 17;
 /// `AT_PAGESZ` of the auxiliary vector, in bytes.
 const PAGE_BYTES_KEY: u64 = 6;
 
-/// Ticks per second on every Linux of today, for when the auxiliary vector cannot be read.
+/// Ticks per second on every Linux of today, in case the auxiliary vector cannot be read.
 const CLOCK_TICKS_DEFAULT: u64 = 100;
 
 /// Memory of a process, in bytes.
@@ -18,7 +18,7 @@ const CLOCK_TICKS_DEFAULT: u64 = 100;
 pub struct Memory {
     /// Resident, shared pages counted in full.
     pub rss: u64,
-    /// Resident, shared pages divided by who shares them.
+    /// Resident, shared pages divided by the number of processes that share them.
     pub pss: u64,
     /// The most that was resident at a time, since the start or [`reset_peak`].
     pub peak: u64,
@@ -64,16 +64,16 @@ pub fn reset_peak(pid: u32) -> io::Result<()> {
     fs::write(path(pid, "clear_refs"), "5")
 }
 
-/// What the kernel holds for TCP in all, in bytes.
+/// Kernel's memory for TCP in all, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpMemory {
     /// Buffers of all sockets of this network namespace.
     pub used: u64,
-    /// From here on it gives sockets less, and drops what arrives.
+    /// Threshold above which it gives sockets less, and drops arriving bytes.
     pub pressure: u64,
 }
 
-/// Returns what the kernel holds for TCP.
+/// Returns the kernel's memory for TCP.
 ///
 /// # Errors
 /// It does not say.

@@ -10,7 +10,7 @@ use super::{Kind, Peer};
 /// bore's control port is a constant of the program.
 const CONTROL_PORT: u16 = 7835;
 
-/// Where a link to that port stands: only the address can differ.
+/// Address of a link to that port: only the address can differ.
 const FAR_IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// bore.

@@ -1,4 +1,4 @@
-//! Whether what comes out of a peer is what went in, byte by byte.
+//! Compares a peer's answers with those of the app, byte by byte.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout};
 use super::HOST;
 use crate::target::Target;
 
-/// How long a subject may take until its first right answer.
+/// Time limit of a subject's first right answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long one checked transfer may take. Links of the lab go down to megabits.
+/// Time limit of one checked transfer. Links of the lab go down to megabits.
 const TRANSFER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The small body.
@@ -26,7 +26,7 @@ const SMALL_PATH: &str = "/bytes/10240";
 /// The large body: longer than any buffer on the way, and different at each position.
 const LARGE_BYTES: usize = 32 << 20;
 
-/// The large body where a slow link would make it a matter of minutes.
+/// The large body on a link, where the full size could take minutes.
 const LARGE_BYTES_ON_LINK: usize = 1 << 20;
 
 /// Sends one request on a connection of its own and returns the whole answer.
@@ -84,7 +84,7 @@ pub async fn wait_until_answering(target: &Target) -> anyhow::Result<()> {
     }
 }
 
-/// What the app itself says, to hold against what comes through a peer.
+/// Answers of the app itself, to compare with those through a peer.
 #[derive(Debug)]
 pub struct Checker {
     large_path: String,

@@ -1,5 +1,5 @@
-//! The same load through several subjects in turn, round by round, so that only figures of the same minutes are
-//! compared.
+//! Comparison of several subjects under the same load, in turn, round by round, so that only figures of the same
+//! minutes are compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,41 +39,41 @@ pub struct Work {
     pub key: String,
     /// The profile.
     pub profile: ProfileName,
-    /// What it offers.
+    /// Its load.
     pub load: LoadSpec,
 }
 
 /// A comparison.
 #[derive(Clone)]
 pub struct Plan {
-    /// Who is compared. Ratios are those of the first subject to each other one.
+    /// Subjects to compare. Ratios are those of the first subject to each other one.
     pub subjects: Vec<Subject>,
     /// The loads, one after the other on each started subject.
     pub works: Vec<Work>,
-    /// How often everything is done. Ratios need at least five to say something about their spread.
+    /// Number of rounds. Ratios need at least five to say something about their spread.
     pub rounds: u32,
     /// The link between the two halves of each subject.
     pub link: Option<LinkSpec>,
-    /// What makes the load.
+    /// Generator of the load.
     pub generator: Generator,
-    /// How long to wait for an idle machine before each subject.
+    /// Longest wait for an idle machine before each subject.
     pub patience: Duration,
-    /// Where progress goes.
+    /// Destination of progress.
     pub live: Live,
-    /// Ends the comparison with what was measured until then.
+    /// Ends the comparison with the results so far.
     pub stop: CancellationToken,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Comparison {
     /// The figures; command, date and conditions are the caller's to fill in.
     pub section: Section,
-    /// The runs as the profiles told them.
+    /// Outcomes of the profiles.
     pub outcomes: Vec<Outcome>,
 }
 
-/// Compares.
+/// Runs a comparison.
 ///
 /// A subject that does not start, or changes a byte, is left out of that round and named among the failures.
 ///
@@ -174,7 +174,7 @@ async fn loads(
             ));
         }
         for note in &outcome.notes {
-            // What a profile says about itself, it says each time.
+            // A profile repeats its notes about itself in each round.
             if !found.section.notes.iter().any(|known| known.ends_with(note)) {
                 found.section.notes.push(format!("Round {}, {name}, {}: {note}", round + 1, work.key));
             }
@@ -203,7 +203,7 @@ pub async fn measure(work: &Work, name: &str, started: &Started, plan: &Plan) ->
     };
     let begin = trees.begin();
     let mut outcome = Box::pin(profile::run(work.profile, &context)).await?;
-    // Profiles with a load of their own making may not tell; then the whole run counts.
+    // Profiles with a load of their own making may have no usage; then the whole run counts.
     outcome.usage.get_or_insert_with(|| trees.since(begin));
     Ok(outcome)
 }
@@ -227,7 +227,7 @@ async fn wrk_values(work: &Work, started: &Started, place: &Path) -> anyhow::Res
 /// Picks the figures of a run for tables.
 #[must_use]
 pub fn values(outcome: &Outcome) -> BTreeMap<String, f64> {
-    // What these profiles tell beside is in other words what the columns say already.
+    // The other figures of these profiles repeat the columns.
     let plain =
         is_bulk(outcome.profile) || matches!(outcome.profile, ProfileName::Http | ProfileName::Churn | ProfileName::Ws);
     let mut values = if plain { BTreeMap::new() } else { outcome.figures.clone() };
@@ -244,7 +244,7 @@ pub fn values(outcome: &Outcome) -> BTreeMap<String, f64> {
         put("p50_us", float(outcome.latency.p50));
         put("p99_us", float(outcome.latency.p99));
     }
-    // Profiles of faults restart processes: what these used says nothing about a piece of work.
+    // Profiles of faults restart processes, whose usage says nothing about a piece of work.
     if let (Some(usage), true) = (&outcome.usage, plain) {
         cpu_values(usage, float(outcome.carried), bytes, &mut values);
     }

@@ -1,4 +1,4 @@
-//! The processes of one started peer, and the folder and the link they share.
+//! Processes of one started peer, and the folder and the link that they share.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,12 +12,12 @@ use super::program::{Invocation, Process};
 use crate::relay::{self, LinkSpec, Relay};
 use crate::target::Target;
 
-/// How much of a log goes into an error, in lines.
+/// Lines of a log that go into an error.
 const LOG_LINES: usize = 8;
 
-/// A peer while it is being started.
+/// Peer while it is being started.
 pub struct Crew {
-    /// Where the app listens.
+    /// Address of the app.
     pub backend: SocketAddr,
     directory: PathBuf,
     log: File,
@@ -111,7 +111,7 @@ impl Crew {
         if tail.is_empty() { String::new() } else { format!("; its log ends:{}", tail.trim_end()) }
     }
 
-    /// Stops everything that was started.
+    /// Stops all started processes.
     pub async fn stop(self) {
         for process in self.agents.into_iter().chain(self.servers) {
             process.stop().await;
@@ -128,7 +128,7 @@ impl Crew {
 
 /// A peer that answers. Dropping it stops its processes.
 pub struct Running {
-    /// Where users reach the app through it.
+    /// Target of users' requests to the app.
     pub target: Target,
     /// The roots of the process trees that users reach.
     pub server_pids: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Nothing between the load and the app: what the machine itself can do.
+//! No peer between the load and the app: the limit of the machine itself.
 
 use futures_util::FutureExt as _;
 

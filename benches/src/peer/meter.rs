@@ -1,4 +1,4 @@
-//! What the processes of a subject use while it is measured, and whether the machine is quiet enough to begin.
+//! Resources that a subject's processes use during a measurement, and a check for an idle machine before it.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::clock::float;
 use crate::lab::usage::{cpu_seconds_of, memory_of, reset_peak, tree};
 use crate::outcome::Usage;
 
-/// A machine is idle if its processors do less than this part of what they could.
+/// Part of the processors' time below which a machine is idle.
 const BUSY_MAX: f64 = 0.10;
 
-/// How often a waiting meter looks.
+/// Interval of checks while waiting.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The process trees of one subject.
@@ -54,7 +54,7 @@ impl Trees {
         Reading { server: seconds(&self.server), agent: seconds(&self.agent), app: seconds(&self.app) }
     }
 
-    /// Returns what was used since `begin`.
+    /// Returns the usage since `begin`.
     #[must_use]
     pub fn since(&self, begin: Reading) -> Usage {
         let now = self.read();

@@ -11,7 +11,7 @@ use super::crew::Crew;
 use super::program::{Invocation, Needed, Programs, free_address, wait_for_listener};
 use super::{HOST, Kind, Peer};
 
-/// Where nginx comes from.
+/// Source of nginx.
 pub(super) const NGINX_PROGRAM: Needed = Needed { name: "nginx", version: "-v", source: "Debian package nginx" };
 
 /// The name in the certificate between two nginx.
@@ -110,7 +110,7 @@ fn write_keys(crew: &Crew) -> anyhow::Result<Keys> {
     })
 }
 
-/// One nginx: what it listens on and where it sends.
+/// One nginx, with its listener and its next hop.
 struct Hop<'a> {
     listen: SocketAddr,
     to: SocketAddr,
@@ -129,8 +129,8 @@ impl Hop<'_> {
         Ok(Invocation::new("nginx").arg("-p").arg(&folder).args(["-e", "stderr"]).arg("-c").arg(file))
     }
 
-    /// Connections to the next hop are kept, bodies are streamed both ways, nothing is logged or spooled to disk, two
-    /// workers: what an operator who cares about speed writes.
+    /// Configuration as an operator who cares about speed writes it: connections to the next hop are kept, bodies are
+    /// streamed both ways, nothing is logged or spooled to disk, two workers.
     fn configuration(&self, folder: &str) -> String {
         let Self { listen, to, accepts, dials } = self;
         let mut text = format!(

@@ -1,4 +1,4 @@
-//! Finding programs, asking for their versions, running them as processes that end with their owner.
+//! Programs of peers: finds them, asks for their versions, and runs them as processes that end with their owner.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,24 +15,24 @@ use tokio::time::Instant;
 
 use crate::lab::usage::tree;
 
-/// Ports are taken below the range from which the system picks the ports of outgoing connections, so that a port found
+/// Range of ports, below the one from which the system picks the ports of outgoing connections, so that a port found
 /// free is not gone again before the peer binds it.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// How long a program may take to listen.
+/// Time limit for a program to listen.
 const LISTEN_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Folders searched after `PATH`: daemons live there, and the `PATH` of a plain user lacks them.
 const SBIN: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// A program of a peer, and where people get it.
+/// Program of a peer, and its source.
 #[derive(Debug, Clone, Copy)]
 pub struct Needed {
     /// The program's name on `PATH`.
     pub name: &'static str,
     /// The argument that makes it print its version.
     pub version: &'static str,
-    /// How to get it.
+    /// Way to install it.
     pub source: &'static str,
 }
 
@@ -125,7 +125,7 @@ pub async fn wait_for_listener(address: SocketAddr) -> anyhow::Result<()> {
     }
 }
 
-/// What to run.
+/// Command to run.
 #[derive(Debug)]
 pub struct Invocation {
     program: PathBuf,
@@ -167,10 +167,10 @@ impl Invocation {
         self
     }
 
-    /// Runs to the end and returns what was printed.
+    /// Runs to the end and returns the program's output.
     ///
     /// # Errors
-    /// Fails if the program is missing or ends with a failure; its last words are in the message.
+    /// Fails if the program is missing or ends with a failure; the end of its output is in the message.
     pub async fn output(self, directory: &Path) -> anyhow::Result<String> {
         let name = self.name();
         let output = self.command(directory).output().await.with_context(|| format!("running {name}"))?;
@@ -201,7 +201,7 @@ impl Invocation {
     fn command(self, directory: &Path) -> Command {
         let mut command = Command::new(self.program);
         command.args(self.arguments).envs(self.environment).current_dir(directory);
-        // A group of its own: a ctrl-c at the terminal reaches only the lab, which then stops what it started in order.
+        // A group of its own: a ctrl-c at the terminal reaches only the lab, which then stops its processes in order.
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         command
     }
@@ -232,7 +232,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A child that was waited for has given its id back: it may be somebody else's by now.
+        // A child that was waited for has given its id back: it may belong to another process by now.
         if self.child.id().is_some() {
             kill_tree(self.pid);
         }

@@ -66,7 +66,7 @@ enum Transport {
     Noise,
 }
 
-/// The lines of the two files about the transport.
+/// Lines of the two files about the transport.
 struct Sections {
     kind: &'static str,
     server: String,
@@ -99,7 +99,7 @@ async fn forward(crew: &mut Crew, transport: Transport) -> anyhow::Result<Socket
     Ok(listen)
 }
 
-/// rathole reads its certificate from a PKCS #12 file only, hence openssl.
+/// Makes the certificate. rathole reads it from a PKCS #12 file only, hence openssl.
 async fn tls(crew: &Crew) -> anyhow::Result<Sections> {
     let directory = crew.directory();
     crew.write("extensions", "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n")?;

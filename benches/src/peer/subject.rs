@@ -1,4 +1,4 @@
-//! What is compared: the gateway with its agent, or a peer.
+//! Subject of a comparison: the gateway with its agent, or a peer.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub enum Subject {
     Gateway {
         /// The name in tables.
         name: String,
-        /// How the lab starts it.
+        /// Settings of its lab.
         spec: LabSpec,
     },
     /// A peer in front of the app.
@@ -29,7 +29,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Makes the gateway as a subject, named after what is encrypted: nothing, the link as that of peers is, or more.
+    /// Makes the gateway a subject, named by its encryption: none, on the link as with peers, or more.
     #[must_use]
     pub fn gateway(spec: LabSpec) -> Self {
         let name = match (spec.users_tls, spec.link_tls) {
@@ -92,7 +92,7 @@ pub enum Started {
 }
 
 impl Started {
-    /// Returns where the load goes.
+    /// Returns the target of the load.
     #[must_use]
     pub fn target(&self) -> Target {
         match self {
@@ -110,7 +110,7 @@ impl Started {
         }
     }
 
-    /// Returns the process trees whose use of the machine counts.
+    /// Returns the process trees whose usage counts.
     #[must_use]
     pub fn trees(&self) -> Trees {
         match self {
@@ -136,7 +136,7 @@ impl Started {
 /// The app behind all peers: this program's own, as a process of its own.
 #[derive(Debug)]
 pub struct App {
-    /// Where it listens.
+    /// Address of the app.
     pub address: SocketAddr,
     process: Process,
 }

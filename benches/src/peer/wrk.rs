@@ -1,4 +1,4 @@
-//! The program wrk as the generator, to hold the lab's own against.
+//! Program wrk as the generator, to compare the lab's own with it.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::units::Rate;
 /// wrk itself.
 pub const PROGRAMS: Programs = Programs(&[Needed { name: "wrk", version: "-v", source: "Debian package wrk" }]);
 
-/// What wrk reported.
+/// Report of wrk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     /// Measured time.
@@ -59,7 +59,7 @@ pub async fn run(work: &Work, target: &Target, lasts: Duration, place: &Path) ->
     parse(&output).with_context(|| format!("wrk printed no figures: {}", output.trim()))
 }
 
-/// Headers go into the script and not on the command line, which everybody on the machine can read.
+/// Writes the headers into the script and not on the command line, which all users of the machine can read.
 fn write_script(path: &Path, target: &Target, closes: bool) -> anyhow::Result<()> {
     let mut text = format!("wrk.headers[\"Host\"] = \"{}\"\n", target.host);
     if let Some(token) = &target.token {

@@ -85,7 +85,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Opens a connection no longer than an exchange may take.
+/// Opens a connection within the time limit of an exchange.
 pub(super) async fn in_time(
     post: &Post,
     connecting: impl Future<Output = Result<Client, Failure>>,
@@ -93,7 +93,7 @@ pub(super) async fn in_time(
     timeout(post.timeout(), connecting).await.map_err(|_elapsed| Failure::lost("connect_timeout"))?
 }
 
-/// Adds what a transfer is judged by.
+/// Adds the figures by which a transfer is judged.
 pub(super) fn bulk_figures(outcome: &mut Outcome) {
     outcome.figures.insert("mbit_per_s".to_owned(), outcome.bytes_per_second() * 8.0 / 1e6);
     outcome.figures.insert("mb_per_s".to_owned(), outcome.bytes_per_second() / 1e6);

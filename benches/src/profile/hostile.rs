@@ -24,19 +24,19 @@ use crate::outcome::Outcome;
 use crate::profile::{Context, http};
 use crate::stats::Parts;
 
-/// What the honest users' 99th percentile may be beside the attack, as a multiple of what it is without.
+/// Largest 99th percentile of honest users beside the attack, as a multiple of the one without.
 const FACTOR_MAX: f64 = 2.0;
 
-/// By how much the gateway's memory may grow, in MiB: buffers of as many connections as are open at a time.
+/// Largest growth of the gateway's memory, in MiB: buffers of as many connections as are open at a time.
 const GROWN_MIB_MAX: f64 = 64.0;
 
-/// Part of the attacks that has to be made, or it was none.
+/// Smallest part of the planned attacks that has to be made, or the run was no attack.
 const MADE_MIN: f64 = 0.9;
 
-/// How long an attack goes on before it is measured what it does.
+/// Time of the attack before its effects are measured.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// How long what an attack left behind may take to go.
+/// Time for the traces of an attack to go.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Runs the profile.
@@ -102,7 +102,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures honest users beside the attack. Where they are refused altogether there is nothing to measure, and that is the
+/// Measures honest users beside the attack. If all of them are refused, there is nothing to measure, and that is the
 /// finding: then each of them counts as one that took the whole timeout.
 async fn beside(context: &Context, honest: &Context) -> Outcome {
     match Box::pin(http::run(honest)).await {
@@ -153,7 +153,7 @@ fn judge(outcome: &mut Outcome, plan: &Plan, failed_outside: u64) {
     judge_by(outcome, checks);
 }
 
-/// Returns what the gateway holds now, in MiB, and makes its peak begin here.
+/// Returns the gateway's memory now, in MiB, and resets its peak.
 fn peak_from_now(lab: &Lab) -> f64 {
     if let Err(error) = usage::reset_peak(lab.gateway().pid()) {
         tracing::debug!(%error, "the peak of a process's memory could not be reset");

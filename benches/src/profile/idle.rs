@@ -1,11 +1,11 @@
-//! Agents and WebSockets that do nothing: what each costs in memory, and what all of them cost in processor time.
+//! Idle agents and WebSockets: the memory of each, and the processor time of all.
 //!
 //! Agents first: a fleet in this process, on workspaces that the lab has tokens for. Then the gateway is started anew,
 //! so that memory that the fleet left behind is not mistaken for a WebSocket's, and WebSockets are held through the lab's
 //! own agent, which is a process too.
 //!
-//! Settings: `agents` (10000), `websockets` (5000); naming one of the two leaves the other out. `settle` (2s): how long
-//! memory may settle before it is read. The measured time is how long everybody is watched doing nothing.
+//! Settings: `agents` (10000), `websockets` (5000); naming one of the two leaves the other out. `settle` (2s): time for
+//! memory to settle before it is read. The measured time is that for which the idle ones are watched.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,22 +30,22 @@ const AGENTS: usize = 10_000;
 /// WebSockets unless told otherwise.
 const WEBSOCKETS: usize = 5_000;
 
-/// How long all agents may take to come up.
+/// Time limit for all agents to come up.
 pub(super) const UP_DEADLINE: Duration = Duration::from_secs(120);
 
-/// How long agents may take to say goodbye.
+/// Time limit for agents to close their sessions.
 pub(super) const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// WebSockets that are opened and closed before the first reading, so that what a program allocates once is not counted.
 const FIRST: usize = 20;
 
-/// What the session's budget has for each WebSocket: most windows are much smaller once it fills.
+/// Share of the session's budget for each WebSocket: most windows are much smaller once it fills.
 const WINDOW_BYTES: u64 = 64 << 10;
 
 /// File descriptors of this process for everything but its agents.
 const FILES_SPARE: u64 = 256;
 
-/// What the profile holds.
+/// Numbers of idle agents and WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     agents: usize,
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// Returns what a lab for this load needs: workspaces, and settings of the gateway without which one workspace may not
+/// Returns the lab's needs for this load: workspaces, and settings of the gateway without which one workspace may not
 /// have so many WebSockets.
 ///
 /// # Errors
@@ -187,7 +187,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Watches everybody doing nothing; returns the gateway's processor time in milliseconds a second, and how long it was.
+    /// Watches the idle ones; returns the gateway's processor time in milliseconds a second, and the seconds watched.
     async fn watch(&self) -> anyhow::Result<(f64, f64)> {
         self.context.live.phase("watching everybody doing nothing");
         let (cpu, began) = (self.lab.gateway().cpu()?, Instant::now());
@@ -200,7 +200,7 @@ impl Run<'_> {
         self.context.stop.run_until_cancelled(tokio::time::sleep(time)).await.unwrap_or_default();
     }
 
-    /// Returns what each of `count` added, in KiB.
+    /// Returns the memory that each of `count` added, in KiB.
     fn each_kib(&self, after: u64, before: u64, count: usize) -> f64 {
         (float(after) - float(before)) / 1024.0 / float(count.max(1) as u64)
     }
@@ -209,7 +209,7 @@ impl Run<'_> {
         self.figures.insert(name.to_owned(), value);
     }
 
-    /// Counts what was asked for, what is there, and why the rest is not.
+    /// Counts the requested ones, those that are up, and the reasons of the failed rest.
     fn count(&mut self, asked: usize, there: usize, failed: &BTreeMap<String, u64>, otherwise: &str) {
         let (asked, there) = (asked as u64, there as u64);
         self.parts.offered += asked;

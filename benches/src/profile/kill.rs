@@ -1,9 +1,9 @@
 //! The gateway is killed (SIGKILL) and started again on the same ports and store, while requests go on.
 //!
-//! Counts how long it takes until a request passes again, and what fails meanwhile. Nothing may fail outside of that
+//! Measures the time until a request passes again, and counts failures meanwhile. Nothing may fail outside of that
 //! time.
 //!
-//! Settings: `kills=3`, `down_ms=1000` between the kill and the start, `back_s=10` that it may take to come back.
+//! Settings: `kills=3`, `down_ms=1000` between the kill and the start, `back_s=10` as the time limit to come back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use crate::profile::{Context, http};
 /// The pause between two attempts to reach the app.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Everything of a kill that takes longer has failed.
+/// Time limit for every step after a kill.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests that were under way may fail this much after the gateway is back.
+/// Time after the gateway is back in which requests that were under way may still fail.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// The load's clock starts a little after this profile's: its connections are opened first.
+/// Lead of this profile's clock over the load's, whose connections are opened first.
 const SKEW: Duration = Duration::from_millis(500);
 
-/// A kill and what became of it, as times after the kill.
+/// A kill and its consequences, as times after the kill.
 #[derive(Clone, Copy, Debug)]
 struct Killed {
     at: Instant,
@@ -52,7 +52,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let back_s: f64 = context.load.setting("back_s", 10.0)?;
     preflight(&context.target, context.load.timeout).await?;
     let begin = Instant::now() + context.load.warm_up;
-    // The processes' use is not told: a killed one takes its count along.
+    // The processes' usage is left out: a killed process takes its count along.
     let load = Context { trees: None, ..context.clone() };
     let (outcome, killed) = tokio::join!(Box::pin(http::run(&load)), kill(context, lab, begin, kills, down));
     let (mut outcome, killed) = (outcome?, killed?);
@@ -130,10 +130,10 @@ fn report(outcome: &mut Outcome, begin: Instant, killed: &[Killed], back_s: f64)
     judge_by(outcome, checks);
 }
 
-/// Tells whether requests may fail in that second: it overlaps an outage, or what follows from one.
+/// Tells whether requests may fail in that second: it overlaps an outage, or its aftermath.
 fn is_excused(second: &Second, begin: Instant, killed: &[Killed]) -> bool {
     let from = begin + Duration::from_secs(second.at);
-    // Latencies of requests that waited end up in the second in which they ended.
+    // Latencies of waiting requests are counted in the second in which these ended.
     killed.iter().any(|one| {
         let over = one.at + one.back.unwrap_or(PATIENCE) + AFTERMATH;
         from + Duration::from_secs(1) + SKEW >= one.at && from <= over

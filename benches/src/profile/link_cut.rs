@@ -1,11 +1,12 @@
 //! The link between agent and gateway breaks again and again while WebSockets, a download and an upload go on.
 //!
-//! Nothing may be lost, repeated or reordered, and nobody's connection may end. Breaks are drawn by seed: resets (RST),
-//! ends (FIN), stalls, and paths that forget the connection (half-open; rare, since only keepalive notices them). Each
-//! break waits until everything moves again, and a little longer.
+//! Nothing may be lost, repeated or reordered, and no user's connection may end. Breaks are drawn by seed: resets
+//! (RST), ends (FIN), stalls, and paths that forget the connection (half-open; rare, since only keepalive notices
+//! them). Each break waits until everything moves again, and a little longer.
 //!
-//! The time to resume is from the break to the first echo of a message that was sent after it. Stalls (from their end) are
-//! counted apart, because nobody has to dial again, and half-open breaks, because they are noticed late by design.
+//! The time to resume is from the break to the first echo of a message that was sent after it. Stalls (from their end)
+//! are counted apart, because no agent has to dial again, and so are half-open breaks, because they are noticed late by
+//! design.
 //!
 //! Settings: `cuts=100`, `kinds=reset,close,stall,half-open` (all by default), `every_ms=10` between the messages of a
 //! WebSocket, `mib_s=4` of each transfer, `redial_ms=1000` that a redial may take (its wait, which the agent chooses, and
@@ -35,10 +36,10 @@ use crate::stats::{Collector, Window, histogram, record};
 /// Longer than any run: the window ends when the last break is over.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
-/// What the allowed time to resume has on top of redial and round trip.
+/// Slack of the allowed time to resume, on top of redial and round trip.
 const RESUME_SLACK_MS: f64 = 50.0;
 
-/// What the parts of the load need to know.
+/// Parameters that all parts of the load share.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     cuts: usize,
@@ -95,7 +96,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// What the allowed times follow from.
+/// Facts of the link that determine the allowed times.
 struct Link {
     rtt_ms: f64,
     tls: bool,

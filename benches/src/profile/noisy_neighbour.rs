@@ -1,8 +1,8 @@
-//! A quiet WebSocket that says something every 100 ms, alone and beside bulk transfers that fill the link.
+//! Quiet WebSocket with a message every 100 ms, alone and beside bulk transfers that fill the link.
 //!
-//! Figures are the quiet channel's round trips. `link_queue_ms` is how much of what is added may be the link's own queue,
-//! which bulk transfers fill whatever the tunnel does, and which each round trip passes in one direction. With the lab's own link, the same load then goes through a tunnel
-//! without a scheduler ([`Fifo`]), for comparison.
+//! Figures are the quiet channel's round trips. `link_queue_ms` is the part of the added time that may be the link's
+//! own queue: bulk transfers fill it whatever the tunnel does, and each round trip passes it in one direction. With the
+//! lab's own link, the same load then goes through a tunnel without a scheduler ([`Fifo`]), for comparison.
 //!
 //! Settings: `downloads=8`, `uploads=0`, `every_ms=100`, `fifo=1`.
 
@@ -24,20 +24,20 @@ use crate::profile::Context;
 use crate::stats::{Collector, Parts, Window};
 use crate::target::Target;
 
-/// The added round trip that counts as good, in milliseconds.
+/// Largest added round trip that counts as good, in milliseconds.
 const ADDED_MS_MAX: f64 = 10.0;
 
 /// Shortest time for which the quiet channel is measured alone.
 const ALONE_MIN: Duration = Duration::from_secs(3);
 
-/// What the quiet channel found, in milliseconds, and what the others moved.
+/// Results of the quiet channel alone and beside the bulk transfers, and the rate of these.
 struct Found {
     alone: Parts,
     beside: Parts,
     bulk_mbit_s: f64,
 }
 
-/// How much of what.
+/// Numbers of transfers, and the interval of the quiet channel.
 #[derive(Clone, Copy)]
 struct Mix {
     downloads: usize,
@@ -62,7 +62,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     let usage = begin.map(|(trees, reading)| trees.since(reading));
     let alone_ms = milliseconds(found.alone.latency.p50);
     let link = context.lab.as_ref().and_then(|lab| lab.link()).map(crate::relay::Handle::spec);
-    // The link's own round trip where it is known; elsewhere what the quiet channel saw when it was alone.
+    // The link's own round trip if it is known; elsewhere that of the quiet channel alone.
     let base_ms = link.map_or(alone_ms, |link| (link.delay * 2).as_secs_f64() * 1e3);
     let (p50, p99) = (milliseconds(found.beside.latency.p50), milliseconds(found.beside.latency.p99));
     let alone_p99 = milliseconds(found.alone.latency.p99);

@@ -1,13 +1,13 @@
-//! Many clients ask for a large download and do not read it. What does that cost the gateway and the agent, and what do
-//! other users feel?
+//! Many clients that ask for a large download and do not read it: their cost to the gateway and the agent, and their
+//! effect on other users.
 //!
 //! Other users' requests are measured before, while the readers stand, and after they left. The change of their 99th
 //! percentile is against the mean of before and after, so that a drift of the machine is not counted.
 //!
-//! What the kernel holds for TCP is shown beside the programs' memory: where it runs out, everybody's bytes are dropped.
+//! The kernel's memory for TCP is shown beside the programs' memory: once it runs out, bytes of all users are dropped.
 //!
-//! Settings: `readers=1000`, `bytes_per_s=0` that each of them reads, `body_mib=64` that each asks for, `http=1` that they
-//! speak or `2`, `budget_mib` of the session (what the gateway has by default, unless the lab's configuration says
+//! Settings: `readers=1000`, `bytes_per_s=0` that each of them reads, `body_mib=64` that each asks for, `http=1` or `2`
+//! as their protocol, `budget_mib` of the session (the gateway's default, unless the lab's configuration says
 //! otherwise).
 
 mod readers;
@@ -29,26 +29,26 @@ use crate::profile::{Context, http};
 use crate::stats::Parts;
 use crate::units::{self, Rate};
 
-/// The variable that configures it.
+/// Variable that configures the session's budget.
 const SESSION_BUDGET_VARIABLE: &str = "GATEWAY_TUNNEL__SESSION_BUDGET";
 
-/// What memory may be above the budget: the program itself.
+/// Largest memory above the budget: that of the program itself.
 const OVER_BUDGET_MIB_MAX: f64 = 32.0;
 
-/// How much other users' 99th percentile may change.
+/// Largest relative change of other users' 99th percentile.
 const CHANGE_MAX: f64 = 0.10;
 
-/// Requests of other users, a second, when the load asks for none.
+/// Requests of other users, a second, if the load asks for none.
 const OTHERS_PER_SECOND: f64 = 200.0;
 
 /// Payload of other users' requests.
 const OTHERS_BYTES: u64 = 128;
 
-/// How long what the readers set off may take to settle, at least and at most.
+/// Shortest and longest wait for the readers' effects to settle.
 const SETTLE: Duration = Duration::from_secs(2);
 const SETTLE_MAX: Duration = Duration::from_secs(30);
 
-/// A gateway that uses less of one processor than this moves nothing any more.
+/// Processor use, of one processor, below which a gateway moves nothing any more.
 const BUSY_MIN: f64 = 0.05;
 
 /// The largest memory of both programs, in MiB.
@@ -129,7 +129,7 @@ pub async fn run(context: &Context) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Adds what the gateway and the kernel count themselves.
+/// Adds the figures of the gateway and the kernel.
 fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<usage::TcpMemory>) {
     for (key, name) in [("windows_mib", "gateway_tunnel_window_bytes"), ("lent_mib", "gateway_tunnel_lent_bytes")] {
         if let Some(bytes) = metrics.get(name) {
@@ -146,8 +146,8 @@ fn counted(outcome: &mut Outcome, metrics: &BTreeMap<String, f64>, tcp: Option<u
     }
 }
 
-/// Measures other users beside the readers. Where they are refused altogether there is nothing to measure, and that is
-/// the finding: then each of them counts as one that took the whole timeout.
+/// Measures other users beside the readers. If all of them are refused, there is nothing to measure, and that is the
+/// finding: then each of them counts as one that took the whole timeout.
 async fn beside(context: &Context, others: &Context) -> Outcome {
     match Box::pin(http::run(others)).await {
         Ok(outcome) => outcome,
@@ -205,7 +205,7 @@ fn configured_budget_mib(lab: Option<&Lab>) -> f64 {
     float(bytes.unwrap_or(SESSION_BUDGET_BYTES)) / 1_048_576.0
 }
 
-/// Waits until the readers are served to where they stopped, so that what follows is measured beside readers that stand
+/// Waits until the readers are served to where they stopped, so that other users are measured beside readers that stand
 /// and not beside a gateway that fills the kernel's buffers.
 async fn settle(lab: Option<&Lab>) {
     sleep(SETTLE).await;
@@ -223,7 +223,7 @@ async fn settle(lab: Option<&Lab>) {
     }
 }
 
-/// Returns what both programs hold now, and makes their peaks begin here.
+/// Returns the memory of both programs now, and resets their peaks.
 fn peaks_from_now(lab: &Lab) -> Peaks {
     for process in [lab.gateway(), lab.agent()] {
         if let Err(error) = usage::reset_peak(process.pid()) {

@@ -28,7 +28,7 @@ struct Streams {
     every: Duration,
 }
 
-/// What an event says.
+/// Data of an event.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Event {
     sequence: u64,
@@ -101,7 +101,7 @@ impl Work for Streams {
     }
 
     async fn serve(&self, client: Client, post: &Post) {
-        // What should arrive is counted by this clock, so that a stream which stands still is seen.
+        // Expected events are counted by this clock, so that a stream that stands still is seen.
         let mut expected = interval_at(Instant::now() + self.every, self.every);
         expected.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let count = async {

@@ -1,11 +1,11 @@
-//! Many agents, and the gateway goes away: all of them dial at once when it is back.
+//! Storm of many agents: the gateway goes away, and all of them dial at once when it is back.
 //!
 //! A fleet comes up in this process; a prober asks its workspaces for a while; then the gateway is killed, or told to
-//! drain, and started again on the same ports and the same store. Until everybody is back the prober asks workspaces
+//! drain, and started again on the same ports and the same store. Until all agents are back the prober asks workspaces
 //! that are back already.
 //!
-//! Settings: `agents` (10000, or as many as the lab has workspaces for), `way` (`kill` or `drain`), `patience` (120s):
-//! how long to wait for the last one. The warm-up is how long the prober asks before the storm.
+//! Settings: `agents` (10000, or as many as the lab has workspaces for), `way` (`kill` or `drain`), `patience` (120s)
+//! as the longest wait for the last one. The prober asks for the warm-up's time before the storm.
 
 mod prober;
 
@@ -31,13 +31,13 @@ use crate::units;
 /// Agents unless told otherwise.
 const AGENTS: usize = 10_000;
 
-/// How often processor time is read: the peak is that of the busiest such time.
+/// Interval of readings of processor time: the peak is that of the busiest one.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether a draining gateway has ended.
+/// Interval of checks whether a draining gateway has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How the gateway goes away.
+/// Way in which the gateway goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// SIGKILL.
@@ -106,12 +106,12 @@ struct Storm<'a> {
     bare_rss: u64,
 }
 
-/// How the gateway went and came, and what it did meanwhile.
+/// Times of the gateway's end and start, and its processor use meanwhile.
 #[derive(Default)]
 struct Weather {
     exited: Duration,
     ready: Duration,
-    /// Processors' worth of the busiest moment.
+    /// Processors in use at the busiest moment.
     cpu_peak: f64,
     cpu_s: f64,
 }
@@ -184,7 +184,7 @@ impl Storm<'_> {
         Ok(Weather { exited, ready: begin.elapsed(), ..Weather::default() })
     }
 
-    /// Waits until everybody is back, and watches the gateway meanwhile.
+    /// Waits until all agents are back, and watches the gateway meanwhile.
     async fn until_back(&self, begin: Instant, patience: Duration, weather: &mut Weather) -> anyhow::Result<()> {
         let (gateway, agents) = (self.lab.gateway(), self.fleet.len());
         let (mut cpu, mut read, mut told) = (gateway.cpu()?, Instant::now(), begin);
@@ -201,7 +201,7 @@ impl Storm<'_> {
                 sleep(SAMPLE).await;
             }
             let (now, took) = (gateway.cpu()?, read.elapsed());
-            // A short last sample would be mostly the clock's tick.
+            // A short last sample would mostly be the clock's tick.
             if took >= SAMPLE {
                 weather.cpu_peak = weather.cpu_peak.max((now - cpu) / took.as_secs_f64());
                 (cpu, read) = (now, Instant::now());
@@ -268,7 +268,7 @@ impl Storm<'_> {
     }
 }
 
-/// Returns when a part of all agents was back; none when it never was.
+/// Returns when a part of all agents was back; `None` if it never was.
 fn time_of(ups: &[Duration], agents: usize, part: f64) -> Option<Duration> {
     let wanted = (0..=agents).find(|count| float(*count as u64) >= part * float(agents as u64))?;
     ups.get(wanted.checked_sub(1)?).copied()

@@ -1,4 +1,4 @@
-//! Small messages over raw byte streams, echoed: what a keystroke in a terminal feels like.
+//! Small messages over raw byte streams, echoed: the feel of a keystroke in a terminal.
 
 use http::Method;
 use http::header::{CONNECTION, UPGRADE};
@@ -23,7 +23,7 @@ struct Messages {
     seed: u64,
 }
 
-/// A raw stream and where it is in its pattern.
+/// Raw stream and its position in its pattern.
 struct Raw {
     stream: TokioIo<Upgraded>,
     message: Vec<u8>,

@@ -19,7 +19,7 @@ use crate::profile::Context;
 use crate::stats::Bytes;
 use crate::target::Target;
 
-/// How often what moved is counted.
+/// Interval at which moved bytes are counted.
 const COUNT: Duration = Duration::from_millis(50);
 
 /// Longest answer of the app: `{"bytes":N}`.
@@ -31,7 +31,7 @@ struct Uploads {
     size: u64,
 }
 
-/// What the app says it got.
+/// Answer of the app: the bytes that it received.
 #[derive(Deserialize)]
 struct Got {
     bytes: u64,
@@ -59,7 +59,7 @@ impl Uploads {
         }
     }
 
-    /// Counts what moves while `work` goes on, and gives up when nothing does.
+    /// Counts moved bytes while `work` goes on, and gives up when none move.
     async fn counting<T>(
         post: &Post,
         taken: &AtomicU64,

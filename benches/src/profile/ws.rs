@@ -55,7 +55,7 @@ impl Exchange for Messages {
 /// # Errors
 /// The connection cannot be made, or the handshake is refused.
 pub async fn connect(target: &Target) -> Result<WebSocketStream<BoxedStream>, Failure> {
-    // The library wants a scheme in the address; what it sends is the path.
+    // The library wants a scheme in the address; it sends the path.
     let request = target
         .request(Method::GET, &format!("ws://{}{PATH}", target.host))
         .header(CONNECTION, "Upgrade")
@@ -70,7 +70,7 @@ pub async fn connect(target: &Target) -> Result<WebSocketStream<BoxedStream>, Fa
     Ok(socket)
 }
 
-/// Names what the library tells.
+/// Names an error of the library.
 fn name(error: &Error) -> Failure {
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not told apart in reports")]
     match error {

@@ -1,5 +1,5 @@
 //! Timers finer than the runtime's, which tick once a millisecond and round up: on a link of a few milliseconds that
-//! would be most of what is measured. A thread sleeps until the earliest and rings.
+//! would be most of the measured time. A thread sleeps until the earliest and rings.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What is nearer than this has come: waking twice would cost more than it tells.
+/// Timers nearer than this are due: waking twice would cost more than it gains.
 pub(super) const GRAIN: Duration = Duration::from_micros(50);
 
 /// A thread with timers; dropping it ends it.
@@ -74,7 +74,7 @@ impl Alarm {
 
     /// Waits until `at`.
     ///
-    /// Cancel safety: safe; the timer stays until its time and rings for nobody.
+    /// Cancel safety: safe; the timer stays until its time and then wakes no task.
     pub(super) async fn sleep_until(&self, at: Instant) {
         if at <= Instant::now() + GRAIN {
             return;

@@ -1,4 +1,4 @@
-//! Proves that a link is what it says, on this machine, today: rate, round trip, and how old bytes are when they arrive
+//! Checks that a link has its properties, on this machine, today: rate, round trip, and the age of bytes on arrival
 //! while a sender keeps the link full.
 
 use std::io;
@@ -17,12 +17,12 @@ use super::{LinkSpec, Relay};
 /// Bytes of one echo.
 const ECHO_BYTES: usize = 64;
 
-/// The first byte of a connection says what it is for.
+/// First bytes of a connection, which name its purpose.
 const ECHO: u8 = b'e';
 const FLOOD: u8 = b'f';
 const SINK: u8 = b's';
 
-/// What a link was measured to be.
+/// Measured properties of a link.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Checked {
     /// Bits per second from the listening to the dialing side.
@@ -37,9 +37,9 @@ pub struct Checked {
     pub busy_p50_ms: f64,
     /// Round trip of another connection while one downloads, 99th percentile, in milliseconds.
     pub busy_p99_ms: f64,
-    /// How long bytes of a saturating sender took beyond the delay, median, in milliseconds.
+    /// Time of a saturating sender's bytes beyond the delay, median, in milliseconds.
     pub waited_p50_ms: f64,
-    /// How long bytes of a saturating sender took beyond the delay, 99th percentile, in milliseconds.
+    /// Time of a saturating sender's bytes beyond the delay, 99th percentile, in milliseconds.
     pub waited_p99_ms: f64,
     /// Processor seconds of this process per second of transfer: relay, sender and receiver together.
     pub processors: f64,
@@ -115,7 +115,7 @@ async fn answer(mut stream: TcpStream, spec: LinkSpec, origin: Instant) -> io::R
     match stream.read_u8().await? {
         FLOOD => {
             let mut block = vec![0; block_bytes(&spec)];
-            // What waits in the sender's own kernel is not the link's.
+            // The wait in the sender's own kernel is not the link's.
             #[cfg(target_os = "linux")]
             SockRef::from(&stream).set_tcp_notsent_lowat(1)?;
             loop {
@@ -158,7 +158,7 @@ async fn connect(address: SocketAddr, purpose: u8) -> io::Result<TcpStream> {
 async fn echoes(address: SocketAddr, until: Instant) -> io::Result<Histogram<u64>> {
     let (mut histogram, mut buffer) = (histogram()?, [0; ECHO_BYTES]);
     let mut stream = connect(address, ECHO).await?;
-    // The first one also waits for the connection.
+    // The first echo also waits for the connection.
     stream.write_all(&buffer).await?;
     stream.read_exact(&mut buffer).await?;
     loop {
@@ -182,7 +182,7 @@ async fn flood(address: SocketAddr, spec: LinkSpec, origin: Instant, until: Inst
     let (mut block, mut waited) = (vec![0; block_bytes(&spec)], histogram()?);
     stream.read_exact(&mut block).await?;
     let (since, mut bytes) = (Instant::now(), 0_u64);
-    // Reading to a deadline, and dividing by the time of the last byte: nothing is counted that was not seen.
+    // Reading ends at a deadline, and the bytes are divided by the time of the last one: only seen bytes are counted.
     let mut last = since;
     while let Ok(read) = timeout_at(until, stream.read_exact(&mut block)).await {
         read?;

@@ -81,7 +81,7 @@ fn rate(text: &str) -> Result<Rate, BadLink> {
 }
 
 impl RelayArgs {
-    /// Returns what the link is like.
+    /// Returns the link's properties.
     #[must_use]
     pub fn spec(&self) -> LinkSpec {
         LinkSpec {
@@ -122,7 +122,7 @@ pub async fn run(arguments: RelayArgs, stop: CancellationToken) -> anyhow::Resul
     Ok(())
 }
 
-/// Shows what passes, once a second, on a terminal.
+/// Shows the traffic, once a second, on a terminal.
 async fn progress(link: &Handle) {
     if !io::stderr().is_terminal() {
         return std::future::pending().await;

@@ -1,7 +1,7 @@
 //! One connection through the link: reads at the link's pace, writes when bytes arrive.
 //!
-//! What is not on the wire must not pile up here either: the receive buffers are half of the configured queue, and a
-//! direction that is full stops reading, so that the sender's own kernel feels the link.
+//! Bytes that are not on the wire must not pile up here either: the receive buffers are half of the configured queue,
+//! and a direction that is full stops reading, so that the sender's own kernel feels the link.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -26,16 +26,16 @@ const READ_BYTES: usize = 64 * 1024;
 /// Most bytes of one turn, however fast the link.
 const TURN_BYTES_MAX: usize = 512 * 1024;
 
-/// The longest turn, as a time at the link's rate: the others' turns come soon.
+/// Longest turn, as a time at the link's rate: the others' turns come soon.
 const TURN: Duration = Duration::from_millis(1);
 
-/// How long a connection that was closed or swallowed is kept to drain what the sides still send.
+/// Time for which a closed or swallowed connection is kept to drain what the sides still send.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// One direction of the link, shared by its connections.
 #[derive(Debug)]
 pub(super) struct Side {
-    /// Whose turn it is to put bytes on the wire. Fair, so that connections share the rate evenly.
+    /// Turn to put bytes on the wire. Fair, so that connections share the rate evenly.
     turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     alarm: Alarm,
@@ -45,7 +45,7 @@ pub(super) struct Side {
 struct State {
     wire: Wire,
     rng: SmallRng,
-    /// Where reads land before they are copied into pieces of their own size.
+    /// Buffer for reads before they are copied into pieces of their own size.
     scratch: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Direction<'a> {
         self.control.borrow().spec
     }
 
-    /// Waits while the link stands still.
+    /// Waits until the link no longer stands still.
     async fn running(&self) {
         if self.control.borrow().stalled {
             // An error means that the relay is gone, and this connection with it.
@@ -119,7 +119,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Puts what the wire has room for on it; true at the end of the stream.
+    /// Puts as many bytes on the wire as it has room for; true at the end of the stream.
     fn fill(&self, spec: &LinkSpec) -> io::Result<bool> {
         let mut turn_bytes = spec.bytes_in(TURN).clamp(spec.piece_bytes(), TURN_BYTES_MAX);
         let State { wire, rng, scratch } = &mut *self.side.state.lock();
@@ -165,7 +165,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Writes what has arrived, as far as the receiver takes it.
+    /// Writes arrived bytes, as far as the receiver takes them.
     fn write(&self) -> io::Result<()> {
         let mut line = self.line.lock();
         let mut slices = [IoSlice::new(&[]); 32];
@@ -187,7 +187,7 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// Takes everything that `from` sends and forgets it, until its end.
+/// Reads and drops all bytes of `from`, until its end.
 async fn swallow(from: &TcpStream) {
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -203,17 +203,17 @@ async fn swallow(from: &TcpStream) {
     }
 }
 
-/// Keeps both sides open and takes what they send, as a path does that forgot the connection: neither side hears of
-/// the other again, not even of its end.
+/// Keeps both sides open and drops their bytes, like a path that forgot the connection: neither side hears of the other
+/// again, not even of its end.
 pub(super) async fn swallow_both(left: &TcpStream, right: &TcpStream) {
     tokio::join!(swallow(left), swallow(right));
 }
 
-/// Ends both sides in order (FIN), dropping what was on the wire. Reads on for a while: closing a socket with unread
+/// Ends both sides in order (FIN), dropping the bytes on the wire. Reads on for a while: closing a socket with unread
 /// bytes would be a reset.
 pub(super) async fn finish_both(left: &TcpStream, right: &TcpStream) {
     for stream in [left, right] {
-        // It fails when that side is gone already, which is what was wanted.
+        // It fails if that side is gone already, which is the wanted result.
         drop(SockRef::from(stream).shutdown(std::net::Shutdown::Write));
     }
     drop(timeout(LINGER, swallow_both(left, right)).await);

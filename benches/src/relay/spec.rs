@@ -1,4 +1,4 @@
-//! What a link is like, and how people write it: `rate=20mbit,delay=20ms,jitter=1ms,loss=1%,queue=10ms`.
+//! Properties of a link, and their text form: `rate=20mbit,delay=20ms,jitter=1ms,loss=1%,queue=10ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +9,20 @@ use thiserror::Error;
 /// Bytes that a link loses or delays as one: the payload of a full packet on an Ethernet path.
 pub const PACKET_BYTES: usize = 1460;
 
-/// What waits before the link when nothing else is said, as a time at the link's rate.
+/// Default queue before the link, as a time at the link's rate.
 pub const QUEUE_DEFAULT: Duration = Duration::from_millis(10);
 
-/// A link without a rate carries at most this much per direction at a time; bounds the relay's memory.
+/// Most bytes per direction at a time on a link without a rate; bounds the relay's memory.
 pub const WIRE_BYTES_MAX: usize = 64 << 20;
 
 /// The receive window and the relay's own queue share the configured queue half and half; below this the kernel's
 /// window is too small for two packets.
 const SOCKET_BYTES_MIN: usize = 4 * PACKET_BYTES;
 
-/// The kernel refuses more without privileges on common settings (`net.core.rmem_max`).
+/// Largest buffer that the kernel grants without privileges on common settings (`net.core.rmem_max`).
 const SOCKET_BYTES_MAX: usize = 4 << 20;
 
-/// What a link is like, each direction on its own.
+/// Properties of a link, each direction on its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
     /// Payload bits per second, shared by all connections through the link; `None` is as fast as the machine.
@@ -33,7 +33,7 @@ pub struct LinkSpec {
     pub jitter: Duration,
     /// The share of packets that are lost, 0 to 1. On a byte stream a loss is a pause: see [`super::wire`].
     pub loss: f64,
-    /// What may wait before the link, as a time at its rate.
+    /// Longest queue before the link, as a time at its rate.
     pub queue: Duration,
 }
 
@@ -61,13 +61,13 @@ impl LinkSpec {
         usize::try_from(bytes).unwrap_or(usize::MAX).min(WIRE_BYTES_MAX)
     }
 
-    /// Returns what the relay itself lets wait: half of the queue, the other half is the kernel's receive window.
+    /// Returns the relay's own part of the queue: half of it, the other half is the kernel's receive window.
     #[must_use]
     pub fn own_queue(&self) -> Duration {
         self.queue / 2
     }
 
-    /// Returns the most that one direction of one connection may hold: what is on the wire, and its queue.
+    /// Returns the most that one direction of one connection may hold: bytes on the wire, and its queue.
     #[must_use]
     pub fn held_bytes_max(&self) -> usize {
         let travelling = self.delay.saturating_add(self.jitter).saturating_add(self.queue);
@@ -78,19 +78,19 @@ impl LinkSpec {
     #[must_use]
     pub fn receive_buffer_bytes(&self) -> Option<usize> {
         self.rate_bits?;
-        // The kernel doubles what it is told, and on loopback lets payload fill nearly all of that.
+        // The kernel doubles the given size, and on loopback lets payload fill nearly all of that.
         Some(self.bytes_in(self.queue / 4).clamp(SOCKET_BYTES_MIN, SOCKET_BYTES_MAX))
     }
 
-    /// Returns how long bytes wait before a full link: its own queue, and the receive window, which the kernel makes twice
-    /// what it is told. Shorter than [`SOCKET_BYTES_MIN`] allows it does not become; `None` for a link without a rate.
+    /// Returns how long bytes wait before a full link: its own queue, and the receive window, which the kernel doubles.
+    /// It is never shorter than [`SOCKET_BYTES_MIN`] allows; `None` for a link without a rate.
     #[must_use]
     pub fn full_queue(&self) -> Option<Duration> {
         Some(self.own_queue() + self.time_of(self.receive_buffer_bytes()?.saturating_mul(2)))
     }
 
-    /// Returns the send buffer of the relay's sockets; `None` leaves it to the kernel. Two milliseconds: a slow receiver
-    /// is felt by the sender, and a burst of one timer tick still fits.
+    /// Returns the send buffer of the relay's sockets; `None` leaves it to the kernel. Two milliseconds: the sender
+    /// notices a slow receiver, and a burst of one timer tick still fits.
     #[must_use]
     pub fn send_buffer_bytes(&self) -> Option<usize> {
         self.rate_bits?;

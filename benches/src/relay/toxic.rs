@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 use super::Handle;
 use super::spec::{BadLink, parse_duration};
 
-/// How long a stall lasts when nothing else is said.
+/// Default length of a stall.
 const STALL_DEFAULT: Duration = Duration::from_secs(1);
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToxicKind {
     /// Connections are reset.
@@ -23,19 +23,19 @@ pub enum ToxicKind {
     HalfOpen,
     /// The link stands still for a while.
     Stall {
-        /// For how long.
+        /// Length of the stall.
         lasts: Duration,
     },
 }
 
-/// A fault and when it happens.
+/// Fault with its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Toxic {
-    /// What.
+    /// Kind of the fault.
     pub kind: ToxicKind,
-    /// When, from the start.
+    /// Time of the first one, from the start.
     pub at: Duration,
-    /// How long until the next; `None` is once.
+    /// Interval between two; `None` for a single one.
     pub every: Option<Duration>,
 }
 
@@ -94,7 +94,7 @@ impl FromStr for Toxic {
 }
 
 impl Toxic {
-    /// Lets the fault happen, as often as it does.
+    /// Causes the fault at its times.
     ///
     /// # Cancel safety
     /// Dropped during a stall, it leaves the link standing still.
@@ -109,7 +109,7 @@ impl Toxic {
     }
 }
 
-/// Lets a fault happen now and waits until it is over.
+/// Causes a fault now and waits until it is over.
 ///
 /// # Cancel safety
 /// Dropped during a stall, it leaves the link standing still.

@@ -1,11 +1,11 @@
-//! The arithmetic of a link: when bytes leave, when they arrive, and how many may wait. Pure: time and chance are
+//! Arithmetic of a link: times at which bytes leave and arrive, and the number that may wait. Pure: time and chance are
 //! arguments.
 //!
-//! Two parts. A [`Wire`] is one direction of the link: all connections share its rate. A [`Line`] is what one
-//! connection has under way in that direction, in order.
+//! It has two parts. A [`Wire`] is one direction of the link: all connections share its rate. A [`Line`] holds one
+//! connection's bytes under way in that direction, in order.
 //!
 //! A byte stream cannot lose bytes, so loss is an imitation: when a packet is lost, the wire is idle for one
-//! retransmission ([`Wire::accept`]). It shows what waiting behind a loss does to latency; it does not show how a
+//! retransmission ([`Wire::accept`]). It shows the effect of waiting behind a loss on latency; it does not show how a
 //! congestion controller answers to loss. For that, real packets have to be lost.
 
 use std::collections::VecDeque;
@@ -20,15 +20,15 @@ use super::spec::{LinkSpec, PACKET_BYTES};
 /// The shortest pause after a loss: a sender notices no sooner than its timers and the other side's answers allow.
 const RETRANSMISSION_MIN: Duration = Duration::from_millis(20);
 
-/// How much room a full queue waits for before more is read: one read per packet would cost more than the packets.
+/// Room that a full queue waits for before more is read: one read per packet would cost more than the packets.
 const REFILL: Duration = Duration::from_micros(500);
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wire {
-    /// When the last byte that was accepted leaves; `None` before the first.
+    /// Time at which the last accepted byte leaves; `None` before the first.
     leaves: Option<Instant>,
-    /// When the last byte that was accepted arrives: what comes later arrives no sooner.
+    /// Time at which the last accepted byte arrives: later bytes arrive no sooner.
     arrives: Option<Instant>,
 }
 
@@ -42,11 +42,11 @@ pub struct Rolls {
 }
 
 impl Wire {
-    /// Returns from when on the queue has room worth a read.
+    /// Returns the time from which the queue has room worth a read.
     #[must_use]
     pub fn room_from(&self, spec: &LinkSpec, now: Instant) -> Instant {
         let Some(leaves) = self.leaves else { return now };
-        // What waits is counted as a time and not in bytes: the rate may just have changed.
+        // The queue is counted as a time and not in bytes: the rate may just have changed.
         let full = spec.own_queue();
         let fills_to = full.saturating_sub(REFILL.min(full / 2));
         leaves.checked_sub(fills_to).map_or(now, |from| from.max(now))
@@ -84,7 +84,7 @@ fn loss_of(loss: f64, bytes: usize) -> f64 {
     1.0 - (1.0 - loss).powf(f64::from(packets))
 }
 
-/// What one connection has under way in one direction.
+/// Bytes of one connection under way in one direction.
 #[derive(Debug, Default)]
 pub struct Line {
     pieces: VecDeque<Piece>,

@@ -7,13 +7,13 @@ const LEFT: f64 = 68.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 34.0;
-/// Words of marks so near the right edge end at it.
+/// Distance from the right edge within which words of marks end at it.
 const EDGE: f64 = 24.0;
 
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it shows.
+    /// Name in the legend.
     pub name: &'static str,
     /// Class that gives it its colour: `one` to `four`.
     pub class: &'static str,
@@ -21,14 +21,14 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// How a direction of the chart is divided.
+/// Scale of one direction of the chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Where it begins.
+    /// Its smallest value.
     pub from: f64,
-    /// Where it ends.
+    /// Its largest value.
     pub to: f64,
-    /// Equal steps are equal factors.
+    /// Whether equal steps are equal factors.
     pub is_logarithmic: bool,
     /// Places and words of the marks.
     pub ticks: Vec<(f64, String)>,

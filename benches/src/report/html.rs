@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: style and charts are in it.
+//! Report as one page that needs nothing else: style and charts are in it.
 
 use super::chart::{Axis, Series, lines};
 use super::words::{self, Table};
@@ -8,13 +8,13 @@ use crate::units::{show_bytes, show_count, show_micros};
 
 const STYLE: &str = include_str!("report.css");
 
-/// Runs that are shown open; more than these are folded.
+/// Most runs that are shown open; more are folded.
 const OPEN_MAX: usize = 3;
 
 /// Points of a curve.
 const POINTS: u32 = 160;
 
-/// Lets a text stand anywhere in the page.
+/// Escapes a text for any place in the page.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -34,7 +34,7 @@ fn table(out: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;
     }
-    // Reached by keyboard too where it is wider than the page.
+    // A table wider than the page can be scrolled by keyboard too.
     let first = escape(table.head.first().copied().unwrap_or_default());
     out.push_str(&format!(
         "<div class=\"scroll\" role=\"region\" aria-label=\"Table: {first}\" tabindex=\"0\"><table>\n<thead><tr>"
@@ -153,8 +153,8 @@ fn curve(latency: &Latency, nines: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns the seconds that lasted a whole second: the last of an interrupted run did not, and what ended after the measured
-/// time stands in a row of its own.
+/// Returns the seconds that lasted a whole second: the last of an interrupted run did not, and exchanges that ended
+/// after the measured time have a row of their own.
 fn whole(outcome: &Outcome) -> &[Second] {
     let count =
         outcome.seconds.iter().take_while(|second| float(second.at) + 1.0 <= outcome.measured_s + 0.001).count();
@@ -165,7 +165,7 @@ fn time(seconds: &[Second]) -> Axis {
     Axis::linear(float(seconds.last().map_or(0, |second| second.at)), |value| format!("{value:.0} s"))
 }
 
-/// Draws what was offered and carried, or bytes where these are what counts.
+/// Draws the offered and the carried rate, or bytes for bulk transfers.
 fn rate_chart(outcome: &Outcome) -> String {
     let seconds = whole(outcome);
     let is_bulk = outcome.carried_per_second() < 10.0 && outcome.bytes_per_second() > 1e6;

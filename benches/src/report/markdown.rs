@@ -1,9 +1,9 @@
-//! The report in Markdown.
+//! Report in Markdown.
 
 use super::words::{self, Table};
 use crate::outcome::Outcome;
 
-/// Lets a text stand in a cell or a line.
+/// Escapes a text for a cell or a line.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

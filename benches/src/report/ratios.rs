@@ -12,7 +12,7 @@ pub struct Spread {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
@@ -29,7 +29,7 @@ impl Spread {
     }
 }
 
-/// What the first subject measured, divided by what another did in the same round.
+/// Figures of the first subject, divided by those of another in the same round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Profile of the runs.
@@ -71,7 +71,7 @@ pub fn rows(outcomes: &[Outcome]) -> Vec<Row> {
                 subjects.push(&outcome.subject);
             }
         }
-        // The gateway is what everything is compared with, whoever came first in the first round.
+        // The gateway is the base of all comparisons, whichever subject came first in the first round.
         subjects.sort_by_key(|subject| !subject.starts_with("gateway"));
         let Some((base, others)) = subjects.split_first() else { continue };
         rows.extend(others.iter().map(|other| row(&group, base, other)));

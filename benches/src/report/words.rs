@@ -1,4 +1,4 @@
-//! What all kinds of reports say, before it is dressed.
+//! Content of all kinds of reports, before formatting.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const fn class(judgement: Judgement) -> &'static str {
     }
 }
 
-/// Returns what a run is called.
+/// Returns the title of a run.
 pub(super) fn name(outcome: &Outcome) -> String {
     format!("{}, {}", outcome.profile.as_str(), outcome.subject)
 }
@@ -52,7 +52,7 @@ fn per_second(bytes: u64, seconds: f64) -> String {
     if seconds > 0.0 { format!("{}/s", show_bytes(float(bytes) / seconds)) } else { "–".to_owned() }
 }
 
-/// Returns what was asked for.
+/// Returns the requested load.
 fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let load = &outcome.load;
     let arrivals = format!("{:?}", load.arrivals).to_lowercase();
@@ -72,12 +72,12 @@ fn load(outcome: &Outcome) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Returns when the run began.
+/// Returns the time of the run's beginning.
 pub(super) fn date(outcome: &Outcome) -> String {
     minute(Duration::from_millis(outcome.started_unix_ms))
 }
 
-/// Returns where the load was made.
+/// Returns the machine that generated the load.
 pub(super) fn machine(outcome: &Outcome) -> String {
     let machine = &outcome.machine;
     format!(
@@ -117,7 +117,7 @@ fn percentiles(latency: &Latency) -> [String; 7] {
 /// Names of the columns of [`percentiles`].
 const PERCENTILES: [&str; 7] = ["count", "p50", "p90", "p99", "p99.9", "max", "mean"];
 
-/// A table: what its columns are called, and its rows.
+/// Table: the titles of its columns, and its rows.
 pub(super) struct Table {
     pub(super) head: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
@@ -144,7 +144,7 @@ pub(super) fn comparison(outcomes: &[Outcome]) -> Table {
     Table::new(&head, rows)
 }
 
-/// Returns what a run found, in tables; some have no rows.
+/// Returns the findings of a run, in tables; some have no rows.
 pub(super) fn details(outcome: &Outcome) -> Vec<Table> {
     let named = |(name, value): (&str, String)| (name.to_owned(), value);
     let latencies = latencies(outcome).into_iter();
@@ -160,7 +160,7 @@ pub(super) fn details(outcome: &Outcome) -> Vec<Table> {
     ]
 }
 
-/// Returns what the subject's processes used.
+/// Returns the usage of the subject's processes.
 fn usage(outcome: &Outcome) -> Vec<(String, String)> {
     let Some(usage) = &outcome.usage else {
         return Vec::new();
@@ -192,7 +192,7 @@ fn usage(outcome: &Outcome) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns a figure with at most four digits that mean something.
+/// Returns a figure with at most four significant digits.
 fn figure(value: f64) -> String {
     if !value.is_finite() {
         "–".to_owned()

@@ -1,4 +1,4 @@
-//! The parts of the page that people write: kept when the page is written again.
+//! Hand-written parts of the page, kept when the page is written again.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const END: &str = "<!-- end -->";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accounts(BTreeMap<String, String>);
 
-/// Why a page's hand-written parts cannot be told apart.
+/// Failure to tell a page's hand-written parts apart.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadAccounts {
     /// Writing the page again would lose what follows.
@@ -19,7 +19,7 @@ pub enum BadAccounts {
     /// Only one of the two could be kept.
     #[error("line {line}: there are two accounts with the key {key:?}")]
     Twice {
-        /// Where the second one begins.
+        /// Line at which the second one begins.
         line: usize,
         /// Their key.
         key: String,
@@ -59,7 +59,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the text of a row; empty if nobody wrote one.
+    /// Returns the text of a row; empty if none was written.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)

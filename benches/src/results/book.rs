@@ -1,4 +1,4 @@
-//! What was measured, kept beside the page as JSON, so that one section can be measured again without the others.
+//! Measured figures, kept beside the page as JSON, so that one section can be measured again without the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,15 +22,15 @@ pub struct Section {
     pub command: String,
     /// The day it was measured, `2026-01-31`.
     pub date: String,
-    /// Where and on what.
+    /// Machine and network.
     pub conditions: Conditions,
     /// Whether it was a short run that only shows that everything works.
     pub quick: bool,
     /// The figures.
     pub samples: Vec<Sample>,
-    /// What readers have to know.
+    /// Notes for readers.
     pub notes: Vec<String>,
-    /// Subjects that were not measured, or not in each round, and why.
+    /// Subjects that were not measured, or not in each round, with the reasons.
     pub failures: Vec<String>,
     /// Versions of the peers.
     pub versions: BTreeMap<String, String>,
@@ -120,7 +120,7 @@ impl Section {
         Spread::of(self.by_round(load, subject, value).into_values())
     }
 
-    /// Combines a figure of two subjects within each round and returns the spread of what comes out.
+    /// Combines a figure of two subjects within each round and returns the spread of the results.
     ///
     /// Rounds in which one of the two is missing do not count: figures of different rounds are never compared.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Memory for WebSockets that do nothing, for any subject.
+//! Memory of idle WebSockets, for any subject.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::fleet::sockets::Sockets;
 use crate::peer::meter::Trees;
 use crate::peer::subject::Started;
 
-/// How long memory is given to settle before it is read.
+/// Time for memory to settle before it is read.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Opened and closed first, so that what a program allocates once is not counted.

@@ -1,5 +1,5 @@
-//! A network of its own to measure in: only loopback, with the packet size of a real link and the same congestion
-//! control everywhere.
+//! Private network to measure in: only loopback, with the packet size of a real link and the same congestion control
+//! everywhere.
 //!
 //! Loopback's own packets of 64 KiB turn a missing `TCP_NODELAY` into stalls of 44 ms that no real link shows, and a
 //! congestion control that paces (BBR) halves what loopback carries. Nothing of the machine's own network is changed:
@@ -12,13 +12,13 @@ use tokio::process::Command;
 
 use crate::peer::program::locate;
 
-/// Set inside the namespace, to what it is.
+/// Variable that is set inside the namespace, to its description.
 const INSIDE: &str = "LOADLAB_NETWORK";
 
-/// What the namespace is like, for the page.
+/// Description of the namespace, for the page.
 const PRIVATE: &str = "a network namespace with only loopback, MTU 1500, congestion control cubic";
 
-/// Run inside the new namespace: loopback up, its two local routes with cubic, then the command.
+/// Script inside the new namespace: loopback up, its two local routes with cubic, then the command.
 const SCRIPT: &str = "ip link set lo mtu 1500 up && \
      ip route replace table local local 127.0.0.0/8 dev lo proto kernel scope host src 127.0.0.1 congctl cubic && \
      ip route replace table local local 127.0.0.1 dev lo proto kernel scope host src 127.0.0.1 congctl cubic && \
@@ -35,7 +35,7 @@ pub enum Network {
     Host,
 }
 
-/// Where the work happens.
+/// Place of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
     /// In this process.
@@ -77,7 +77,7 @@ fn obstacle() -> Option<String> {
     Some(format!("the program {absent} is not on PATH"))
 }
 
-/// Says where this process measures.
+/// Describes the network in which this process measures.
 #[must_use]
 pub fn describe() -> String {
     std::env::var(INSIDE).unwrap_or_else(|_| {

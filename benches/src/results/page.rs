@@ -11,7 +11,7 @@ use super::rows::{Line, OURS, OURS_TLS, OURS_TLS_BOTH, ROWS, Row, SHAPE, title};
 /// The command that writes the page.
 const COMMAND: &str = "loadlab results";
 
-/// Writes the page from what was measured and from what people wrote.
+/// Writes the page from the measured figures and the hand-written accounts.
 #[must_use]
 pub fn page(book: &Book, accounts: &Accounts) -> String {
     let mut out = String::from("# Results\n\n");
@@ -133,8 +133,8 @@ fn conditions(section: &Section) -> String {
     format!("`{command}`, {date}, {} round{plural}{quick}, {}", rounds.len(), conditions.machine)
 }
 
-/// Writes what each subject reached under one load: a line for each subject, or, if that would be too wide to read, for
-/// each figure.
+/// Writes the figures of each subject under one load: a line for each subject, or, if that would be too wide to read,
+/// for each figure.
 fn raw(section: &Section, load: &str) -> String {
     let of_load = || section.samples.iter().filter(|sample| sample.load == load);
     let mut figures: Vec<&str> = of_load()
@@ -183,10 +183,10 @@ fn transposed(table: &[Vec<String>]) -> Vec<Vec<String>> {
     (0..width).map(|column| table.iter().filter_map(|row| row.get(column).cloned()).collect()).collect()
 }
 
-/// More columns than this are not read on a screen.
+/// Most columns of a table that are read on a screen.
 const COLUMNS_MAX: usize = 7;
 
-/// Known figures in the order of their columns; the first one that a load has is what it is about.
+/// Known figures in the order of their columns; the first one that a load has is its main figure.
 const COLUMNS: [(&str, &str); 12] = [
     ("per_s", "per s"),
     ("mb_s", "MB/s"),

@@ -1,4 +1,4 @@
-//! The table of the page: each figure, its target, and how both are read from what was measured.
+//! Table of the page: each figure, its target, and the way in which both are read from the measurements.
 
 use super::book::Section;
 use super::spread::{Spread, figure};
@@ -20,16 +20,16 @@ pub const SHAPE_TLS: &str = "nginx-nginx-tls";
 /// Tunnels that route HTTP by host.
 pub const BY_HOST: [&str; 4] = ["nginx+rathole", "frp-http", "frp-http-plain", "nginx+ssh-R"];
 
-/// One part of a row: what was measured and whether it reaches the target.
+/// One part of a row: its measured figure and whether that reaches the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Which part.
+    /// Name of the part.
     pub what: String,
     /// The figure with its spread.
     pub measured: String,
     /// Whether the target is met; `None` if it was not measured.
     pub met: Option<bool>,
-    /// Whether there is a target for this part; others are told for comparison, and always met.
+    /// Whether there is a target for this part; others are reported for comparison, and always met.
     pub judged: bool,
 }
 
@@ -48,9 +48,9 @@ impl Line {
 pub struct Row {
     /// Anchor, and key of the account.
     pub key: &'static str,
-    /// What is measured.
+    /// Measured figure.
     pub figure: &'static str,
-    /// What is wanted.
+    /// Target in words.
     pub target: &'static str,
     /// The section of the book that holds it.
     pub section: &'static str,
@@ -160,7 +160,7 @@ pub static ROWS: &[Row] = &[
     },
 ];
 
-/// Names a load for people.
+/// Returns a load's title for readers.
 #[must_use]
 pub fn title(load: &str) -> &str {
     match load {
@@ -212,8 +212,8 @@ fn bulk(section: &Section) -> Vec<Line> {
     lines
 }
 
-/// Compares what two subjects add to the app's own latency. The app's own share is the same for both, so it drops out
-/// of the verdict; it is shown because "added" is what people ask for.
+/// Compares the latency that two subjects add to the app's own. The app's share is the same for both, so it drops out
+/// of the verdict; it is shown because readers ask for "added".
 fn added(section: &Section, what: &str, value: &str) -> Line {
     let what = format!("added {what}, µs");
     let over = |pair| section.paired("one128", value, pair, |ours, theirs| ours - theirs);
@@ -251,7 +251,8 @@ fn at_most(section: &Section, load: &str, what: &str, value: &str, limit: f64) -
     }
 }
 
-/// The link's own queue is part of what is added, for each subject alike; the second load has less of it.
+/// Reads the quiet channel's figures. The link's own queue is part of the added time, for each subject alike; the second
+/// load has a shorter one.
 fn quiet(section: &Section) -> Vec<Line> {
     let with_queue = |load: &str, line: Line| match section.spread(load, OURS, "link_queue_ms") {
         Some(queue) => Line { measured: format!("{}; up to {queue} of it in the link's queue", line.measured), ..line },

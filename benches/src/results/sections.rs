@@ -1,4 +1,4 @@
-//! The sections of the page: who is measured, under which loads, over which links.
+//! Sections of the page: their subjects, loads and links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::profile::ProfileName;
 use crate::relay::LinkSpec;
 use crate::units::Rate;
 
-/// How many WebSockets are held idle.
+/// Number of WebSockets that are held idle.
 const IDLE_WEBSOCKETS: usize = 1_000;
 
 /// The shorter of the two queues beside which a quiet channel is measured.
 const QUEUE_SHORT: Duration = Duration::from_millis(2);
 
-/// A body that no load reaches the end of too often: its start costs nothing then.
+/// Bytes of a body so long that few transfers end: their starts then cost nothing.
 const BULK_BYTES: u64 = 100 << 20;
 
 /// A section of the page.
@@ -67,21 +67,21 @@ impl Name {
     }
 }
 
-/// How much is done.
+/// Effort of a measurement.
 pub struct Effort {
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How long each load of the throughput section lasts; others take what they need.
+    /// Length of each load of the throughput section; others take the time that they need.
     pub lasts: Duration,
     /// One short round.
     pub quick: bool,
-    /// How long to wait for an idle machine.
+    /// Longest wait for an idle machine.
     pub patience: Duration,
-    /// What makes requests in a closed loop.
+    /// Generator of requests in a closed loop.
     pub generator: Generator,
     /// Peers measured beyond those that the page needs.
     pub peers: Vec<String>,
-    /// Where progress goes.
+    /// Destination of progress.
     pub live: Live,
     /// Ends the measurement.
     pub stop: CancellationToken,
@@ -131,9 +131,9 @@ async fn throughput(effort: &Effort) -> anyhow::Result<Section> {
     Ok(section)
 }
 
-/// Peers share the link by TCP's rules or in one connection; the profile adds a tunnel without a scheduler by itself.
-/// What waits in the link's own queue is the same for everybody and in nobody's hands: the gateway is measured once more
-/// with less of it.
+/// Measures the quiet channel. Peers share the link by TCP's rules or in one connection; the profile adds a tunnel
+/// without a scheduler by itself. The wait in the link's own queue is the same for all subjects, and none of them can
+/// change it: the gateway is measured once more with a shorter one.
 async fn quiet(effort: &Effort) -> anyhow::Result<Section> {
     let (subjects, missing) = subjects(&[OURS], &["nginx+ssh-R", "chisel", SHAPE], &effort.peers)?;
     let link = link(Some(20_000_000), Duration::from_millis(20), 0.0);
@@ -258,7 +258,7 @@ async fn idle_websockets(effort: &Effort, subjects: &[Subject], whole: &mut Sect
     Ok(())
 }
 
-/// Collects the subjects that are here; tells which are not, and why.
+/// Collects the subjects that are here; returns also the missing ones, with the reasons.
 fn subjects(gateways: &[&str], peers: &[&str], more: &[String]) -> anyhow::Result<(Vec<Subject>, Vec<String>)> {
     let gateway = |name: &&str| {
         let users_tls = [OURS_TLS_USERS, OURS_TLS_BOTH].contains(name);
@@ -299,7 +299,7 @@ fn plan(effort: &Effort, subjects: Vec<Subject>, works: Vec<Work>, link: Option<
     }
 }
 
-/// A closed loop: as wrk and other people's figures for peers have it.
+/// Makes work in a closed loop, as wrk and published figures for peers have it.
 fn work(effort: &Effort, key: &str, profile: ProfileName, size: u64, connections: usize) -> Work {
     let load = LoadSpec {
         rate: Rate::Max,
@@ -317,7 +317,7 @@ fn work(effort: &Effort, key: &str, profile: ProfileName, size: u64, connections
     Work { key: key.to_owned(), profile, load }
 }
 
-/// What a profile offers unless told otherwise.
+/// Makes work with a profile's default load.
 fn own_work(key: &str, profile: ProfileName) -> Work {
     Work { key: key.to_owned(), profile, load: profile.load() }
 }

@@ -1,4 +1,4 @@
-//! A figure with its spread over the rounds, and how figures are written.
+//! Figure with its spread over the rounds, and the notation of figures.
 
 /// The median of several rounds, with the smallest and the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,7 +9,7 @@ pub struct Spread {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// How many rounds gave a value.
+    /// Number of rounds with a value.
     pub count: usize,
 }
 

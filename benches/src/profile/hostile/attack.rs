@@ -1,4 +1,4 @@
-//! One attack of each kind: what is sent, as bytes, and how long the attacker holds on.
+//! Attacks of each kind: the bytes that are sent, and the time that the attacker holds on.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::target::{BoxedStream, Target};
 /// Longest that one attack lasts.
 const HOLD: Duration = Duration::from_secs(20);
 
-/// The longest wait for an answer of an attack that is not about holding on.
+/// Longest wait for an answer in attacks that do not hold on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Between two bytes of a slow head.
+/// Pause between two bytes of a slow head.
 const TRICKLE: Duration = Duration::from_secs(1);
 
 /// Bytes of a head that is too large.
@@ -32,7 +32,7 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0
 pub(super) enum Kind {
     /// A host that is no workspace.
     BadHost,
-    /// A token that nobody has.
+    /// A token that does not exist.
     BadToken,
     /// A head that two parsers read in two ways.
     Smuggling,
@@ -42,9 +42,9 @@ pub(super) enum Kind {
     Upgrade,
     /// A head that never ends.
     HugeHead,
-    /// A head that comes byte by byte.
+    /// A head that arrives byte by byte.
     SlowHead,
-    /// A connection that says nothing.
+    /// A connection without any bytes.
     Silent,
     /// Streams that are reset as soon as they are open.
     RapidReset,
@@ -55,7 +55,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How often each comes, of a hundred: most need a connection for an instant, some hold on to theirs.
+    /// Share of each kind, of a hundred: most need a connection for an instant, some hold on to theirs.
     pub(super) const MIX: [(Self, u32); 11] = [
         (Self::BadHost, 15),
         (Self::BadToken, 15),
@@ -100,7 +100,7 @@ impl FromStr for Kind {
     }
 }
 
-/// How an attack ended.
+/// End of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// With an answer.
@@ -118,7 +118,7 @@ pub(super) async fn attack(mut stream: BoxedStream, kind: Kind, target: &Target)
     let by = Instant::now() + if kind.holds_on() { HOLD } else { PATIENCE };
     let attack = async {
         let first = bytes(kind, target);
-        // A gateway that has had enough closes before all of it is written; its answer can be read all the same.
+        // A gateway at its limit closes before all of it is written; its answer can be read all the same.
         if stream.write_all(&first).await.is_ok() {
             stream.flush().await.ok();
         }
@@ -148,7 +148,7 @@ impl Kind {
     }
 }
 
-/// Writes a byte now and then, until the other end has had enough.
+/// Writes a byte at intervals, until the other end closes.
 async fn trickle(stream: &mut BoxedStream) -> End {
     loop {
         sleep(TRICKLE).await;
@@ -158,7 +158,7 @@ async fn trickle(stream: &mut BoxedStream) -> End {
     }
 }
 
-/// Reads to the end, or of HTTP/1 the beginning of an answer.
+/// Reads to the end, or in HTTP/1 to the beginning of an answer.
 async fn read(stream: &mut BoxedStream) -> End {
     let mut buffer = vec![0; 4096];
     let mut is_answered = false;
@@ -173,14 +173,14 @@ async fn read(stream: &mut BoxedStream) -> End {
                 if text.starts_with(b"HTTP/1.1") {
                     return End::Answered;
                 }
-                // HTTP/2: read on, so that it is not the attacker who stalls.
+                // HTTP/2: read on, so that the attacker does not stall the connection.
                 is_answered = true;
             }
         }
     }
 }
 
-/// Makes what an attack begins with.
+/// Makes the first bytes of an attack.
 fn bytes(kind: Kind, target: &Target) -> Vec<u8> {
     let host = &target.host;
     let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";

@@ -19,13 +19,13 @@ use super::attack::{End, Kind, attack};
 use crate::clock::float;
 use crate::target::{BoxedStream, Target};
 
-/// Attacks under way at a time; further ones are not made, and counted as that.
+/// Most attacks under way at a time; further ones are not made, and are counted as unmade.
 const UNDER_WAY_MAX: usize = 4096;
 
-/// Attacks are made in lots of this long.
+/// Interval at which due attacks are made together.
 const LOT: Duration = Duration::from_millis(5);
 
-/// What is done.
+/// Rate, addresses and kind of the attacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) per_second: u32,
@@ -42,7 +42,7 @@ struct Counts {
     connected_max: AtomicU64,
 }
 
-/// The attackers: a thread of their own, so that they do not slow down those who measure.
+/// Attackers, on a thread of their own, so that they do not slow down the measurement.
 pub(super) struct Attackers {
     counts: Arc<Counts>,
     began: Instant,
@@ -50,14 +50,14 @@ pub(super) struct Attackers {
     thread: std::thread::JoinHandle<()>,
 }
 
-/// What they did.
+/// Result of the attacks.
 pub(super) struct Told {
     counts: Arc<Counts>,
     lasted: Duration,
 }
 
 impl Attackers {
-    /// Starts them.
+    /// Starts the attackers.
     ///
     /// # Errors
     /// The target's address is none, or there is no thread.
@@ -71,12 +71,12 @@ impl Attackers {
         Ok(Self { counts, began: Instant::now(), stop, thread })
     }
 
-    /// Ends them and returns what they did.
+    /// Stops the attackers and returns the result.
     pub(super) async fn end(self) -> Told {
         let lasted = self.began.elapsed();
         self.stop.cancel();
         let thread = self.thread;
-        // A thread that panicked has said so.
+        // A panicked thread has reported its panic.
         tokio::task::spawn_blocking(move || thread.join().is_ok()).await.ok();
         Told { counts: self.counts, lasted }
     }

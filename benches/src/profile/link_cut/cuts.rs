@@ -1,4 +1,4 @@
-//! The breaks: which, when, and how long until everything moves again.
+//! Breaks of the link: their kinds and times, and the time until everything moves again.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::lab::Lab;
 use crate::profile::Context;
 use crate::relay::{Handle, ToxicKind, toxic};
 
-/// How often the cutter looks.
+/// Interval at which the cutter checks for movement.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// One half-open break per so many: each costs the time that keepalive needs to notice it.
+/// Breaks per half-open one: each half-open break costs the time that keepalive needs to notice it.
 const HALF_OPEN_PER: usize = 50;
 
-/// What breaks.
+/// Kind of a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Reset,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Tells whether no side hears of it.
+    /// Tells whether neither side is told of the break.
     pub(super) const fn is_silent(self) -> bool {
         match self {
             Self::HalfOpen => true,
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// The kinds that happen.
+/// Kinds of breaks in a run.
 #[derive(Clone, Debug)]
 pub(super) struct Kinds(Vec<Kind>);
 
@@ -85,17 +85,17 @@ impl Kinds {
     }
 }
 
-/// A break and what became of it.
+/// A break and its consequences.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Broken {
     pub(super) kind: Kind,
-    /// Until the agent had dialed again.
+    /// Time until the agent had dialed again.
     pub(super) redialed_after: Option<Duration>,
-    /// Until the first echo; none if there was none in time.
+    /// Time until the first echo; `None` if there was none in time.
     pub(super) resumed_after: Option<Duration>,
 }
 
-/// Breaks the link.
+/// Cutter of the link.
 pub(super) struct Cutter<'a> {
     pub(super) lab: &'a Arc<Lab>,
     pub(super) tally: &'a Tally,
@@ -121,7 +121,7 @@ impl Cutter<'_> {
                 breaks.push(broken);
             }
         };
-        // A run that is stopped tells the breaks until then.
+        // A stopped run reports the breaks so far.
         context.stop.run_until_cancelled(all).await.unwrap_or(());
         link.resume();
         breaks

@@ -1,4 +1,4 @@
-//! WebSockets with numbered messages; what comes back has to be what was sent, in its order.
+//! WebSockets with numbered messages; the echoes have to equal the sent messages, in their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::profile::ws;
 use crate::stats::{Bytes, Recorder};
 use crate::target::Target;
 
-/// The pause after a connection was lost or refused.
+/// Pause after a connection was lost or refused.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// How long the last messages may take to come back when the run ends.
+/// Time limit for the last echoes at the end of the run.
 const LAST_ECHOES: Duration = Duration::from_secs(10);
 
-/// Messages that are sent and not answered before the sender waits.
+/// Most unanswered messages before the sender waits.
 const UNANSWERED_MAX: usize = 100_000;
 
-/// A message under way: its number and when it was sent.
+/// Message under way: its number and the time of its send.
 type Sent = (u64, Instant);
 
 /// Keeps one WebSocket busy until the run ends; a lost one is counted and opened again.
@@ -86,7 +86,7 @@ async fn one(
         ended = send => ended,
         ended = &mut receive => ended,
         () = tally.ended().cancelled() => {
-            // What is under way may come home; the sender is quiet.
+            // Messages under way may still come back; the sender is quiet.
             let home = async {
                 while !under_way.lock().is_empty() {
                     sleep(AGAIN_AFTER).await;
@@ -107,7 +107,7 @@ const fn lost() -> Failure {
     Failure::lost("websocket_lost")
 }
 
-/// Compares an echo with what was sent.
+/// Compares an echo with the sent message.
 fn take(
     echo: &Buffer,
     under_way: &Mutex<VecDeque<Sent>>,

@@ -1,4 +1,4 @@
-//! What the parts of the load saw, shared between them and the cutter.
+//! Observations of the load's parts, shared between them and the cutter.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +21,9 @@ pub(super) struct Tally {
 
 #[derive(Debug)]
 struct State {
-    /// Per WebSocket: when the newest message that came back had been sent.
+    /// Per WebSocket: time at which the message of the newest echo was sent.
     echoed: Vec<Option<Instant>>,
-    /// When the first echo of a message sent after the mark came, on all WebSockets.
+    /// Time of the mark. `first_after_mark` is the first echo, on any WebSocket, of a message sent after it.
     mark: Option<Instant>,
     first_after_mark: Option<Instant>,
     downloaded: Option<Instant>,
@@ -60,14 +60,14 @@ impl Tally {
         &self.end
     }
 
-    /// Waits from now on for the echo of a message that is sent later than this.
+    /// Sets the mark and waits from now on for the echo of a message that is sent after it.
     pub(super) fn mark(&self, now: Instant) {
         let mut state = self.state.lock();
         state.mark = Some(now);
         state.first_after_mark = None;
     }
 
-    /// Returns when the path first worked after the mark.
+    /// Returns the time of the first echo after the mark.
     pub(super) fn first_after_mark(&self) -> Option<Instant> {
         self.state.lock().first_after_mark
     }

@@ -1,4 +1,4 @@
-//! A download and an upload whose every byte is compared, at a steady pace, one after the other without end.
+//! Download and upload whose every byte is compared, at a steady pace, one after the other without end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::payload::Payload;
 use crate::stats::{Bytes, Recorder};
 use crate::target::{TOKEN_HEADER, Target};
 
-/// A transfer takes about so long, so that it lives through several breaks.
+/// Approximate time of a transfer, so that it lives through several breaks.
 const TRANSFER_SECONDS: u64 = 5;
 
-/// Bytes of one write or of one look at the clock.
+/// Bytes of one write, or between two checks of the clock.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// An upload that was not refused for so long is one that has begun.
+/// Time without a refusal after which an upload counts as begun.
 const GOES_ON_AFTER: Duration = Duration::from_millis(300);
 
-/// The pause after a transfer was lost or refused.
+/// Pause after a transfer was lost or refused.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 impl Plan {
@@ -34,7 +34,7 @@ impl Plan {
         self.transfer_bytes_per_s * TRANSFER_SECONDS
     }
 
-    /// Returns when so many bytes of a transfer are due.
+    /// Returns the time at which this many bytes of a transfer are due.
     fn due(&self, begin: Instant, bytes: u64) -> Instant {
         let micros = bytes.saturating_mul(1_000_000) / self.transfer_bytes_per_s.max(1);
         begin + Duration::from_micros(micros)
@@ -99,7 +99,7 @@ async fn one_download(
 /// Uploads until the run ends.
 pub(super) async fn upload(target: Target, plan: Plan, tally: Arc<Tally>, mut recorder: Recorder) {
     let again = async {
-        // The head of a request is taken by a gateway that then refuses it: the first failure counts as a drop, further
+        // A gateway may take the head of a request and then refuse it: the first failure counts as a drop, further
         // attempts do not until one has gone on for a while.
         let mut goes_on = true;
         for number in 0.. {
@@ -119,7 +119,7 @@ pub(super) async fn upload(target: Target, plan: Plan, tally: Arc<Tally>, mut re
     tally.ended().run_until_cancelled(again).await.unwrap_or(())
 }
 
-/// What the app tells about a body.
+/// Answer of the app about a body.
 #[derive(Debug, Deserialize)]
 struct Received {
     bytes: u64,
@@ -136,7 +136,7 @@ fn judge_upload(received: &Received, plan: &Plan, tally: &Tally) {
     }
 }
 
-/// Speaks HTTP by hand, because the body has to keep its pace.
+/// Uploads with HTTP written by hand, because the body has to keep its pace.
 async fn one_upload(
     target: &Target,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! Bulk transfers without end, to fill a link.
+//! Endless bulk transfers that fill a link.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::target::Target;
 
-/// Bytes of one transfer: so many that starting one does not show.
+/// Bytes of one transfer: so many that the cost of its start does not show.
 const TRANSFER_BYTES: u64 = 1 << 30;
 
-/// The pause after a failed transfer.
+/// Pause after a failed transfer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Transfers under way.

@@ -1,4 +1,4 @@
-//! The quiet channel: a small message at fixed times, each echoed; nobody waits for the one before.
+//! Quiet channel: a small message at fixed times, each echoed; no message waits for the one before.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) async fn open(target: &Target, patience: Duration) -> anyhow::Result<
     opened.map_err(|failure| anyhow::anyhow!("the quiet channel did not open: {}", failure.why))
 }
 
-/// Sends a message `every` so often through the collector's window and records its round trip from the intended time.
-/// What has not come back `patience` after the window has failed.
+/// Sends a message at each interval `every` in the collector's window and records its round trip from the intended
+/// time. A message without an echo `patience` after the window has failed.
 pub(super) async fn talk(
     socket: WebSocketStream<BoxedStream>,
     collector: &Collector,
@@ -60,7 +60,7 @@ pub(super) async fn talk(
     let receive = async {
         let (mut received, mut recorder) = (0_u64, collector.recorder());
         let deadline = window.end + patience;
-        // Without a sign of how many were sent: the last one is known by its time.
+        // The number of sent messages is not known here: the last one is known by its time.
         while at(received) < window.end && !stop.is_cancelled() {
             let Ok(Some(Ok(message))) = timeout_at(deadline, read.next()).await else { break };
             let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Clients that ask for much and take little.
+//! Clients that ask for a large body and read little of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::target::{BoxedStream, TOKEN_HEADER, Target};
 
-/// The first look at an answer: its status line is in it.
+/// Bytes of the first read of an answer: its status line is in them.
 const HEAD_BYTES: usize = 256;
 
-/// Connections that are opened at a time.
+/// Most connections that are opened at a time.
 const OPENING_MAX: usize = 50;
 
-/// What HTTP/2 begins with, a window of a GiB for each stream and for all of them, and one request (RFC 9113, sections
-/// 3.4, 6.5 and 6.9): a reader whose windows are never the limit leaves most behind.
+/// First bytes of HTTP/2: the preface, a window of a GiB for each stream and for all of them (RFC 9113, sections 3.4,
+/// 6.5 and 6.9). One request follows. A reader whose windows are never the limit leaves most behind.
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const H2_SETTINGS: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x40, 0, 0, 0];
 const H2_WINDOW: &[u8] = &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x3f, 0, 0, 0];
@@ -26,7 +26,7 @@ const H2_WINDOW: &[u8] = &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x3f, 0, 0, 0];
 /// Bytes of a frame's head (RFC 9113, section 4.1).
 const H2_HEAD_BYTES: usize = 9;
 
-/// What each of them asks for.
+/// Request of each reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
     pub(super) version: HttpVersion,
@@ -36,14 +36,14 @@ pub(super) struct Want {
     pub(super) pace: u64,
 }
 
-/// What the readers speak.
+/// Protocol of the readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HttpVersion {
     Http1,
     Http2,
 }
 
-/// The readers.
+/// Running readers.
 pub(super) struct Readers {
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
@@ -82,12 +82,12 @@ impl Readers {
                 shared.held.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        // All have been asked when there is a permit for each; the semaphore is never closed.
+        // All have asked once there is a permit for each; the semaphore is never closed.
         drop(open.acquire_many(u32::try_from(count).unwrap_or(u32::MAX)).await);
         Self { shared, tasks, stop }
     }
 
-    /// Returns how many stand.
+    /// Returns how many hold their connection.
     pub(super) fn held(&self) -> usize {
         self.shared.held.load(Ordering::Relaxed)
     }
@@ -102,14 +102,14 @@ impl Readers {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets them go.
+    /// Ends all readers.
     pub(super) async fn end(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Asks for a large body and reads no more than that it comes.
+/// Asks for a large body and reads only enough to see that the answer is a success.
 async fn ask(target: &Target, want: Want) -> std::io::Result<BoxedStream> {
     let mut stream = target.connect().await?;
     let path = format!("/bytes/{}", want.body);
@@ -133,7 +133,8 @@ async fn ask(target: &Target, want: Want) -> std::io::Result<BoxedStream> {
     if is_good { Ok(stream) } else { Err(std::io::ErrorKind::ConnectionRefused.into()) }
 }
 
-/// Makes the head of stream 1: GET and the scheme from the static table, the rest as it is (RFC 7541, section 6.2.2).
+/// Makes the head of stream 1: GET and the scheme from the static table, the rest as literals (RFC 7541, section
+/// 6.2.2).
 fn h2_request(target: &Target, path: &str) -> std::io::Result<Vec<u8>> {
     let too_long = |_| std::io::Error::from(std::io::ErrorKind::InvalidInput);
     let mut block = vec![0x82, if target.tls.is_some() { 0x87 } else { 0x86 }];
@@ -177,7 +178,7 @@ async fn h2_answer(stream: &mut BoxedStream) -> std::io::Result<bool> {
 /// Reads `pace` bytes a second, or nothing; returns when the connection is lost.
 async fn stand(mut stream: BoxedStream, pace: u64, shared: &Shared) {
     if pace == 0 {
-        // Nothing is read, so nothing is heard of an end either.
+        // Nothing is read, so an end is not noticed either.
         return std::future::pending().await;
     }
     let mut buffer = vec![0; usize::try_from(pace).unwrap_or(1 << 20).min(1 << 20)];

@@ -1,4 +1,4 @@
-//! Requests to workspaces whose agents are back, at a fixed rate, from a thread of its own.
+//! Prober: requests to workspaces whose agents are back, at a fixed rate, from a thread of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::payload::Payload;
 use crate::stats::{Bytes, Collector, Recorder};
 use crate::target::Target;
 
-/// Arrivals that may wait for a connection: what takes longer to be sent than this many arrivals is late by itself.
+/// Most arrivals that wait for a connection; with more, the prober itself is late.
 const QUEUE: usize = 1024;
 
-/// Requests per second in a closed loop's place: a prober has a rate.
+/// Requests per second in place of a closed loop: a prober has a rate.
 const RATE_DEFAULT: f64 = 200.0;
 
-/// What is asked, and where.
+/// Requests of the prober, and their targets.
 pub(super) struct Order {
     pub(super) fleet: Arc<Fleet>,
     /// The target of each agent's workspace, in the fleet's order.
@@ -56,7 +56,7 @@ impl Prober {
                 let result = result.context("a runtime for the prober").map(|runtime| {
                     LocalSet::new().block_on(&runtime, probe(order, stop));
                 });
-                // Nobody waits if the run was given up.
+                // The receiver is gone only if the run was given up.
                 told.send(result).unwrap_or_default();
             }
         };
@@ -64,7 +64,7 @@ impl Prober {
         Ok(Self { stop, ended })
     }
 
-    /// Ends it after what is under way.
+    /// Ends the prober after the requests under way.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();
         (&mut self.ended).await.context("the prober ended early")?
@@ -96,7 +96,7 @@ async fn probe(order: Order, stop: CancellationToken) {
     while connections.join_next().await.is_some() {}
 }
 
-/// Hands out what is due until it is stopped.
+/// Hands out due requests until it is stopped.
 async fn pace(order: &Order, sender: &mpsc::Sender<Due>, stop: &CancellationToken) {
     let load = &order.load;
     let begin = Instant::now();
@@ -108,7 +108,7 @@ async fn pace(order: &Order, sender: &mpsc::Sender<Due>, stop: &CancellationToke
         if stop.run_until_cancelled(sleep_until(intended)).await.is_none() {
             return;
         }
-        // Nobody is back: there is nothing to ask for yet.
+        // No agent is back: there is nothing to ask for yet.
         let Some(agent) = choose(order, random.random_range(0..order.targets.len().max(1))) else { continue };
         recorder.offered(intended);
         if sender.send(Due { intended, agent }).await.is_err() {
@@ -133,7 +133,7 @@ async fn serve(order: std::rc::Rc<Order>, due: std::rc::Rc<tokio::sync::Mutex<mp
         let Some(Due { intended, agent }) = next else { return };
         let Some(target) = order.targets.get(agent) else { continue };
         let sent = Instant::now();
-        // Waiting for an answer on every connection is not the prober's fault.
+        // A wait for answers on every connection is not the prober's fault.
         recorder.late(intended, sent.saturating_duration_since(intended.max(free)));
         let asked = timeout(order.load.timeout, ask(&mut kept, target, order.load.size)).await;
         record(&mut recorder, intended, sent, asked.unwrap_or(Err(Failure::lost("timeout"))), &mut kept);
@@ -171,5 +171,5 @@ async fn ask(kept: &mut Option<Client>, target: &Target, size: u64) -> Result<u6
     client.exchange(request).await
 }
 
-/// How long the prober goes on after everybody is back, so that the end of the storm is measured too.
+/// Time that the prober goes on after all agents are back, so that the end of the storm is measured too.
 pub(super) const GO_ON: Duration = Duration::from_secs(1);
