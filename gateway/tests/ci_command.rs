@@ -408,7 +408,8 @@ async fn run_that_was_cancelled_before_it_began_does_not_begin() {
     lab.end(&run).await;
     // As it is when the gateway was killed between the plan and the supervisor's first step.
     fs::remove_file(lab.folder().join("run/record.json")).expect("deleted");
-    assert_eq!(lab.status(&run).await.state, RunState::Gone);
+    // The supervisor holds the folder's lock for a moment after it has recorded the end.
+    lab.until("the supervisor is gone", async |lab: &Lab| lab.status(&run).await.state == RunState::Gone).await;
     lab.provider.cancel(&run).await.expect("cancelled");
     let mut supervisor = std::process::Command::new(env!("CARGO_BIN_EXE_gateway"));
     supervisor.args(["ci-run", key.as_str()]).current_dir(lab.folder());
