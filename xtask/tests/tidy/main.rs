@@ -19,6 +19,7 @@ mod repository;
 mod source;
 mod table;
 mod text;
+mod words;
 
 use std::io::Write as _;
 
@@ -102,6 +103,11 @@ fn no_file_names_a_package_host_or_a_place_on_one_machine() {
     let repository = Repository::open();
     let root = repository::root().display().to_string();
     assert_none(&repository.check_texts(|path, text| text::places(path, text, &root)));
+}
+
+#[test]
+fn comments_begin_with_a_noun_or_a_verb_and_name_their_party() {
+    assert_none(&words::check(&Repository::open()));
 }
 
 #[test]

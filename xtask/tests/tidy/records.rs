@@ -4,6 +4,9 @@ use super::repository::Repository;
 
 const FOLDER: &str = "docs/decisions/";
 
+/// List of all records by topic.
+const INDEX: &str = "docs/decisions.md";
+
 /// What each record answers, in this order.
 const SECTIONS: [&str; 5] = [
     "## Context",
@@ -23,7 +26,11 @@ pub(crate) fn check(repository: &Repository) -> Vec<String> {
         return vec![format!("{FOLDER} has no records")];
     }
     let mut problems = Vec::new();
+    let index = repository.read(INDEX);
     for name in records {
+        if !index.contains(&format!("(decisions/{name})")) {
+            problems.push(format!("{FOLDER}{name}: not in {INDEX}"));
+        }
         if !is_name(name) {
             problems.push(format!("{FOLDER}{name}: not named YYYY-MM-DD-some-words.md"));
             continue;

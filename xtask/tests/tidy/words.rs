@@ -1,0 +1,85 @@
+//! Comments read as plain English: they begin with a noun or a verb, and name the party that they speak of.
+
+use super::repository::{Repository, is_generated};
+
+/// First words of a comment that leaves its subject out.
+const OPENERS: [&str; 9] = ["What", "Who", "Whose", "Whom", "Which", "Where", "When", "How", "Why"];
+
+/// Pronouns in place of a caller, user, owner, peer or task.
+const PRONOUNS: [&str; 2] = ["whoever", "whom"];
+
+/// Largest share of comment blocks that begin with one of [`OPENERS`], in percent: texts of `--help` ask questions.
+const OPENERS_PERCENT_MAX: usize = 3;
+
+/// Checks the comments of all sources but tests and generated code.
+pub(crate) fn check(repository: &Repository) -> Vec<String> {
+    let (mut blocks, mut openers) = (0, 0);
+    let mut problems = Vec::new();
+    let own = |path: &&str| path.ends_with(".rs") && !path.contains("tests") && !is_generated(path);
+    for path in repository.files().filter(own) {
+        let source = repository.read(path);
+        problems.extend(check_pronouns(path, &source));
+        let counted = count(&source);
+        blocks += counted.0;
+        openers += counted.1;
+    }
+    assert!(blocks > 1000, "the comments were not found: {blocks}");
+    if openers * 100 > blocks * OPENERS_PERCENT_MAX {
+        let max = OPENERS_PERCENT_MAX;
+        problems.push(format!("{openers} of {blocks} comments begin with What, Who, How …: more than {max} %"));
+    }
+    problems
+}
+
+fn check_pronouns(path: &str, source: &str) -> Vec<String> {
+    let comments = source.lines().enumerate().filter_map(|(number, line)| Some((number, comment(line)?)));
+    let mut problems = Vec::new();
+    for (number, text) in comments {
+        let mut words = text.split(|letter: char| !letter.is_ascii_alphabetic());
+        if let Some(word) = words.find(|word| PRONOUNS.contains(&word.to_ascii_lowercase().as_str())) {
+            problems.push(format!("{path}:{}: `{word}`: name the party", number + 1));
+        }
+    }
+    problems
+}
+
+/// Returns the number of comment blocks, and of those that begin with one of [`OPENERS`].
+fn count(source: &str) -> (usize, usize) {
+    let (mut blocks, mut openers) = (0, 0);
+    let mut is_within = false;
+    for line in source.lines() {
+        let text = comment(line);
+        if let Some(text) = text.filter(|text| !is_within && !text.is_empty()) {
+            blocks += 1;
+            let first = text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default();
+            openers += usize::from(OPENERS.contains(&first));
+        }
+        is_within = text.is_some();
+    }
+    (blocks, openers)
+}
+
+/// Returns the text of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']).trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pronouns_are_found_in_comments_alone() {
+        let source = "/// For whoever asks.\nlet a = \"whoever\"; // whom\n    // The one to Whom.\n// wholesome";
+        let found = check_pronouns("a.rs", source);
+        assert_eq!(found, ["a.rs:1: `whoever`: name the party", "a.rs:3: `Whom`: name the party"]);
+    }
+
+    #[test]
+    fn blocks_are_counted_by_their_first_words() {
+        let source =
+            "//! What.\n//! Who.\n\n/// Whatever.\nfn f() {\n    // How it is.\n    // The end.\n}\n// Ends.\n//\n";
+        assert_eq!(count(source), (4, 2));
+    }
+}
