@@ -25,7 +25,6 @@ import urllib.request
 from tunnel_by_hand import END_HEADERS, END_STREAM, MIB, PAYLOAD, End, Http2, check, fields, message, num, resident, text
 
 
-
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 INSTANCE = random.getrandbits(60)
