@@ -46,7 +46,7 @@ use crate::edge::guard::ShapeLimits;
 use crate::edge::host::{HostRules, HostTarget, host_in};
 use crate::edge::living::Living;
 use crate::edge::respond::Failure;
-use crate::edge::service::{Edge, Neighbours, Traces};
+use crate::edge::service::{Edge, Failures, Neighbours, Traces, Visitors};
 use crate::edge::upstream::Upstreams;
 use crate::environments::service::Environments;
 use crate::executors::ci::downloads::DownloadError;
@@ -68,6 +68,7 @@ use crate::sessions::leases;
 use crate::sessions::recheck::recheck;
 use crate::sessions::registry::Registry;
 use crate::sessions::service::AgentService;
+use crate::site::public_host::PublicHost;
 use crate::store::{PATIENCE, SingleError, SingleGateway, Store, StoreError, wall_clock, wall_clock_ms};
 use crate::telemetry::Metrics;
 use crate::workspaces::addresses::Addresses as SeenFromWorkspaces;
@@ -154,6 +155,7 @@ impl From<NoRandomness> for StartError {
 pub struct App {
     config: Config,
     edge: Arc<Edge>,
+    public: Arc<PublicHost>,
     agents: Arc<AgentService>,
     identities: Arc<AgentIdentities>,
     admin: Arc<Admin>,
@@ -257,7 +259,8 @@ impl App {
         let sign_ins = SignIns::open(&config, &store).await?;
         let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
         let lives = (&lifecycles, &configs, (&ci, ci.jobs(&identities, &store), asked), (&drain, agents_port));
-        let edge = edge(&config, (&store, &sign_ins), &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
+        let (edge, public) =
+            edge(&config, (&store, &sign_ins), &registry, &upstreams, (&metrics, &audit, &shares), lives)?;
         let admission = admission(&config, &registry, &budget, &drain, &edge);
         let closed = CancellationToken::new();
         let (rate, timeouts) = (config.limits.sessions_per_second, config.timeouts.clone());
@@ -283,6 +286,7 @@ impl App {
         Ok(Self {
             config,
             edge,
+            public,
             agents,
             identities,
             admin,
@@ -360,7 +364,7 @@ impl App {
     /// # Errors
     /// [`StartError::Randomness`].
     pub fn sign_in_link(&self) -> Result<Option<SignInLink>, StartError> {
-        Ok(self.edge.sign_in.issue_link(Instant::now())?)
+        Ok(self.public.sign_in.issue_link(Instant::now())?)
     }
 
     /// Returns the token that is cancelled when another gateway serves the same database: this one then drains, and its
@@ -408,8 +412,8 @@ impl App {
         let parts = (&self.registry, &self.store, &*self.driver.configs);
         self.environments.execute(parts, &self.drain, &background, &self.closed);
         execute(self.driver, &self.ci, &background, &self.closed);
-        let edge = self.edge.clone();
-        background.spawn(async move { edge.greet_provider().await });
+        let public = self.public.clone();
+        background.spawn(async move { public.greet_provider().await });
         for tls in self.certificates {
             background.spawn(tls.watch(self.drain.draining().clone()));
         }
@@ -616,7 +620,7 @@ fn edge(
     upstreams: &Arc<Upstreams>,
     (metrics, audit, shares): (&Metrics, &Audit, &Arc<Shares>),
     (lifecycles, cluster_configs, (ci, jobs, environments), (drain, agents_port)): Lives<'_>,
-) -> Result<Arc<Edge>, StartError> {
+) -> Result<(Arc<Edge>, Arc<PublicHost>), StartError> {
     let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
     let site = Site::new(&public)?;
     let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
@@ -653,7 +657,34 @@ fn edge(
     let mut start = [0; 8];
     SystemRandom::new().fill(&mut start).map_err(|_| StartError::Randomness)?;
     debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
-    Ok(Arc::new(Edge {
+    let followers = Arc::new(Followers::default());
+    let failures = Arc::new(Failures {
+        metrics: metrics.clone(),
+        shares: shares.clone(),
+        traces: Traces::new(u64::from_be_bytes(start)),
+    });
+    let sign_in = Arc::new(sign_in);
+    let visitors = Arc::new(Visitors {
+        identities,
+        users: Cache::bridging(remembered.clone()),
+        groups_age_max: age_max,
+        sign_in: sign_in.clone(),
+        store: store.clone(),
+    });
+    let public = Arc::new(PublicHost {
+        rules: rules.clone(),
+        site: site.clone(),
+        visitors: visitors.clone(),
+        sign_in,
+        provider,
+        followers: followers.clone(),
+        failures: failures.clone(),
+        api,
+        audit: audit.clone(),
+        registry: registry.clone(),
+        store: store.clone(),
+    });
+    let edge = Arc::new(Edge {
         rules,
         forwarder: forwarder(config, &site, upstreams),
         site,
@@ -662,27 +693,22 @@ fn edge(
             header_count_max: config.limits.headers,
             header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
         },
-        identities,
-        users: Cache::bridging(remembered.clone()),
-        groups_age_max: age_max,
-        provider,
+        visitors,
         workspaces,
         lives: Cache::bridging(remembered.clone()),
         public_ports,
         living: Living::new(audit.clone()),
-        followers: Followers::default(),
-        sign_in,
+        followers,
         neighbours: Neighbours::new(neighbour_ports),
-        shares: shares.clone(),
-        api,
+        failures,
         audit: audit.clone(),
+        public: public.clone(),
         registry: registry.clone(),
         store: store.clone(),
-        metrics: metrics.clone(),
         drain: drain.clone(),
-        traces: Traces::new(u64::from_be_bytes(start)),
         agents_port,
-    }))
+    });
+    Ok((edge, public))
 }
 
 fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwarder {

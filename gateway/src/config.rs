@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::model::Zone;
+use crate::model::{PublicUrl, Zone};
 
 pub use advice::advice;
 pub use agents::{AgentAuth, CiIssuer, CiRule, KubernetesIssuer, KubernetesRule, NamespacePattern};
@@ -36,7 +36,7 @@ pub use problem::{BadConfig, Place, Problem};
 pub use sections::{AuthMode, LogFormat};
 pub use source::{Flag, process_environment};
 pub use store::StoreConfig;
-pub use value::{BadOrigin, BadStoreUrl, Network, PostgresUrl, PublicUrl, Secret, StoreUrl, parse_duration};
+pub use value::{BadStoreUrl, Network, PostgresUrl, StoreUrl, parse_duration};
 
 /// The file that is read when no other is named and it exists.
 pub const DEFAULT_FILE: &str = "gateway.toml";

@@ -28,6 +28,8 @@ pub(crate) mod address;
 pub mod cookies;
 /// Recognises `Expect: 100-continue`.
 pub mod expect;
+/// Header fields of the gateway's own answers, and lists in header fields.
+pub mod fields;
 /// Tells the app who asked and how: `X-Forwarded-*` and `Forwarded`, made fresh.
 pub mod forwarded;
 /// Refuses request heads of a shape that two parsers could read in two ways.
@@ -45,8 +47,6 @@ pub mod respond;
 pub mod rewrite;
 /// WebSocket upgrades over HTTP/1.1 and HTTP/2, and other upgrades.
 pub mod websocket;
-/// The zone, for programs that know the public address only.
-pub mod zone;
 
 // The shells: modules with tasks, sockets and clocks.
 

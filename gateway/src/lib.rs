@@ -20,6 +20,7 @@ mod markup;
 pub mod model;
 pub mod net;
 pub mod sessions;
+mod site;
 pub mod store;
 pub mod telemetry;
 mod ui;

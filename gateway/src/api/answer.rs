@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use super::problem::Told;
-use crate::edge::headers::GATEWAY_TRACE;
+use crate::edge::fields::GATEWAY_TRACE;
 
 /// The description of this API (OpenAPI 3.1). A test compares it with the routes, and answers with it.
 const OPENAPI: &str = include_str!("openapi.json");

@@ -23,9 +23,9 @@ use super::seats::{Seat, Seats};
 use super::{Route, Shared};
 use crate::auth::issuer::programs::Programs;
 use crate::auth::jwt::LEEWAY_SECONDS;
-use crate::config::Secret;
 use crate::environments::request::{JobFacts, JobRequest};
 use crate::environments::service::Environments;
+use crate::model::Secret;
 use crate::model::{ClusterName, UnixSeconds, UserName};
 use crate::store::wall_clock;
 

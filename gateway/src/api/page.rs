@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::Caller;
 use super::problem::{Problem, Refused};
 use crate::auth::principal::{Principal, Via};
-use crate::edge::headers::GATEWAY_ERROR;
+use crate::edge::fields::GATEWAY_ERROR;
 
 const STYLE: &str = include_str!("page.css");
 

@@ -14,7 +14,7 @@ use super::environments::view::ObjectErrorRow;
 use super::state::BlockerRow;
 use crate::auth::cache::Unavailable;
 use crate::auth::token::NoRandomness;
-use crate::edge::headers::GATEWAY_ERROR;
+use crate::edge::fields::GATEWAY_ERROR;
 use crate::environments::refusal::RefusalCode;
 use crate::store::StoreError;
 

@@ -7,8 +7,9 @@ use thiserror::Error;
 use super::sign_in::DEV_USER;
 use crate::api::EnvironmentParts;
 use crate::auth::issuer::programs::Programs;
-use crate::config::{Config, Secret};
+use crate::config::Config;
 use crate::environments::service::Environments;
+use crate::model::Secret;
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 
 /// Bounds of the hook's secret, in bytes: a shorter one can be guessed.

@@ -13,7 +13,8 @@ use crate::auth::oidc::provider::Provider;
 use crate::auth::sign_in::link::SignInLink;
 use crate::auth::sign_in::{IsWorkspaceHost, SignIn};
 use crate::auth::site::{BadPublicUrl, Site};
-use crate::config::{ClientSecret, Config, Oidc, Secret};
+use crate::config::{ClientSecret, Config, Oidc};
+use crate::model::Secret;
 use crate::model::UserName;
 use crate::net::fetch::{Fetch, FetchSetupError, Trust};
 

@@ -8,12 +8,13 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::auth::browser::kept::{Both, SessionChange};
+use crate::auth::browser::kept::Both;
 use crate::auth::browser::{BrowserSessions, Lifetimes};
 use crate::auth::device::Devices;
-use crate::auth::device::kept::DeviceChange;
 use crate::auth::secret::Digest;
 use crate::config::Config;
+use crate::model::sign_in_rows::DeviceChange;
+use crate::model::sign_in_rows::SessionChange;
 use crate::store::{Store, StoreError, wall_clock};
 
 /// Rows of one batch.

@@ -15,8 +15,8 @@ use thiserror::Error;
 
 pub(super) use self::events::Events;
 use crate::auth::token::Token;
-use crate::config::{PublicUrl, Secret};
 use crate::model::{BadEndpoint, Endpoint};
+use crate::model::{PublicUrl, Secret};
 use crate::net::fetch::{Answer, Credentials, Fetch, FetchError, FetchSetupError, Trust};
 
 /// Path of the API at a gateway.

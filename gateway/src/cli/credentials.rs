@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::auth::token::{BadToken, Token, TokenKind};
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 
 /// Names the file instead of its usual place.
 pub const CREDENTIALS_VARIABLE: &str = "GATEWAY_CREDENTIALS_FILE";
@@ -159,7 +159,7 @@ pub fn named_gateway(remote: &Remote, env: &BTreeMap<String, String>) -> Result<
 /// # Errors
 /// The problem of the text.
 pub fn parse_gateway(text: &str) -> Result<PublicUrl, String> {
-    text.parse().map_err(|error: crate::config::BadOrigin| error.to_string())
+    text.parse().map_err(|error: crate::model::BadOrigin| error.to_string())
 }
 
 /// Returns the path of the file with credentials.

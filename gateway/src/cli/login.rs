@@ -15,7 +15,7 @@ use super::credentials::{CA_FILE_VARIABLE, Credentials, Kept, Remote, credential
 use super::place::{Folder, Place, choose, complain, connect};
 use super::{Cli, Console, Exit, Output};
 use crate::auth::token::Token;
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 
 pub(super) use browser::open as open_browser;
 

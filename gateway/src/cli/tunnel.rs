@@ -30,7 +30,7 @@ use tunnel_link::raw::{
 
 use super::credentials::SignedIn;
 use crate::auth::token::Token;
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 use crate::model::{Port, WorkspaceName, Zone};
 use crate::net::dial::{DialError, Dialer};
 

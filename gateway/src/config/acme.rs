@@ -2,8 +2,9 @@
 
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
-use super::value::{Kind, PublicUrl};
+use super::value::Kind;
 use super::{Acme, TlsFiles};
+use crate::model::PublicUrl;
 use crate::model::Zone;
 
 const SWITCH: &str = "tls.acme.directory";

@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::PublicUrl;
 use super::reader::Reader;
 use super::value::{DURATION, ENDPOINT, Kind};
+use crate::model::PublicUrl;
 use crate::model::{Endpoint, UserTemplate, WorkspaceTemplate, Zone};
 
 /// Longest interval between two checks that the pod of a live session still exists.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::AgentAuth;
 use super::reader::Reader;
 use super::sections::{AUTH_MODE, AuthMode};
-use super::value::{COUNT, DURATION, Kind, PublicUrl, Secret};
+use super::value::{COUNT, DURATION, Kind};
 use crate::model::{Endpoint, GroupName, Scheme};
+use crate::model::{PublicUrl, Secret};
 
 const ISSUER: &str = "auth.oidc.issuer";
 const CLIENT_ID: &str = "auth.oidc.client_id";

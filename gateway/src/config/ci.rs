@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::PublicUrl;
 use super::agents::YES_OR_NO;
 use super::reader::Reader;
 use super::value::{COUNT_32, DURATION, ENDPOINT, FILE_PATH, FILE_PATHS, Kind, TEXT};
+use crate::model::PublicUrl;
 use crate::model::{Endpoint, JOB_TIMES, JobTime, ProviderName, SAVE_TIMES, hexadecimal};
 
 const ENABLED: &str = "ci.enabled";

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::PublicUrl;
 use super::reader::Reader;
 use super::value::{DURATION, ENDPOINT, Kind, TEXT};
+use crate::model::PublicUrl;
 use crate::model::{Endpoint, UserName};
 
 const ISSUER: &str = "environments.issuer";

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::problem::{BadConfig, Place, Problem};
 use super::source::{self, Layers, Raw, variable_of};
-use super::value::{FILE_PATH, Kind, Secret};
+use super::value::{FILE_PATH, Kind};
 use super::{EffectiveRow, Origin};
+use crate::model::Secret;
 
 /// Longest unknown key for which a near miss is searched, in characters; the search is quadratic.
 const SUGGEST_CHARS_MAX: usize = 64;

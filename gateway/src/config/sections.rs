@@ -12,11 +12,12 @@ use super::acme;
 use super::agents::{self, YES_OR_NO};
 use super::reader::Reader;
 use super::value::{
-    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, Kind, NETWORKS, PUBLIC_URL, PublicUrl, SIZE, ZONE,
+    ADDRESS, ADDRESS_OR_OFF, COUNT, COUNT_32, DURATION, HOST_NAMES, Kind, NETWORKS, PUBLIC_URL, SIZE, ZONE,
 };
 use super::{
     AuditLog, ClientCa, Config, Limits, Listen, Log, Timeouts, Tls, TlsFiles, Tunnel, auth, ci, environments, store,
 };
+use crate::model::PublicUrl;
 use crate::model::{Scheme, Zone};
 
 const KIB: u64 = 1 << 10;

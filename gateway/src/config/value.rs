@@ -4,13 +4,11 @@ mod hosts;
 mod measure;
 mod network;
 mod store;
-mod url;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::model::{BadEndpoint, Endpoint, Zone};
+use crate::model::{BadEndpoint, Endpoint, PublicUrl, Secret, Zone};
 
 pub(super) use hosts::HOST_NAMES;
 pub use measure::parse_duration;
@@ -19,8 +17,6 @@ pub(super) use network::NETWORKS;
 pub use network::Network;
 pub(super) use store::STORE_URL;
 pub use store::{BadStoreUrl, PostgresUrl, StoreUrl};
-pub(super) use url::PUBLIC_URL;
-pub use url::{BadOrigin, PublicUrl};
 
 /// Parser, writer and description of one kind of value.
 ///
@@ -34,39 +30,6 @@ pub(super) struct Kind<T> {
     pub(super) show: fn(&T) -> String,
     /// Neither value nor mistake is ever shown.
     pub(super) secret: bool,
-}
-
-/// A text that must not reach a log, a page or a terminal: `Debug` and `Display` print a mask.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Text that is shown instead.
-    pub const MASK: &str = "********";
-
-    /// Wraps a secret text.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    /// Returns the text itself. Every caller is a place to review.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(Self::MASK)
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(Self::MASK)
-    }
 }
 
 /// Masks the text between `://` and the last `@` of the authority, and the text behind `password=`: people put URLs
@@ -89,6 +52,13 @@ pub(super) fn mask_credentials(text: &str) -> String {
 pub(super) const ZONE: Kind<Zone> = Kind {
     accepted: "a lower-case DNS name such as `localhost` or `workspaces.example.com`",
     parse: |text| text.parse().map_err(|_| "not a DNS name".to_owned()),
+    show: ToString::to_string,
+    secret: false,
+};
+
+pub(super) const PUBLIC_URL: Kind<PublicUrl> = Kind {
+    accepted: "an http or https URL without a path such as `https://gateway.example.com`",
+    parse: PublicUrl::parse,
     show: ToString::to_string,
     secret: false,
 };
@@ -155,13 +125,6 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secret_never_prints_itself() {
-        let secret = Secret::new("hunter2".to_owned());
-        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "******** ******** Some(********)");
-        assert_eq!(secret.reveal(), "hunter2");
-    }
 
     #[test]
     fn credentials_in_urls_are_masked_wherever_the_at_sign_is() {

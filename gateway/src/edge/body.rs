@@ -373,14 +373,14 @@ impl From<Lease> for Source {
 
 impl ResponseBody {
     /// Wraps an event stream of the API, which ends once its reader is no longer authorised.
-    pub(super) fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
+    pub(crate) fn events(body: axum::body::Body, followed: Option<Arc<Followed>>) -> Self {
         let follower =
             followed.map(|followed| Follower { ended: Box::pin(followed.wait_owned()), _followed: followed });
         Self::Events(Box::new(Events { body, follower }))
     }
 
     /// Wraps a file of `bytes` bytes.
-    pub(super) fn file(body: axum::body::Body, bytes: u64) -> Self {
+    pub(crate) fn file(body: axum::body::Body, bytes: u64) -> Self {
         Self::File(Box::new(OfFile { body, left: bytes }))
     }
 

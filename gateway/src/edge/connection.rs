@@ -21,9 +21,9 @@ use super::raw_head::answer::to_bytes;
 use super::raw_head::flight::Flight;
 use super::raw_head::guarded::{Guarded, Held};
 use super::raw_head::{Refusal, Watcher};
-use super::service::{Edge, Origin};
+use super::service::{Edge, Failures, Form, Origin};
 use crate::config::Config;
-use crate::limits::Limit;
+use crate::model::Limit;
 use crate::net::listen::Connection;
 use crate::net::stream::Stream;
 
@@ -219,14 +219,14 @@ impl FirstRequest<'_> {
 /// Makes the answers to heads that never become requests.
 fn refuser(edge: Arc<Edge>, origin: Arc<Origin>) -> impl Fn(Refusal) -> Bytes + Send + Unpin + 'static {
     move |refusal| {
-        let failure = edge.of_stranger(refusal.fault.failure(), &origin);
-        to_bytes(edge.no_request(failure, (refusal.wants, refusal.is_head), &origin))
+        let failure = Failures::of_stranger(refusal.fault.failure(), &origin);
+        to_bytes(edge.failures.answer_unread(failure, Form { wants: refusal.wants, is_head: refusal.is_head }, &origin))
     }
 }
 
 /// Refuses a connection for which there is no room, whatever it asks for.
 async fn turn_away(edge: &Edge, mut stream: Stream, limit: Limit) {
-    let bytes = to_bytes(edge.turned_away(limit));
+    let bytes = to_bytes(edge.failures.turned_away(limit));
     let told = async {
         stream.write_all(&bytes).await?;
         stream.shutdown().await?;

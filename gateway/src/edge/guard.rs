@@ -37,8 +37,9 @@ use http::{HeaderMap, Method, Version};
 use hyper::ext::Protocol;
 use thiserror::Error;
 
+use crate::edge::fields::{has_token, tokens};
 use crate::edge::forwarded::is_forwarding_field;
-use crate::edge::headers::{has_token, is_gateway_field, tokens};
+use crate::edge::headers::is_gateway_field;
 use crate::edge::host::authorities_agree;
 use crate::edge::respond::Failure;
 use crate::model::Scheme;

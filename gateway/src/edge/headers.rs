@@ -17,12 +17,9 @@ use tunnel_proto::terminal::{ACCESS_FIELD, ACCESS_OWNER, ACCESS_SHARED, USER_FIE
 
 use crate::auth::policy::{Because, Grant};
 use crate::auth::request::is_gateway_bearer;
+use crate::edge::fields::{has_token, tokens};
 use crate::edge::forwarded::is_forwarding_field;
 
-/// Carries the code of a failure that the gateway itself answered.
-pub const GATEWAY_ERROR: HeaderName = HeaderName::from_static("gateway-error");
-/// Carries the trace id of a failure.
-pub const GATEWAY_TRACE: HeaderName = HeaderName::from_static("gateway-trace");
 /// Names the requesting user to a terminal.
 pub const GATEWAY_USER: HeaderName = HeaderName::from_static(USER_FIELD);
 /// Tells a terminal the access of that user.
@@ -156,21 +153,6 @@ pub fn trailers(trailers: &mut HeaderMap) {
 pub fn is_gateway_field(name: &str) -> bool {
     // Almost every name is settled by its first letter.
     matches!(name.as_bytes().first(), Some(b'g' | b'x')) && (spelled(name, "gateway-") || spelled(name, "x-gateway-"))
-}
-
-/// Says whether a comma-separated list field holds a token, in any case (RFC 9110, section 5.6.1).
-#[must_use]
-pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    tokens(headers, name).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
-}
-
-/// Iterates over the elements of a comma-separated list field, over all its lines, empty ones left out.
-pub fn tokens<'map>(headers: &'map HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'map [u8]> {
-    let values = headers.get_all(name).iter();
-    values
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|token| !token.is_empty())
 }
 
 /// Says whether a name begins with a prefix, `_` counting as `-`. Both are lower case.

@@ -18,7 +18,7 @@ use super::address::Address;
 use super::respond::Failure;
 use crate::audit::{Audit, Credential, Event, Record, Text, WhyEnded};
 use crate::auth::policy::{Because, Grant};
-use crate::auth::request::Offered;
+use crate::auth::request::{Identities, Offered};
 use crate::limits::Standing;
 use crate::model::{Port, UserName};
 
@@ -153,11 +153,24 @@ impl Drop for Watch {
 }
 
 /// Client of a request, for the audit log: only read when an access begins.
-pub(crate) trait Asker {
-    /// Returns the client's address.
-    fn peer(&self) -> IpAddr;
-    /// Returns the credential.
-    fn credential(&self) -> Credential;
+pub(crate) struct Asking<'a> {
+    pub(crate) identities: &'a Identities,
+    pub(crate) offered: &'a Offered,
+    pub(crate) peer: IpAddr,
+}
+
+impl Asking<'_> {
+    /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
+    fn credential(&self) -> Credential {
+        match self.offered {
+            Offered::Session(id) => match self.identities.session_of_host(id) {
+                Some(name) => Credential::Session { id: Text::of(name) },
+                None => Credential::None,
+            },
+            Offered::Token(hash) => Credential::TokenHash(*hash),
+            Offered::Nothing | Offered::Refused => Credential::None,
+        }
+    }
 }
 
 /// The watch that a connection used last.
@@ -181,14 +194,14 @@ impl Living {
     pub(crate) fn watch(
         &self,
         last: &LastWatch,
-        (offered, asker): (&Offered, impl Asker),
+        asking: &Asking<'_>,
         address: &Arc<Address>,
         grant: &Grant,
         standing: impl FnOnce() -> Standing,
     ) -> UnderWay {
         let mut last = last.lock();
         let same = |watch: &&Arc<Watch>| {
-            watch.offered == *offered
+            watch.offered == *asking.offered
                 && Arc::ptr_eq(&watch.address, address)
                 && watch.port == grant.port()
                 && watch.is_upheld_by(grant)
@@ -198,7 +211,7 @@ impl Living {
             return UnderWay::new(watch.clone());
         }
         let watch = Arc::new(Watch {
-            offered: *offered,
+            offered: *asking.offered,
             address: address.clone(),
             port: grant.port(),
             user: grant.user().cloned(),
@@ -206,7 +219,7 @@ impl Living {
             under_way: AtomicUsize::new(0),
             ended: CancellationToken::new(),
             why: OnceLock::new(),
-            recorded: self.audit.wants_accesses().then(|| self.record_begin(&asker, address, grant)),
+            recorded: self.audit.wants_accesses().then(|| self.record_begin(asking, address, grant)),
         });
         let under_way = UnderWay::new(watch.clone());
         self.watches.lock().push(Arc::downgrade(&watch));
@@ -214,7 +227,7 @@ impl Living {
         under_way
     }
 
-    fn record_begin(&self, asker: &impl Asker, address: &Address, grant: &Grant) -> Recorded {
+    fn record_begin(&self, asking: &Asking<'_>, address: &Address, grant: &Grant) -> Recorded {
         let access = self.audit.access_number();
         let event = Event::AccessOpened {
             access,
@@ -226,8 +239,8 @@ impl Living {
                 Because::Shared(audience) => Text::of(audience),
             },
         };
-        let peer = asker.peer();
-        self.audit.record(Record::new(event).at_peer(peer).with(asker.credential()));
+        let peer = asking.peer;
+        self.audit.record(Record::new(event).at_peer(peer).with(asking.credential()));
         Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
     }
 
@@ -250,6 +263,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::auth::browser::{BrowserSessions, Lifetimes};
     use crate::auth::policy::{Decision, Exposure, Purpose, RequestShape, Source, Target, decide};
     use crate::auth::principal::{Principal, Via};
     use crate::config::Config;
@@ -272,16 +286,12 @@ mod tests {
         grant
     }
 
-    struct Somebody;
+    fn identities() -> Identities {
+        Identities::new(Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default())))
+    }
 
-    impl Asker for Somebody {
-        fn peer(&self) -> IpAddr {
-            [127, 0, 0, 1].into()
-        }
-
-        fn credential(&self) -> Credential {
-            Credential::None
-        }
+    fn asking<'a>(identities: &'a Identities, offered: &'a Offered) -> Asking<'a> {
+        Asking { identities, offered, peer: [127, 0, 0, 1].into() }
     }
 
     fn standing() -> Standing {
@@ -293,10 +303,10 @@ mod tests {
 
     #[test]
     fn watch_of_a_connection_that_is_gone_is_forgotten() {
-        let (living, address) = (Living::default(), address());
+        let (living, address, identities) = (Living::default(), address(), identities());
         for _ in 0..100 {
             let last = LastWatch::default();
-            drop(living.watch(&last, (&Offered::Nothing, Somebody), &address, &grant(), standing));
+            drop(living.watch(&last, &asking(&identities, &Offered::Nothing), &address, &grant(), standing));
             assert_eq!(living.due().len(), 0, "nothing is under way");
             assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
             drop(last);
@@ -307,10 +317,10 @@ mod tests {
 
     #[test]
     fn watch_serves_one_credential_only() {
-        let (living, address, last) = (Living::default(), address(), LastWatch::default());
-        let first = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant(), standing);
-        let same = living.watch(&last, (&Offered::Token([1; 32]), Somebody), &address, &grant(), standing);
-        let other = living.watch(&last, (&Offered::Token([2; 32]), Somebody), &address, &grant(), standing);
+        let (living, address, last, identities) = (Living::default(), address(), LastWatch::default(), identities());
+        let first = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
+        let same = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
+        let other = living.watch(&last, &asking(&identities, &Offered::Token([2; 32])), &address, &grant(), standing);
         assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
         first.end(Failure::SignInRequired);
         assert!(same.is_ended() && !other.is_ended());

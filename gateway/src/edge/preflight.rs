@@ -16,7 +16,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::auth::policy::Source;
-use crate::edge::headers::tokens;
+use crate::edge::fields::tokens;
 
 /// Longest list of field names that is answered, in bytes. Browsers send a few dozen.
 const NAMES_BYTES_MAX: usize = 4096;

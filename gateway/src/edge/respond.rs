@@ -15,7 +15,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
-use crate::edge::headers::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
+use crate::edge::fields::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
 
 mod failure;
 pub(crate) mod ports;

@@ -1,21 +1,21 @@
 //! Every request's way through the edge, in one place and one order.
 
 mod absent;
+mod anonymous;
 mod changed;
+mod failures;
 mod neighbours;
 mod ports;
-mod public;
-mod recheck;
-mod sign_in;
-mod strangers;
-mod told;
+mod reauth;
+mod visitors;
 
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
@@ -24,9 +24,11 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 use tunnel_link::drain::Drain;
 
+use self::anonymous::count;
+pub(crate) use self::anonymous::{checked, overloaded, tried};
+pub(crate) use self::failures::{Failures, Form, Known, Line, Traces};
 pub(crate) use self::neighbours::Neighbours;
-use self::strangers::{count, overloaded, tried};
-use self::told::{Known, Line};
+pub(crate) use self::visitors::Visitors;
 use super::address::Address;
 use super::body::{ResponseBody, Slot};
 use super::expect::{UnknownExpectation, expectation};
@@ -34,30 +36,29 @@ use super::followers::Followers;
 use super::forward::{Forwarder, Route};
 use super::guard::{self, ShapeLimits};
 use super::host::{BadHost, HostRules, HostTarget, NoSuchHost, authority_of, server_name_agrees};
-use super::living::{LastWatch, Living, UnderWay};
+use super::living::{Asking, LastWatch, Living, UnderWay};
 use super::misdial;
 use super::preflight;
 use super::respond::{self, Failure, Wants};
 use super::tcp;
 use super::upstream::{Client, Owner, Upstreams};
 use super::websocket::{BadUpgrade, upgrade_asked};
-use crate::api::Api;
-use crate::audit::Audit;
+use crate::audit::{Audit, Credential, Event, Items, Record, Text};
 use crate::auth::cache::{Cache, Unavailable};
-use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::{Because, Decision, Exposure, Grant, RequestShape, Target, decide};
-use crate::auth::principal::{Principal, Standing};
 use crate::auth::public_ports::PublicPorts;
-use crate::auth::request::{At, Identities, LiveToken, Offered};
+use crate::auth::request::{At, Offered};
 use crate::auth::shape::{self, Here};
-use crate::auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, SignIn, Visit, path};
+use crate::auth::sign_in::event::SignInEvent;
+use crate::auth::sign_in::{OPENER_POLICY, OPENER_POLICY_OWN, Visit, path};
 use crate::auth::site::Site;
-use crate::limits::{Guest, Limit, Shares};
-use crate::model::{Lifecycle, Port, Scheme, UserName, WorkspaceName};
+use crate::limits::Guest;
+use crate::model::Limit;
+use crate::model::{Lifecycle, Port, Scheme, WorkspaceName};
 use crate::net::stream::Negotiated;
 use crate::sessions::registry::{LiveSession, Registry};
-use crate::store::{Store, StoreError, TokenSubject, Workspace, wall_clock};
-use crate::telemetry::{AnsweredBy, Metrics};
+use crate::store::{Store, Workspace, wall_clock};
+use crate::telemetry::AnsweredBy;
 
 /// Longest wait of a request for a session that has just lost its link. An agent redials at once; after a longer
 /// absence the user is told rather than kept waiting.
@@ -69,30 +70,22 @@ pub struct Edge {
     pub(crate) rules: HostRules,
     pub(crate) site: Site,
     pub(crate) limits: ShapeLimits,
-    pub(crate) identities: Arc<Identities>,
-    /// State of users: whether disabled, and their groups.
-    pub(crate) users: Cache<UserName, Standing>,
-    /// Longest time that groups count after the sign-in that brought them.
-    pub(crate) groups_age_max: Duration,
-    /// Provider that signs users in; `None` in dev mode.
-    pub(crate) provider: Option<Provider>,
+    pub(crate) visitors: Arc<Visitors>,
     pub(crate) workspaces: Arc<Cache<WorkspaceName, Workspace>>,
     /// Desired and actual state of workspaces without a session; only loaded once a request has failed.
     pub(crate) lives: Cache<WorkspaceName, Lifecycle>,
     pub(crate) public_ports: Arc<PublicPorts>,
     pub(crate) living: Living,
-    pub(crate) followers: Followers,
-    pub(crate) sign_in: SignIn,
+    pub(crate) followers: Arc<Followers>,
     pub(crate) neighbours: Neighbours,
-    pub(crate) shares: Arc<Shares>,
-    pub(crate) api: Api,
+    pub(crate) failures: Arc<Failures>,
     pub(crate) audit: Audit,
+    /// Answers requests to the public host.
+    pub(crate) public: Arc<dyn PublicSite>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
     pub(crate) forwarder: Forwarder,
-    pub(crate) metrics: Metrics,
     pub(crate) drain: Drain,
-    pub(crate) traces: Traces,
     /// Port that agents dial.
     pub(crate) agents_port: u16,
 }
@@ -129,27 +122,25 @@ impl Origin {
     }
 }
 
-/// Makes ids that a user can quote and an operator can find. They are no secrets: a random start and a count.
-#[derive(Debug)]
-pub(crate) struct Traces {
-    start: u64,
-    count: AtomicU64,
-}
-
-impl Traces {
-    pub(crate) fn new(start: u64) -> Self {
-        Self { start, count: AtomicU64::new(0) }
-    }
-
-    fn next(&self) -> String {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        // An odd factor permutes the numbers, so that neighbours do not look alike.
-        format!("{:016x}{:016x}", self.start, count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
+/// The public host, behind the edge that serves its connections: the pages, the API and the sign-in.
+pub trait PublicSite: fmt::Debug + Send + Sync {
+    /// Answers a request to the public host. Notes in `known` what it finds out, for the log.
+    ///
+    /// # Errors
+    /// [`Refusal`], which the edge turns into an answer as for any other host.
+    ///
+    /// Cancel safety: dropping the future ends the request.
+    fn answer<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        origin: &'a Origin,
+        known: &'a mut Known,
+    ) -> BoxFuture<'a, Result<Response<ResponseBody>, Refusal>>;
 }
 
 /// An answer of the edge itself.
-enum Refusal {
+#[derive(Debug)]
+pub enum Refusal {
     /// A row of the table of failures.
     Failure(Failure),
     /// The workspace is not running; the address where its owner can start it.
@@ -170,25 +161,25 @@ impl Edge {
     /// Cancel safety: dropping it ends the request at the app too.
     pub(crate) async fn answer(&self, request: Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());
-        let head = request.method() == Method::HEAD;
+        let form = Form { wants, is_head: request.method() == Method::HEAD };
         let over_http2 = request.version() == Version::HTTP_2;
         let follows = wants == Wants::Html && request.method() == Method::GET;
         let is_reserved = path::is_reserved(request.uri().path());
         let mut known = Known::new(Instant::now());
         let mut answer = match self.route(request, origin, is_reserved, &mut known).await {
             Ok(response) => {
-                self.metrics.answered(response.status());
-                self.metrics.took(known.answered_by(), known.began.elapsed());
+                self.failures.metrics.answered(response.status());
+                self.failures.metrics.took(known.answered_by(), known.began.elapsed());
                 response
             }
             Err(Refusal::Response(response)) => {
-                self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
+                self.failures.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
                 response.map(ResponseBody::from)
             }
             Err(Refusal::Stopped(start)) => {
-                let mut response = self.failed(Failure::WorkspaceStopped, (wants, head), &known, origin);
+                let mut response = self.failures.answer(Failure::WorkspaceStopped, form, &known, origin);
                 if let (Some(start), Wants::Html) = (start, wants) {
-                    respond::offer_start(&mut response, &start, head);
+                    respond::offer_start(&mut response, &start, form.is_head);
                 }
                 if follows {
                     respond::follow(&mut response, Failure::WorkspaceStopped);
@@ -196,7 +187,7 @@ impl Edge {
                 response.map(ResponseBody::from)
             }
             Err(Refusal::Failure(failure)) => {
-                let mut response = self.failed(failure, (wants, head), &known, origin);
+                let mut response = self.failures.answer(failure, form, &known, origin);
                 if follows {
                     respond::follow(&mut response, failure);
                 }
@@ -216,7 +207,11 @@ impl Edge {
     /// Answers a request on a connection that came in a drain, whatever it asks for.
     pub(crate) fn answer_in_drain(&self, request: &Request<Incoming>, origin: &Origin) -> Response<ResponseBody> {
         let wants = respond::wants(request.headers(), request.method());
-        let mut response = self.no_request(Failure::Draining, (wants, request.method() == Method::HEAD), origin);
+        let mut response = self.failures.answer_unread(
+            Failure::Draining,
+            Form { wants, is_head: request.method() == Method::HEAD },
+            origin,
+        );
         if wants == Wants::Html && request.method() == Method::GET {
             respond::follow(&mut response, Failure::Draining);
         }
@@ -224,29 +219,6 @@ impl Edge {
             response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
         }
         response.map(ResponseBody::from)
-    }
-
-    /// Counts and logs a failure, and makes its answer.
-    pub(super) fn failed(
-        &self,
-        failure: Failure,
-        (wants, head): (Wants, bool),
-        known: &Known,
-        origin: &Origin,
-    ) -> Response<Bytes> {
-        let trace = self.traces.next();
-        self.metrics.failed(failure.code());
-        if let Failure::Overloaded { limit } = failure {
-            self.shares.refused(limit);
-        }
-        self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
-        self.tell(&Line::of(failure, &trace), known, origin);
-        respond::response(failure, wants, &trace, head)
-    }
-
-    /// Counts and logs the failure of a request that is not looked into, and makes its answer.
-    pub(crate) fn no_request(&self, failure: Failure, asked: (Wants, bool), origin: &Origin) -> Response<Bytes> {
-        self.failed(failure, asked, &Known::new(Instant::now()), origin)
     }
 
     async fn route(
@@ -263,9 +235,9 @@ impl Edge {
         if !matches!(address, Ok(Some(_))) && misdial::is_agents(&parts) {
             return self.misdialed(&parts, origin);
         }
-        let Some(address) = address.map_err(|failure| self.of_stranger(failure, origin))? else {
+        let Some(address) = address.map_err(|failure| Failures::of_stranger(failure, origin))? else {
             // On the heap, so that requests to workspaces do not carry it: ten thousand may be under way.
-            return Box::pin(self.public(Request::from_parts(parts, body), origin, known)).await;
+            return self.public.answer(Request::from_parts(parts, body), origin, known).await;
         };
         known.address = Some(address.clone());
         known.port = address.port;
@@ -283,7 +255,7 @@ impl Edge {
         known.port = wanted;
         let offered = Offered::read(&parts.headers, self.site.cookies());
         if is_tcp {
-            tcp::require_token(&offered).map_err(|failure| self.of_stranger(failure, origin))?;
+            tcp::require_token(&offered).map_err(|failure| Failures::of_stranger(failure, origin))?;
         }
         let Some(port) = wanted else {
             // On the heap, so that requests to a port do not carry it.
@@ -299,10 +271,10 @@ impl Edge {
             let why = Box::pin(self.absent(&address, is_owner, now));
             return Err(if is_draining { Failure::Draining.into() } else { why.await });
         };
-        let asker = public::Asking { edge: self, offered: &offered, peer: origin.peer };
-        let watch = self.living.watch(&origin.watch, (&offered, asker), &address, &grant, || {
+        let asking = Asking { identities: &self.visitors.identities, offered: &offered, peer: origin.peer };
+        let watch = self.living.watch(&origin.watch, &asking, &address, &grant, || {
             let to = (address.name.clone(), port);
-            self.shares.standing(&origin.guest, grant.user(), to, now.into_std())
+            self.failures.shares.standing(&origin.guest, grant.user(), to, now.into_std())
         });
         let request = Request::from_parts(parts, body);
         let ended = watch.clone();
@@ -328,9 +300,10 @@ impl Edge {
             let answer = self.pass_neighbour(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
             return Ok(answer.map(ResponseBody::from));
         }
-        let mut answer = self.sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
-        self.sign_in.written().await;
-        self.note_sign_in(&answer, origin);
+        let mut answer =
+            self.visitors.sign_in.answer_workspace(visit, &address.host, now).ok_or(Failure::NoSuchPage)?;
+        self.visitors.sign_in.written().await;
+        record_sign_in(&self.audit, &answer, origin);
         tried(parts, &answer, origin, now)?;
         self.lead_over_neighbours(&mut answer, address, now).await;
         Ok(answer.map(ResponseBody::from))
@@ -340,7 +313,7 @@ impl Edge {
     fn misdialed(&self, parts: &Parts, origin: &Origin) -> Result<Response<ResponseBody>, Refusal> {
         let now = Instant::now().into_std();
         origin.guest.ask(now).map_err(overloaded)?;
-        self.metrics.failed("wrong_listener");
+        self.failures.metrics.failed("wrong_listener");
         if origin.guest.may_be_told_of(now) {
             info!(peer = %origin.peer, "an agent was refused: {}", misdial::words(self.agents_port));
         }
@@ -377,7 +350,7 @@ impl Edge {
         known: &mut Known,
     ) -> Result<Grant, Refusal> {
         let now = known.began;
-        let turn = self.may_try(offered, origin, now).await?;
+        let turn = self.visitors.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
         let decision = self.decide(offered, (address, port), shape, known).await?;
         drop(turn);
@@ -394,10 +367,10 @@ impl Edge {
     fn refusal(&self, decision: Decision, (parts, host): (&Parts, &str), origin: &Origin, now: Instant) -> Refusal {
         match decision {
             Decision::SignIn => {
-                let mut response = self.sign_in.begin(Visit::new(parts, origin.peer), host, now);
+                let mut response = self.visitors.sign_in.begin(Visit::new(parts, origin.peer), host, now);
                 let code = HeaderValue::from_static(Failure::SignInRequired.code());
                 response.headers_mut().insert("gateway-error", code);
-                if let Ok(trace) = HeaderValue::try_from(self.traces.next()) {
+                if let Ok(trace) = HeaderValue::try_from(self.failures.trace()) {
                     response.headers_mut().insert("gateway-trace", trace);
                 }
                 Refusal::Response(Box::new(response))
@@ -418,7 +391,7 @@ impl Edge {
     ) -> Result<Decision, Failure> {
         let now = known.began;
         let name = &address.name;
-        let principal = self.principal(offered, At::Workspace(&address.host), now).await?;
+        let principal = self.visitors.principal(offered, At::Workspace(&address.host), now).await?;
         // Without a principal the store is not asked: neither the answer nor its time must tell whether there is a
         // workspace.
         let record = match &principal {
@@ -454,31 +427,6 @@ impl Edge {
         preflight::answer(&parts.method, &parts.headers, source).map(|answer| answer.map(ResponseBody::from))
     }
 
-    async fn principal(&self, offered: &Offered, at: At<'_>, now: Instant) -> Result<Option<Principal>, Failure> {
-        let load = async |hash: [u8; 32]| {
-            let record = self.store.token_by_hash(&hash).await?.filter(|record| record.is_live(wall_clock()));
-            Ok::<_, StoreError>(record.and_then(|record| match record.subject {
-                TokenSubject::User { user } => Some(LiveToken { user, expires_at: record.expires_at }),
-                TokenSubject::Agent { .. } | TokenSubject::Cluster { .. } => None,
-            }))
-        };
-        let busy = |Unavailable| Failure::Overloaded { limit: "store" };
-        let wall = wall_clock();
-        let Some(principal) = self.identities.principal(offered, at, (now, wall), load).await.map_err(busy)? else {
-            return Ok(None);
-        };
-        let standing = self.standing(&principal.user, now).await.map_err(busy)?;
-        if standing.is_disabled {
-            self.sign_in.end_sessions_of(&principal);
-        }
-        Ok(principal.with(&standing, self.groups_age_max, wall))
-    }
-
-    async fn standing(&self, user: &UserName, now: Instant) -> Result<Standing, Unavailable> {
-        let load = async || self.store.standing(user).await.map(Some);
-        Ok(self.users.get(user, now, load).await?.unwrap_or_default())
-    }
-
     async fn workspace(&self, name: &WorkspaceName, now: Instant) -> Result<Option<Workspace>, Failure> {
         let found = self.workspaces.get(name, now, || self.store.workspace(name)).await;
         found.map_err(|Unavailable| Failure::Overloaded { limit: "store" })
@@ -500,14 +448,14 @@ impl Edge {
         let slot = Slot { _workspace: slot, _seats: seats };
         let route = Route { grant, session, owner, address, watch, slot };
         if is_tcp {
-            return self.forwarder.tcp(request, route, &self.drain, &self.metrics).await;
+            return self.forwarder.tcp(request, route, &self.drain, &self.failures.metrics).await;
         }
         let (parts, body) = request.into_parts();
         let upgrade = upgrade_asked(&parts).map_err(BadUpgrade::failure)?;
         let request = Request::from_parts(parts, body);
         debug!(workspace = %route.grant.workspace(), %port, method = %request.method(), "forwarding");
         match upgrade {
-            Some(asked) => self.forwarder.upgrade(request, asked, route, (&self.drain, &self.metrics)).await,
+            Some(asked) => self.forwarder.upgrade(request, asked, route, (&self.drain, &self.failures.metrics)).await,
             None => {
                 let expectation =
                     expectation(request.version(), request.headers()).map_err(UnknownExpectation::failure)?;
@@ -537,4 +485,25 @@ struct Asked {
     watch: UnderWay,
     /// Raw TCP, and not HTTP.
     is_tcp: bool,
+}
+
+/// Records the outcome of a sign-in page in the audit log.
+pub(crate) fn record_sign_in<B>(audit: &Audit, response: &Response<B>, origin: &Origin) {
+    let Some(event) = response.extensions().get::<SignInEvent>() else { return };
+    let record = match event.clone() {
+        SignInEvent::SignedIn { user, how, session } => {
+            let session = Text::of(session);
+            let event = Event::SignedIn { user: Text::of(user), how, session: session.clone() };
+            Record::new(event).with(Credential::Session { id: session })
+        }
+        SignInEvent::Failed { how, reason, user } => {
+            let user = user.as_deref().map(Text::new);
+            Record::new(Event::SignInFailed { how, reason, user })
+        }
+        SignInEvent::SignedOut { user, sessions } => {
+            let sessions: Items = sessions.into_iter().collect();
+            Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })
+        }
+    };
+    audit.record(record.at_peer(origin.peer));
 }

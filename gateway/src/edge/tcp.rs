@@ -23,11 +23,11 @@ use tunnel_proto::reason::Reason;
 
 use super::body::ResponseBody;
 use super::forward::{Forwarder, Route, failure_of_channel, failure_of_reason};
-use super::headers::has_token;
 use super::living::UnderWay;
 use super::respond::Failure;
 use super::websocket::{self, BadUpgrade, Upgrade, upgrade_asked};
 use crate::auth::request::Offered;
+use crate::edge::fields::has_token;
 use crate::telemetry::{Metrics, TcpEnd};
 
 /// Bounds of the time before the end of a drain at which a stream is closed: both of its ends hear why before

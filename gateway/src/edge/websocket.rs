@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
 use hyper::ext::Protocol;
 use thiserror::Error;
 
-use crate::edge::headers::{has_token, tokens};
+use crate::edge::fields::{has_token, tokens};
 use crate::edge::respond::Failure;
 
 /// Appended to a key before it is hashed (RFC 6455, section 1.3).

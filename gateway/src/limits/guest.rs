@@ -12,7 +12,8 @@ use tracing::debug;
 use super::count::Seat;
 use super::crowd::{Place, Stay};
 use super::waiting::Member;
-use super::{AddressUse, Limit, PortUse, Shares, UserUse};
+use super::{AddressUse, PortUse, Shares, UserUse};
+use crate::model::Limit;
 
 /// A connection and the address that it comes from.
 #[derive(Debug)]

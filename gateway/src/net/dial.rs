@@ -18,7 +18,7 @@ use tunnel_link::connect::{HANDSHAKE_TIMEOUT, Stream, tcp};
 use tunnel_link::proxy::{self, BadProxy, Proxy, ProxyError};
 use tunnel_link::socket;
 
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 
 /// Dials one gateway.
 #[derive(Debug)]

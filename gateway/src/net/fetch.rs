@@ -21,8 +21,8 @@ use tunnel_link::causes;
 
 pub use self::stream::{Opened, Stream};
 pub use self::trust::{FetchSetupError, Trust};
-use crate::config::Secret;
 use crate::model::Endpoint;
+use crate::model::Secret;
 
 /// Longest time for one request, from connecting to the last byte of the answer.
 pub const TIME_MAX: Duration = Duration::from_secs(10);

@@ -22,7 +22,8 @@ use super::stream::Stream;
 use super::tls::Tls;
 use super::workers::{Worker, Workers};
 use crate::config::Network;
-use crate::limits::{Guest, Limit, Shares};
+use crate::limits::{Guest, Shares};
+use crate::model::Limit;
 
 /// Connections that the kernel queues while this process is busy.
 const BACKLOG: u32 = 4096;

@@ -25,8 +25,9 @@ use super::pacer::{Busy, Pacer};
 use super::registry::{Credential, Subject};
 use super::resume::Place;
 use crate::audit::{self, Audit, Event, Record, Text};
-use crate::config::{PublicUrl, Timeouts};
+use crate::config::Timeouts;
 use crate::limits::Guest;
+use crate::model::PublicUrl;
 use crate::net::listen::Connection;
 
 mod begun;

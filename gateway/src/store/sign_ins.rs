@@ -2,10 +2,10 @@
 
 use super::database::{About, Row, Transaction, sql};
 use super::{Store, StoreError};
-use crate::auth::browser::kept::{KeptParent, KeptSession, SessionChange};
-use crate::auth::device::kept::{DeviceChange, KeptAnswer, KeptDevice};
 use crate::auth::secret::Digest;
 use crate::model::UnixSeconds;
+use crate::model::sign_in_rows::{DeviceChange, KeptAnswer, KeptDevice};
+use crate::model::sign_in_rows::{KeptParent, KeptSession, SessionChange};
 
 impl Store {
     /// Returns the browser sessions of an earlier process, most recently used first. Sessions of another identity

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use super::body::ascii;
 use crate::api::problem::{Problem, Refused};
-use crate::edge::headers::{GATEWAY_ERROR, GATEWAY_TRACE};
+use crate::edge::fields::{GATEWAY_ERROR, GATEWAY_TRACE};
 
 /// Translates a refusal.
 pub(super) fn status_of(problem: &Problem) -> (Status, &'static str) {

@@ -17,49 +17,11 @@ use super::{
 use crate::auth::journal::{Journal, Noted};
 use crate::auth::oidc::ProviderSession;
 use crate::auth::secret::Digest;
-use crate::model::{UnixSeconds, UserName};
+use crate::model::UnixSeconds;
+use crate::model::sign_in_rows::{KeptParent, KeptSession, SessionChange};
 
 /// The part of the idle time by which a last use has to move to be written.
 const USE_PART: i64 = 16;
-
-/// A session as a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptSession {
-    /// The SHA-256 of its id.
-    pub id: Digest,
-    /// Its user.
-    pub user: UserName,
-    /// The parent session; `None` for a session of the public host.
-    pub of: Option<KeptParent>,
-    /// The subject that the identity provider signed in, and its name of that session.
-    pub provider: Option<(Box<str>, Option<Box<str>>)>,
-    /// The address that it began from.
-    pub peer: IpAddr,
-    /// Its beginning.
-    pub opened_at: UnixSeconds,
-    /// Its last use, as far as that was written.
-    pub used_at: UnixSeconds,
-}
-
-/// Parent of a session of a workspace host, and that host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptParent {
-    /// The SHA-256 of the public session's id.
-    pub parent: Digest,
-    /// The only host at which the session is valid.
-    pub host: Box<str>,
-}
-
-/// A change of the rows in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionChange {
-    /// A session has begun.
-    Begun(Box<KeptSession>),
-    /// An existing session was used.
-    Used(Digest, UnixSeconds),
-    /// A session has ended.
-    Ended(Digest),
-}
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -202,6 +164,7 @@ mod tests {
     use super::*;
     use crate::auth::browser::Lifetimes;
     use crate::auth::secret::Opaque;
+    use crate::model::UserName;
 
     const HOST: &str = "8080-app.zone";
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -1,50 +1,13 @@
 //! Persistence of device sign-ins: rows for the store, and their restoration at the next start.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Answer, Asking, Devices, Machine, POLL_INTERVAL, Request};
 use crate::auth::browser::kept::Both;
 use crate::auth::journal::{Journal, Noted};
 use crate::auth::secret::Digest;
-use crate::model::{UnixSeconds, UserName};
-
-/// A request as a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptDevice {
-    /// The SHA-256 of its device code.
-    pub device: Digest,
-    /// The SHA-256 of its user code.
-    pub code: Digest,
-    /// The name that the machine gave itself.
-    pub machine: String,
-    /// The address that it asked from.
-    pub peer: IpAddr,
-    /// The time of its request.
-    pub asked_at: UnixSeconds,
-    /// The answer of its user.
-    pub answer: KeptAnswer,
-}
-
-/// The answer of a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeptAnswer {
-    /// Nothing yet.
-    None,
-    /// Yes, by this user. The program may have been told already, and its token may not have been made.
-    Yes(UserName),
-    /// No.
-    No,
-}
-
-/// A change of the rows in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceChange {
-    /// The current state of a request.
-    Is(Box<KeptDevice>),
-    /// The request has ended.
-    Ended(Digest),
-}
+use crate::model::UnixSeconds;
+use crate::model::sign_in_rows::{DeviceChange, KeptAnswer, KeptDevice};
 
 impl Devices {
     /// Returns the journal of requests that the store has yet to get.
@@ -111,6 +74,7 @@ mod tests {
 
     use super::*;
     use crate::auth::device::{Codes, DEVICE_AGE_MAX, Polled};
+    use crate::model::UserName;
 
     const WALL: i64 = 1_800_000_000;
 

@@ -15,7 +15,7 @@ use super::request::{TokenAuth, form_encoded, token_form};
 use super::{Client, ProviderSession};
 use crate::auth::issuer::Issuer;
 use crate::auth::jwt::{Claims, Moment, Refused, TokenUse};
-use crate::config::Secret;
+use crate::model::Secret;
 use crate::model::{Endpoint, UnixSeconds};
 use crate::net::fetch::{Credentials, Fetch, FetchError};
 

@@ -16,7 +16,7 @@ use crate::cli::credentials::{
 };
 use crate::cli::place::complain;
 use crate::cli::{Console, Exit};
-use crate::config::Secret;
+use crate::model::Secret;
 
 /// Holds the `id_token` of a CI job, which GitLab gives to jobs in a variable (GitLab documentation, `id_tokens`).
 const JOB_TOKEN_VARIABLE: &str = "GATEWAY_JOB_TOKEN";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 use crate::model::{Port, WorkspaceName};
 
 /// File with the keys of workspaces' SSH servers, beside ssh's own file.

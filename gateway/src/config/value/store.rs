@@ -7,7 +7,8 @@ use std::str::FromStr;
 use ::url::Url;
 use thiserror::Error;
 
-use super::{Kind, Secret};
+use super::Kind;
+use crate::model::Secret;
 
 /// Location of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]

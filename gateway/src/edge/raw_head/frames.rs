@@ -14,7 +14,7 @@
 use std::time::Instant;
 
 use self::names::Names;
-use crate::limits::Limit;
+use crate::model::Limit;
 
 mod names;
 

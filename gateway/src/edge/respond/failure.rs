@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use crate::limits::Limit;
+use crate::model::Limit;
 
 /// Reason the gateway itself answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

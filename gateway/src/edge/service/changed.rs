@@ -11,15 +11,15 @@ impl Edge {
     pub(crate) fn forget(&self, change: &AccessChange) -> bool {
         let now = Instant::now();
         match change {
-            AccessChange::Token(hash) => self.identities.forget_token(hash, now),
-            AccessChange::User(user) => self.users.forget(user, now),
+            AccessChange::Token(hash) => self.visitors.identities.forget_token(hash, now),
+            AccessChange::User(user) => self.visitors.users.forget(user, now),
             AccessChange::Workspace(name) => {
                 self.lives.forget(name, now);
                 self.workspaces.forget(name, now)
             }
             AccessChange::Everything => {
-                self.identities.forget_tokens();
-                self.users.forget_all();
+                self.visitors.identities.forget_tokens();
+                self.visitors.users.forget_all();
                 self.workspaces.forget_all();
                 self.lives.forget_all();
                 false
@@ -31,8 +31,8 @@ impl Edge {
     pub(crate) async fn refresh(&self, change: &AccessChange) {
         let now = Instant::now();
         match change {
-            AccessChange::Token(hash) => drop(self.principal(&Offered::Token(*hash), At::Public, now).await),
-            AccessChange::User(user) => drop(self.standing(user, now).await),
+            AccessChange::Token(hash) => drop(self.visitors.principal(&Offered::Token(*hash), At::Public, now).await),
+            AccessChange::User(user) => drop(self.visitors.standing(user, now).await),
             AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
             AccessChange::Everything => {}
         }

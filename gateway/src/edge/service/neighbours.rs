@@ -61,7 +61,7 @@ impl Edge {
     /// Answers a visit to a stop of a tour; `None` if there is no such tour, or it does not lead over this host.
     pub(super) fn pass_neighbour(&self, visit: Visit<'_>, host: &str, now: Instant) -> Option<Response<Bytes>> {
         let onward = self.neighbours.tours.onward(visit.uri.query()?, host, now)?;
-        Some(self.sign_in.pass(visit, host, &self.at(&onward), now))
+        Some(self.visitors.sign_in.pass(visit, host, &self.at(&onward), now))
     }
 
     /// Leads a browser that has just signed in at a port over other listening ports that its user may open. Any other
@@ -88,11 +88,11 @@ impl Edge {
         if !is_of_use || is_reserved(path.as_str().split('?').next().unwrap_or_default()) {
             return None;
         }
-        let user = self.sign_in.user_of(entered, now)?;
+        let user = self.visitors.sign_in.user_of(entered, now)?;
         let (own, ports) = self.listening_for(&user, address, now).await?;
         let tours = &self.neighbours.tours;
         // Once for all ports: each looks at every session, and an agent may name hundreds of ports.
-        let (known, visited) = (self.sign_in.hosts_of(entered, now), tours.hosts_of(&entered.public, now));
+        let (known, visited) = (self.visitors.sign_in.hosts_of(entered, now), tours.hosts_of(&entered.public, now));
         let hosts = nearest(own, ports.into_iter())
             .into_iter()
             .map(|port| Box::from(self.rules.format(&address.name, Some(port))))
@@ -106,9 +106,9 @@ impl Edge {
     /// Returns the port at an address, and the listening ports that the user may open. Without a share of the workspace
     /// by name or group, the user gets none, and its agent is not asked.
     async fn listening_for(&self, user: &UserName, address: &Address, now: Instant) -> Option<(Port, Vec<Port>)> {
-        let standing = self.standing(user, now).await.ok()?;
+        let standing = self.visitors.standing(user, now).await.ok()?;
         let principal = Principal { user: user.clone(), groups: Arc::default(), via: Via::Browser };
-        let principal = principal.with(&standing, self.groups_age_max, wall_clock())?;
+        let principal = principal.with(&standing, self.visitors.groups_age_max, wall_clock())?;
         let record = self.workspace(&address.name, now).await.ok()??;
         let exposure = Exposure { owner: &record.owner, ports: None, shares: &record.shares };
         let seen = sees(&principal, &exposure, wall_clock())?;

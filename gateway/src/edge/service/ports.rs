@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Response};
 
-use super::strangers::count;
-use super::told::Known;
+use super::anonymous::count;
+use super::failures::{Form, Known};
 use super::{Edge, Origin, Refusal, attached};
 use crate::auth::policy::{Exposure, Seen, may_see, shared_with};
 use crate::auth::principal::Principal;
@@ -31,9 +31,9 @@ impl Edge {
         known: &mut Known,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let now = known.began;
-        let turn = self.may_try(offered, origin, now).await?;
+        let turn = self.visitors.may_try(offered, origin, now).await?;
         let shape = self.shape(parts, address, offered);
-        let principal = self.principal(offered, At::Workspace(&address.host), now).await?;
+        let principal = self.visitors.principal(offered, At::Workspace(&address.host), now).await?;
         known.user = principal.as_ref().map(|principal| principal.user.clone());
         // As for a port: without a principal the store is not asked.
         let record = match &principal {
@@ -66,7 +66,8 @@ impl Edge {
         if respond::wants(&parts.headers, &parts.method) == Wants::Html && (is_head || parts.method == Method::GET) {
             return Ok(ports::page(&list, is_head).map(ResponseBody::from));
         }
-        let mut response = self.failed(Failure::NoDefaultPort, (Wants::Json, is_head), known, origin);
+        let mut response =
+            self.failures.answer(Failure::NoDefaultPort, Form { wants: Wants::Json, is_head }, known, origin);
         ports::add_to_problem(&mut response, &list);
         Err(Refusal::Response(Box::new(response)))
     }

@@ -17,8 +17,9 @@ use tracing::{debug, info, warn};
 use tunnel_link::drain::Drain;
 
 use super::{Connection, Door, First, Kind, Place};
+use crate::limits::Guest;
 use crate::limits::crowd::Place as Seat;
-use crate::limits::{Guest, Limit};
+use crate::model::Limit;
 use crate::net::proxy::{HEADER_BYTES_MAX, Parsed, parse};
 use crate::net::stream::Stream;
 use crate::net::tls::Tls;

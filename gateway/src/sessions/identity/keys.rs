@@ -4,8 +4,8 @@ use serde_json::Value;
 
 pub(super) use crate::auth::issuer::programs::keys_of as of_issuer;
 use crate::auth::jwt::KeySet;
-use crate::config::Secret;
 use crate::model::Endpoint;
+use crate::model::Secret;
 use crate::net::fetch::{Credentials, Fetch};
 
 use super::review::TokenFile;

@@ -15,7 +15,8 @@ use tracing::warn;
 use super::pod::Pod;
 use super::refusal::Refusal;
 use crate::auth::expiring::Expiring;
-use crate::config::{KubernetesIssuer, Secret};
+use crate::config::KubernetesIssuer;
+use crate::model::Secret;
 use crate::model::{BadEndpoint, Endpoint};
 use crate::net::fetch::{Credentials, Fetch};
 

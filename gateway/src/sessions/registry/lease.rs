@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Secret;
+use crate::model::Secret;
 use crate::model::UnixSeconds;
 use crate::store::TokenId;
 

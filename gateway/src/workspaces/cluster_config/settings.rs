@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{AGE_HOURS_MAX, ClusterConfig, access, amounts, lists, network};
-use crate::config::PublicUrl;
+use crate::model::PublicUrl;
 use crate::workspaces::document::{At, Fields, Place, Problems, Value, show};
 use crate::workspaces::syntax::{is_dns_label, is_dns_subdomain, is_image};
 

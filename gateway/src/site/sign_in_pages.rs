@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, info, info_span, warn};
 
-use super::{Edge, Origin};
+use super::public_host::PublicHost;
 use crate::audit::{Event, Items, Record, Text};
 use crate::auth::browser::SignedIn;
 use crate::auth::jwt::Moment;
@@ -22,6 +22,7 @@ use crate::auth::oidc::logout::NOTICE_BYTES_MAX;
 use crate::auth::oidc::provider::{Authenticated, Provider};
 use crate::auth::sign_in::Visit;
 use crate::auth::sign_in::provider::{Returned, Step};
+use crate::edge::service::Origin;
 use crate::store::{Admission, wall_clock};
 
 /// Common path prefix of all sign-in pages.
@@ -35,7 +36,7 @@ pub(super) fn is_sign_in(parts: &Parts) -> bool {
     parts.uri.path().starts_with(OWN_PATHS)
 }
 
-impl Edge {
+impl PublicHost {
     /// Fetches the provider's metadata, so that an unreachable provider is in the log from the start on.
     pub(crate) async fn greet_provider(&self) {
         let Some(provider) = &self.provider else { return };
@@ -109,7 +110,7 @@ impl Edge {
         };
         let now = Instant::now();
         // The groups may differ from those that are remembered.
-        self.users.forget(&user, now);
+        self.visitors.forget_user(&user, now);
         let who = SignedIn { user, provider: Some(session.into()) };
         self.sign_in.admit(visit, who, issued_at, &pending.destination, now)
     }
@@ -154,7 +155,7 @@ impl Edge {
             warn!(%error, "the store did not answer: a user keeps their groups until they are too old");
         }
         for who in &ended {
-            self.users.forget(&who.user, now);
+            self.visitors.forget_user(&who.user, now);
             info!(user = %who.user, "signed out by the identity provider");
             let event = Event::SignedOut { user: Text::of(&who.user), how: "provider", sessions: Items::default() };
             self.audit.record(Record::new(event));

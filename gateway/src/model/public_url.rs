@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::Kind;
-use crate::model::{Scheme, Zone};
+use super::{Port, Scheme, Zone};
 
 /// A web origin (RFC 6454): scheme, lower-case host, port; no user, path, query or fragment.
 ///
@@ -21,7 +20,8 @@ pub struct PublicUrl {
 
 impl PublicUrl {
     /// Makes the default: the zone `localhost` on the given port.
-    pub(in crate::config) fn on_localhost(scheme: Scheme, port: u16) -> Self {
+    #[must_use]
+    pub fn on_localhost(scheme: Scheme, port: u16) -> Self {
         Self { scheme, host: "localhost".to_owned(), port }
     }
 
@@ -50,7 +50,11 @@ impl PublicUrl {
         Self { port, ..self.clone() }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads an origin.
+    ///
+    /// # Errors
+    /// Says in words what is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or("not a URL")?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
@@ -100,13 +104,6 @@ impl fmt::Display for PublicUrl {
     }
 }
 
-pub(in crate::config) const PUBLIC_URL: Kind<PublicUrl> = Kind {
-    accepted: "an http or https URL without a path such as `https://gateway.example.com`",
-    parse: PublicUrl::parse,
-    show: ToString::to_string,
-    secret: false,
-};
-
 /// Splits at the colon before the port; the colons inside an IPv6 address's brackets do not count.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
@@ -117,8 +114,8 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
 }
 
 fn parse_port(digits: &str) -> Result<u16, String> {
-    let port: Result<crate::model::Port, _> = digits.parse();
-    port.map(crate::model::Port::get).map_err(|_| "the port is not a number from 1 to 65535".to_owned())
+    let port: Result<Port, _> = digits.parse();
+    port.map(Port::get).map_err(|_| "the port is not a number from 1 to 65535".to_owned())
 }
 
 fn is_host(host: &str) -> bool {

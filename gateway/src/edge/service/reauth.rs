@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use tunnel_link::raw::CUT_TIMEOUT;
 
 use super::Edge;
-use super::told::Known;
+use super::failures::Known;
 use crate::auth::policy::{Decision, Purpose, RequestShape, Source};
 use crate::auth::request::At;
 use crate::edge::followers::Followed;
@@ -79,7 +79,7 @@ impl Edge {
     }
 
     async fn recheck_follower(&self, followed: &Followed) {
-        match self.principal(followed.offered(), At::Public, Instant::now()).await {
+        match self.visitors.principal(followed.offered(), At::Public, Instant::now()).await {
             Ok(Some(principal)) if principal.user == *followed.user() => {}
             // As for watches: an outage ends nothing that is open.
             Err(_unavailable) => {}

@@ -8,15 +8,15 @@ use http::Response;
 use http::request::Parts;
 use tokio::time::Instant;
 
-use super::{Edge, Origin};
+use super::Origin;
 use crate::auth::policy::{Decision, RequestShape};
 use crate::auth::principal::Principal;
-use crate::auth::request::{At, Offered};
-use crate::edge::respond::{self, Failure, Wants};
-use crate::limits::{Limit, Turn};
+use crate::auth::request::Offered;
+use crate::edge::respond::Failure;
+use crate::model::Limit;
 
 /// Makes the failure that names a limit.
-pub(super) fn overloaded(limit: Limit) -> Failure {
+pub(crate) fn overloaded(limit: Limit) -> Failure {
     Failure::Overloaded { limit: limit.name() }
 }
 
@@ -46,7 +46,12 @@ pub(super) fn count(
 }
 
 /// Counts a request at the public host by whether its user is known.
-fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now: Instant) -> Result<(), Failure> {
+pub(super) fn count_visitor(
+    principal: Option<&Principal>,
+    offered: &Offered,
+    origin: &Origin,
+    now: Instant,
+) -> Result<(), Failure> {
     let guest = &origin.guest;
     if principal.is_some() {
         guest.prove();
@@ -61,7 +66,7 @@ fn known(principal: Option<&Principal>, offered: &Offered, origin: &Origin, now:
 }
 
 /// Counts a credential that belongs to no user, and was checked without a look-up.
-pub(super) fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant) -> Result<(), Failure> {
+pub(crate) fn checked(is_good: bool, is_bad: bool, origin: &Origin, now: Instant) -> Result<(), Failure> {
     let guest = &origin.guest;
     if is_good {
         guest.prove();
@@ -84,61 +89,10 @@ fn is_bad(offered: &Offered, cookie_counts: bool) -> bool {
 }
 
 /// Counts a code that a sign-in page did not take. A good one is never kept out.
-pub(super) fn tried(parts: &Parts, answer: &Response<Bytes>, origin: &Origin, now: Instant) -> Result<(), Failure> {
+pub(crate) fn tried(parts: &Parts, answer: &Response<Bytes>, origin: &Origin, now: Instant) -> Result<(), Failure> {
     let has_code = parts.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("code=")));
     if has_code && answer.status().is_client_error() {
         origin.guest.fail(now.into_std()).map_err(overloaded)?;
     }
     Ok(())
-}
-
-impl Edge {
-    /// Counts a request that failed before its user was looked up; returns the failure to answer with.
-    pub(crate) fn of_stranger(&self, failure: Failure, origin: &Origin) -> Failure {
-        match origin.guest.ask(Instant::now().into_std()) {
-            Ok(()) => failure,
-            // The end of such a request is not to be trusted either.
-            Err(_) if failure.closes_connection() => failure,
-            Err(limit) => overloaded(limit),
-        }
-    }
-
-    /// Waits for a credential's turn to be looked up, unless too many of its address were not good. A credential that
-    /// needs no look-up does not wait.
-    pub(super) async fn may_try<'a>(
-        &self,
-        offered: &Offered,
-        origin: &'a Origin,
-        now: Instant,
-    ) -> Result<Option<Turn<'a>>, Failure> {
-        if !self.identities.needs_lookup(offered, now) {
-            return Ok(None);
-        }
-        if origin.guest.has_failed_often(now.into_std()) {
-            return Err(overloaded(Limit::FailedSignIns));
-        }
-        // Boxed: few requests wait here.
-        Box::pin(origin.guest.look_up()).await.map(Some).map_err(overloaded)
-    }
-
-    /// Identifies the visitor of the public host, and counts unknown ones.
-    pub(super) async fn visitor(
-        &self,
-        offered: &Offered,
-        origin: &Origin,
-        now: Instant,
-    ) -> Result<Option<Principal>, Failure> {
-        let turn = self.may_try(offered, origin, now).await?;
-        let principal = self.principal(offered, At::Public, now).await?;
-        drop(turn);
-        known(principal.as_ref(), offered, origin, now)?;
-        Ok(principal)
-    }
-
-    /// Makes the answer for a connection that is refused.
-    pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
-        let failure = overloaded(limit);
-        self.metrics.failed(failure.code());
-        respond::response(failure, Wants::Json, &self.traces.next(), false)
-    }
 }

@@ -1,61 +1,67 @@
 //! Serves the public host: sign-in, the API, and the pages.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::sign_in::is_sign_in;
-use super::strangers::{checked, overloaded, tried};
-use super::told::{Known, Line};
-use super::{Edge, Origin, Refusal};
+use super::sign_in_pages::is_sign_in;
+use super::zone;
 use crate::api::{Answer, Api, Caller, Proof, Told};
-use crate::audit::{Credential, Event, Items, Record, Text};
+use crate::audit::Audit;
+use crate::auth::oidc::provider::Provider;
 use crate::auth::policy::RequestShape;
 use crate::auth::request::Offered;
 use crate::auth::shape::{self, Here, is_page_visit};
-use crate::auth::sign_in::Visit;
-use crate::auth::sign_in::event::SignInEvent;
+use crate::auth::sign_in::{SignIn, Visit};
+use crate::auth::site::Site;
 use crate::edge::body::ResponseBody;
-use crate::edge::followers::Followed;
-use crate::edge::host::{BadHost, authority_of};
-use crate::edge::living::Asker;
+use crate::edge::followers::{Followed, Followers};
+use crate::edge::host::{BadHost, HostRules, authority_of};
 use crate::edge::respond::Failure;
-use crate::edge::zone;
+use crate::edge::service::{
+    Failures, Known, Line, Origin, PublicSite, Refusal, Visitors, checked, overloaded, record_sign_in, tried,
+};
+use crate::sessions::registry::Registry;
+use crate::store::Store;
 use crate::ui::{self, Pages};
 
-/// Client that asks for a port, for the audit log.
-pub(super) struct Asking<'a> {
-    pub(super) edge: &'a Edge,
-    pub(super) offered: &'a Offered,
-    pub(super) peer: IpAddr,
+/// The public host, with what its pages and its API need.
+#[derive(Debug)]
+pub(crate) struct PublicHost {
+    pub(crate) rules: HostRules,
+    pub(crate) site: Site,
+    pub(crate) visitors: Arc<Visitors>,
+    pub(crate) sign_in: Arc<SignIn>,
+    /// Provider that signs users in; `None` in dev mode.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) followers: Arc<Followers>,
+    pub(crate) failures: Arc<Failures>,
+    pub(crate) api: Api,
+    pub(crate) audit: Audit,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) store: Store,
 }
 
-impl Asker for Asking<'_> {
-    fn peer(&self) -> IpAddr {
-        self.peer
-    }
-
-    /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
-    fn credential(&self) -> Credential {
-        match self.offered {
-            Offered::Session(id) => match self.edge.identities.session_of_host(id) {
-                Some(name) => Credential::Session { id: Text::of(name) },
-                None => Credential::None,
-            },
-            Offered::Token(hash) => Credential::TokenHash(*hash),
-            Offered::Nothing | Offered::Refused => Credential::None,
-        }
+impl PublicSite for PublicHost {
+    fn answer<'a>(
+        &'a self,
+        request: Request<Incoming>,
+        origin: &'a Origin,
+        known: &'a mut Known,
+    ) -> BoxFuture<'a, Result<Response<ResponseBody>, Refusal>> {
+        // On the heap, so that requests to workspaces do not carry it: ten thousand may be under way.
+        Box::pin(self.public(request, origin, known))
     }
 }
 
-impl Edge {
+impl PublicHost {
     /// Answers a request to the public host.
-    pub(super) async fn public(
+    async fn public(
         &self,
         request: Request<Incoming>,
         origin: &Origin,
@@ -77,12 +83,12 @@ impl Edge {
         }
         if let Some(response) = self.sign_in_page(&parts, body, origin).await {
             self.sign_in.written().await;
-            self.note_sign_in(&response, origin);
+            record_sign_in(&self.audit, &response, origin);
             tried(&parts, &response, origin, now)?;
             return Ok(response.map(ResponseBody::from));
         }
         let offered = Offered::read(&parts.headers, self.site.cookies());
-        let principal = self.visitor(&offered, origin, now).await?;
+        let principal = self.visitors.visitor(&offered, origin, now).await?;
         known.user = principal.as_ref().map(|principal| principal.user.clone());
         let pages = Pages { store: &self.store, registry: &self.registry, site: &self.site, rules: &self.rules };
         let page = match ui::answer(pages, &parts, principal.as_ref()).await {
@@ -127,14 +133,14 @@ impl Edge {
             }
             None => {
                 let offered = Offered::read(&parts.headers, self.site.cookies());
-                (self.visitor(&offered, origin, now).await?, offered)
+                (self.visitors.visitor(&offered, origin, now).await?, offered)
             }
         };
         known.user = principal.as_ref().map(|principal| principal.user.clone());
         let authority = authority_of(parts).map_err(BadHost::failure)?;
         let here = Here { site: &self.site, authority, workspace: None, workspace_of: &|_| None };
         let shape = shape::read(&parts.method, &parts.headers, &offered, here);
-        let caller = Caller::new(principal, offered, (parts.uri.path(), shape), origin.peer, &self.traces.next());
+        let caller = Caller::new(principal, offered, (parts.uri.path(), shape), origin.peer, &self.failures.trace());
         Ok((caller.vouched(vouched), shape))
     }
 
@@ -150,9 +156,9 @@ impl Edge {
         let (trace, proven) = (caller.trace(), caller.proven());
         let (response, failed) = self.api.call(Request::from_parts(parts, body), caller).await;
         if let Some(code) = failed {
-            self.metrics.failed(code);
+            self.failures.metrics().failed(code);
             let (message, status) = ("call of a service failed", response.status());
-            self.tell(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.failures.log(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         let followed = self.followed(proven);
         Ok(response.map(|body| ResponseBody::events(body, followed)))
@@ -187,31 +193,10 @@ impl Edge {
             (Answer::Events(response), None) => response.map(|_| ResponseBody::from(Bytes::new())),
         };
         if let Some(Told { code, .. }) = response.extensions().get::<Told>() {
-            self.metrics.failed(code);
+            self.failures.metrics().failed(code);
             let (message, status) = ("request to the API failed", response.status());
-            self.tell(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
+            self.failures.log(&Line { message, code, detail: None, status, trace: &trace }, known, origin);
         }
         response
-    }
-
-    /// Records the outcome of a sign-in page.
-    pub(super) fn note_sign_in<B>(&self, response: &Response<B>, origin: &Origin) {
-        let Some(event) = response.extensions().get::<SignInEvent>() else { return };
-        let record = match event.clone() {
-            SignInEvent::SignedIn { user, how, session } => {
-                let session = Text::of(session);
-                let event = Event::SignedIn { user: Text::of(user), how, session: session.clone() };
-                Record::new(event).with(Credential::Session { id: session })
-            }
-            SignInEvent::Failed { how, reason, user } => {
-                let user = user.as_deref().map(Text::new);
-                Record::new(Event::SignInFailed { how, reason, user })
-            }
-            SignInEvent::SignedOut { user, sessions } => {
-                let sessions: Items = sessions.into_iter().collect();
-                Record::new(Event::SignedOut { user: Text::of(user), how: "user", sessions })
-            }
-        };
-        self.audit.record(record.at_peer(origin.peer));
     }
 }
