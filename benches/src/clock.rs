@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gateway::model::UnixSeconds;
+use gateway_types::UnixSeconds;
 
 /// Returns the time since 1970, for dates in records and for delays between two processes of one machine.
 #[must_use]

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use workspace_agent::{Gateway, MEMORY_BUDGET_BYTES, Options, Ports, TokenSource, Transport};
 
 use crate::app::{App, DEV_USER};
-use crate::auth::sign_in::path::ReturnPath;
-use crate::cli::DemoArgs;
-use crate::config::{AuthMode, Config, StoreUrl};
-use crate::model::{Port, UserName, WorkspaceName};
-use crate::store::wall_clock;
+use gateway_auth::sign_in::path::ReturnPath;
+use gateway_cli::DemoArgs;
+use gateway_config::{AuthMode, Config, StoreUrl};
+use gateway_store::wall_clock;
+use gateway_types::{Port, UserName, WorkspaceName};
 
 /// The demo's workspace.
 const WORKSPACE: &str = "demo";

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use clap::Parser;
 use gateway::app::{App, StartError};
-use gateway::cli::files::allow_open_files;
-use gateway::cli::{
+use gateway::demo;
+use gateway_cli::files::allow_open_files;
+use gateway_cli::{
     Cli, Command, Console, Exit, asks_for_json, preflight, run_ci_run, run_completions, run_config, run_environment,
     run_forward, run_login, run_logout, run_man, run_ssh, run_ssh_config, run_token, run_user, run_whoami,
     run_workspace,
 };
-use gateway::config::{Config, process_environment};
-use gateway::net::inherited::Inherited;
-use gateway::net::workers::Workers;
-use gateway::store::{SingleError, wall_clock};
-use gateway::{demo, telemetry};
+use gateway_config::{Config, process_environment};
+use gateway_net::inherited::Inherited;
+use gateway_net::telemetry;
+use gateway_net::workers::Workers;
+use gateway_store::{SingleError, wall_clock};
 use program_log::{finish, stderr, stdout, watch_panics};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};

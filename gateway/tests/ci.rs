@@ -17,13 +17,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gateway::app::App;
-use gateway::auth::token::{Token, TokenKind};
-use gateway::config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreConfig, StoreUrl};
-use gateway::executors::ci::provider::command::{Command as Program, CommandSettings};
-use gateway::executors::ci::provider::{CacheKey, NewRun, Provider, RunKey};
-use gateway::model::{ActualState, DesiredState, Lifecycle, WorkspaceName};
-use gateway::sessions::registry::Registry;
-use gateway::store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_agents::registry::Registry;
+use gateway_ci::provider::command::{Command as Program, CommandSettings};
+use gateway_ci::provider::{CacheKey, NewRun, Provider, RunKey};
+use gateway_config::{CiEditor, CiProvider, CiSystem, CommandCi, Config, StoreConfig, StoreUrl};
+use gateway_store::{CiRun, CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_types::token::{Token, TokenKind};
+use gateway_types::{ActualState, DesiredState, Lifecycle, WorkspaceName};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -431,7 +431,7 @@ async fn store_unmade(folder: &Path, cache_key: &CacheKey, key: &RunKey) {
         variables: &[],
         quotas: Quotas::default(),
     };
-    let earlier = gateway::model::UnixSeconds::new(wall_clock().get() - 60);
+    let earlier = gateway_types::UnixSeconds::new(wall_clock().get() - 60);
     let made = store.create_ci(&new, earlier).await.unwrap();
     let (id, life) = (made.workspace.id, &made.lifecycle);
     let run = NewCiRun { key: key.as_str(), token: None };

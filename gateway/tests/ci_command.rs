@@ -14,13 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use gateway::auth::token::{Token, TokenKind};
-use gateway::executors::ci::provider::command::{Command, CommandSettings, ENVIRONMENT};
-use gateway::executors::ci::provider::{
-    CacheKey, Forgotten, NewRun, Provider, ProviderError, RunKey, RunRef, RunState, RunStatus,
-};
-use gateway::model::WorkspaceName;
-use gateway::store::{SecretText, Variable, VariableKind, wall_clock};
+use gateway_ci::provider::command::{Command, CommandSettings, ENVIRONMENT};
+use gateway_ci::provider::{CacheKey, Forgotten, NewRun, Provider, ProviderError, RunKey, RunRef, RunState, RunStatus};
+use gateway_store::{SecretText, Variable, VariableKind, wall_clock};
+use gateway_types::WorkspaceName;
+use gateway_types::token::{Token, TokenKind};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::app::App;
-use gateway::config::{Config, StoreUrl};
-use gateway::store::{Store, wall_clock};
+use gateway_config::{Config, StoreUrl};
+use gateway_store::{Store, wall_clock};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::process::{Child, Command};
@@ -209,7 +209,7 @@ async fn stream_that_is_cut_ends_with_1_and_says_why() {
     let child = world.gateway(&["forward", "--stdio", "one", &port]);
     let (_at_app, _) = soon(listener.accept()).await.unwrap();
     for token in world.store.list_tokens().await.unwrap() {
-        if token.subject.kind() == gateway::auth::token::TokenKind::User {
+        if token.subject.kind() == gateway_types::token::TokenKind::User {
             world.store.revoke_token(token.id, wall_clock()).await.unwrap();
         }
     }

@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use gateway::model::ClusterName;
-use gateway::sessions::registry::LiveSession;
-use gateway::store::{Terms as TokenTerms, wall_clock};
+use gateway_agents::registry::LiveSession;
+use gateway_store::{Terms as TokenTerms, wall_clock};
+use gateway_types::ClusterName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -243,7 +243,7 @@ pub fn done(intent: &Intent) -> Report {
             condition("Available", "MinimumReplicasAvailable"),
         ],
     };
-    let is_ending = intent.desired == gateway::model::DesiredState::Terminated;
+    let is_ending = intent.desired == gateway_types::DesiredState::Terminated;
     Report {
         number: 0,
         workspace: intent.workspace.clone(),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use gateway::audit::Audit;
-use gateway::environments::on_record::OnRecord;
-use gateway::environments::request::{By, JobFacts, JobRequest, Unmet};
-use gateway::store::wall_clock;
-use gateway::workspaces::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
+use gateway_environments::on_record::OnRecord;
+use gateway_environments::request::{By, JobFacts, JobRequest, Unmet};
+use gateway_net::audit::Audit;
+use gateway_store::wall_clock;
+use workspace_spec::cluster_config::{AccessAs, AccessEntry, CiAccess, ClusterConfig};
 
 use crate::{PATIENCE, TestGateway};
 

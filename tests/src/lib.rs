@@ -28,13 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::app::{Addresses, App};
-use gateway::config::{Config, StoreUrl};
-use gateway::environments::service::Environments;
-use gateway::executors::cluster_configs::ClusterConfigs;
-use gateway::model::{Audience, Share, UnixSeconds, WorkspaceName};
-use gateway::sessions::registry::{LiveSession, Registry};
-use gateway::store::{Store, wall_clock};
-use gateway::workspaces::changes::Changes;
+use gateway_agents::registry::{LiveSession, Registry};
+use gateway_config::{Config, StoreUrl};
+use gateway_environments::service::Environments;
+use gateway_store::{Store, wall_clock};
+use gateway_types::{Audience, Share, UnixSeconds, WorkspaceName};
+use gateway_workspaces::changes::Changes;
+use gateway_workspaces::cluster_configs::ClusterConfigs;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::backoff::Backoff;
@@ -179,7 +179,7 @@ impl TestGateway {
     /// Opens a port of a workspace to everybody, and waits until that holds. Nobody else asks for anything there meanwhile.
     pub async fn publish(&self, workspace: &str, port: u16) {
         let share =
-            Share { port: gateway::model::Port::new(port).unwrap(), audience: Audience::Public, expires_at: None };
+            Share { port: gateway_types::Port::new(port).unwrap(), audience: Audience::Public, expires_at: None };
         let (name, by): (WorkspaceName, _) = (workspace.parse().unwrap(), "dev".parse().unwrap());
         assert!(self.store.share(&name, &share, &by, wall_clock()).await.unwrap(), "no such workspace");
         let authority = self.authority(workspace, port);

@@ -1,12 +1,12 @@
 //! Clusters as far as the store knows them: for tests in which no cluster agent runs, and the test says what one would report.
 
-use gateway::model::ActualState;
-use gateway::store::{Managed, Observation, Store, wall_clock};
-use gateway::workspaces::addresses::Addresses;
-use gateway::workspaces::changes::{Change, Changes};
-use gateway::workspaces::cluster_config;
-use gateway::workspaces::service::{NewOn, NewWorkspace, Workspaces};
+use gateway_store::{Managed, Observation, Store, wall_clock};
+use gateway_types::ActualState;
+use gateway_workspaces::addresses::Addresses;
+use gateway_workspaces::changes::{Change, Changes};
+use gateway_workspaces::service::{NewOn, NewWorkspace, Workspaces};
 use tunnel_proto::reconcile::Blocker;
+use workspace_spec::cluster_config;
 
 use crate::TestGateway;
 
@@ -61,7 +61,7 @@ pub async fn observe(
         let observed = Observation {
             applied_generation: found.lifecycle.generation,
             deployment_version: None,
-            termination: (!blockers.is_empty()).then(|| gateway::workspaces::blockers::to_json(blockers)),
+            termination: (!blockers.is_empty()).then(|| gateway_types::blockers::to_json(blockers)),
             reported_at: Some(wall_clock()),
         };
         let (id, revision) = (found.workspace.id, found.lifecycle.revision);

@@ -15,10 +15,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gateway::workspaces::cluster_config::ClusterConfig;
-use gateway::workspaces::devfile;
-use gateway::workspaces::frozen::{Facts, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR, freeze};
 use serde_json::Value;
+use workspace_spec::cluster_config::ClusterConfig;
+use workspace_spec::devfile;
+use workspace_spec::frozen::{Facts, SCRIPTS_DIR, TOOLS_DIR, TOOLS_IMAGE_DIR, freeze};
 
 const IMAGES: [&str; 3] = ["gateway", "agent", "tools"];
 
@@ -217,7 +217,7 @@ fn gateways_image_has_settings_that_the_gateway_takes() {
     let environment = named(&steps, "ENV").join(" ");
     let environment = environment.split_whitespace().filter_map(|one| one.split_once('='));
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let config = gateway::config::Config::load(None, &environment).unwrap_or_else(|bad| panic!("{bad:?}"));
+    let config = gateway_config::Config::load(None, &environment).unwrap_or_else(|bad| panic!("{bad:?}"));
     assert_eq!([config.listen.public.port(), config.listen.agents.port()], [8080, 8081]);
     assert!(!config.listen.public.ip().is_loopback(), "nobody would reach it");
     assert_eq!(list(named(&steps, "ENTRYPOINT")[0]), ["/usr/local/bin/gateway"]);

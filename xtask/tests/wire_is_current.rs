@@ -40,7 +40,7 @@ fn generated_wire_code_matches_the_schema() {
 
 #[test]
 fn generated_code_of_the_public_services_matches_their_schema() {
-    let code = proto().join("../gateway/src/api/grpc/wire");
+    let code = proto().join("../gateway/site/src/api/grpc/wire");
     check("environments.v1", &["environments/v1/environments.proto"], &code);
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use gateway::model::Scheme;
+use gateway_types::Scheme;
 use http::Uri;
 use thiserror::Error;
 

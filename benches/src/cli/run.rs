@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use gateway::model::Scheme;
+use gateway_types::Scheme;
 use tokio_util::sync::CancellationToken;
 
 use super::address::Address;

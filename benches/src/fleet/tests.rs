@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use gateway::app::{Addresses, App};
-use gateway::config::{Config, StoreUrl};
-use gateway::store::{Store, wall_clock};
+use gateway_config::{Config, StoreUrl};
+use gateway_store::{Store, wall_clock};
 use tokio::task::JoinSet;
 
 use super::*;

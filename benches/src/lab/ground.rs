@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use gateway::model::{UserName, WorkspaceName};
-use gateway::store::{Store, wall_clock};
+use gateway_store::{Store, wall_clock};
+use gateway_types::{UserName, WorkspaceName};
 use rand::Rng as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;

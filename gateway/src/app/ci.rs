@@ -7,20 +7,19 @@ use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use tunnel_link::drain::Drain;
 
+use super::assemble::Base;
 use super::{StartError, wall_clock};
-use crate::api::{Definitions, NoDefinition};
-use crate::config::{Ci, Config};
-use crate::executors::ci::downloads::Downloads;
-use crate::executors::ci::driver::Driver;
-use crate::executors::ci::settings::{NoDefinition as Unmade, Systems};
-use crate::executors::timers::Timers;
-use crate::sessions::identity::{AgentIdentities, Refusal};
-use crate::sessions::registry::Registry;
-use crate::store::{RunOwner, Store, StoreError};
-use crate::telemetry::Metrics;
-use crate::workspaces::addresses::Addresses;
-use crate::workspaces::changes::Changes;
-use crate::workspaces::service::Workspaces;
+use gateway_agents::identity::{AgentIdentities, Refusal};
+use gateway_ci::downloads::Downloads;
+use gateway_ci::driver::Driver;
+use gateway_ci::settings::{NoDefinition as Unmade, Systems};
+use gateway_config::{Ci, Config};
+use gateway_site::api::{Definitions, NoDefinition};
+use gateway_store::{RunOwner, Store, StoreError};
+use gateway_workspaces::addresses::Addresses;
+use gateway_workspaces::changes::Changes;
+use gateway_workspaces::service::Workspaces;
+use gateway_workspaces::timers::Timers;
 
 /// Parts for workspaces in CI systems.
 #[derive(Clone, Debug)]
@@ -79,20 +78,17 @@ impl CiParts {
     }
 
     /// Starts to reconcile workspaces in CI systems. No new job is asked for in a drain; started work is completed.
-    pub(super) fn execute(
-        &self,
-        registry: &Arc<Registry>,
-        store: &Store,
-        changes: &Changes,
-        metrics: &Metrics,
-        drain: &Drain,
-        tasks: &Drain,
-    ) {
+    pub(super) fn execute(&self, base: &Base, changes: &Changes, tasks: &Drain) {
         let Some(systems) = &self.watched else { return };
-        let (changes, metrics) = (changes.clone(), metrics.clone());
-        let driver =
-            Driver::new(registry.clone(), store.clone(), changes, systems.clone(), metrics, Arc::new(wall_clock));
-        tasks.spawn(driver.run(drain.draining().clone()));
+        let driver = Driver::new(
+            base.registry.clone(),
+            base.store.clone(),
+            changes.clone(),
+            systems.clone(),
+            base.metrics.clone(),
+            Arc::new(wall_clock),
+        );
+        tasks.spawn(driver.run(base.drain.draining().clone()));
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::sign_in::DEV_USER;
-use crate::api::EnvironmentParts;
-use crate::auth::issuer::programs::Programs;
-use crate::config::Config;
-use crate::environments::service::Environments;
-use crate::model::Secret;
-use crate::net::fetch::{Fetch, FetchSetupError, Trust};
+use gateway_auth::issuer::programs::Programs;
+use gateway_config::Config;
+use gateway_environments::service::Environments;
+use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
+use gateway_site::api::EnvironmentParts;
+use gateway_types::Secret;
 
 /// Bounds of the hook's secret, in bytes: a shorter one can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tunnel_link::drain::Drain;
 
+use super::assemble::Base;
 use super::wall_clock;
-use crate::audit::Audit;
-use crate::config::Config;
-use crate::environments::files::TemplateFiles;
-use crate::environments::service::{Environments, Parts};
-use crate::executors::cluster_configs::ClusterConfigs;
-use crate::sessions::registry::Registry;
-use crate::store::{Store, StoreError};
-use crate::telemetry::Metrics;
+use gateway_agents::registry::Registry;
+use gateway_config::Config;
+use gateway_environments::files::TemplateFiles;
+use gateway_environments::service::{Environments, Parts};
+use gateway_store::{Store, StoreError};
+use gateway_workspaces::cluster_configs::ClusterConfigs;
 
 /// Environments and their templates.
 #[derive(Clone, Debug)]
@@ -25,20 +24,15 @@ pub(super) struct EnvironmentParts {
 
 impl EnvironmentParts {
     /// Reads templates and stored environments; nothing is reconciled yet.
-    pub(super) async fn open(
-        config: &Config,
-        store: &Store,
-        registry: &Arc<Registry>,
-        (metrics, audit): (&Metrics, &Audit),
-    ) -> Result<Self, StoreError> {
+    pub(super) async fn open(config: &Config, base: &Base) -> Result<Self, StoreError> {
         let templates = TemplateFiles::new(config.agents_dir.clone());
-        templates.begin(store).await?;
+        templates.begin(&base.store).await?;
         let parts = Parts {
-            store: store.clone(),
-            registry: registry.clone(),
+            store: base.store.clone(),
+            registry: base.registry.clone(),
             templates: templates.clone(),
-            audit: audit.clone(),
-            metrics: metrics.clone(),
+            audit: base.audit.clone(),
+            metrics: base.metrics.clone(),
             settings: config.environments.clone(),
             public_url: config.public_url.to_string(),
             clock: Arc::new(wall_clock),
@@ -50,13 +44,15 @@ impl EnvironmentParts {
     /// sessions, and otherwise goes on after the next start.
     pub(super) fn execute(
         self,
-        (registry, store, configs): (&Arc<Registry>, &Store, &ClusterConfigs),
+        registry: Arc<Registry>,
+        store: Store,
+        configs: &ClusterConfigs,
         drain: &Drain,
         tasks: &Drain,
         closed: &CancellationToken,
     ) {
-        tasks.spawn(self.templates.watch(store.clone(), closed.clone()));
+        tasks.spawn(self.templates.watch(store, closed.clone()));
         let (draining, closed) = (drain.draining().clone(), closed.clone());
-        tasks.spawn(self.environments.run(registry.clone(), configs.changes(), draining, closed));
+        tasks.spawn(self.environments.run(registry, configs.changes(), draining, closed));
     }
 }

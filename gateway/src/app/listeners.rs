@@ -4,11 +4,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::StartError;
-use crate::config::{Config, TlsFiles};
-use crate::limits::Shares;
-use crate::net::inherited::Inherited;
-use crate::net::listen::{BindError, Door, Kind, Listener, ListenerOptions};
-use crate::net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
+use gateway_config::{Config, TlsFiles};
+use gateway_net::inherited::Inherited;
+use gateway_net::limits::Shares;
+use gateway_net::listen::{BindError, Door, Kind, Listener, ListenerOptions};
+use gateway_net::tls::{ALPN_AGENTS, ALPN_USERS, Tls, TlsError};
 
 /// Bound listeners.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::edge::service::Edge;
-use crate::sessions::identity::AgentIdentities;
-use crate::store::{AccessChange, SingleGateway, Store};
+use gateway_agents::identity::AgentIdentities;
+use gateway_edge::service::Edge;
+use gateway_store::{AccessChange, SingleGateway, Store};
 
 /// Most changes that wait to be refreshed. A change without a place is forgotten all the same, and looked up on demand.
 const WAITING_MAX: usize = 4096;
@@ -34,7 +34,8 @@ impl Memory {
 /// Watches the store until `stop`; drops changed entries from the caches and refreshes them. Cancels `replaced`, and
 /// ends, if another gateway serves the store.
 pub(super) async fn watch(
-    (store, single): (Store, Arc<SingleGateway>),
+    store: Store,
+    single: Arc<SingleGateway>,
     memory: Memory,
     replaced: CancellationToken,
     stop: CancellationToken,

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use thiserror::Error;
 use tracing::info;
 
-use crate::auth::browser::BrowserSessions;
-use crate::auth::oidc;
-use crate::auth::oidc::identity::Rules;
-use crate::auth::oidc::provider::Provider;
-use crate::auth::sign_in::link::SignInLink;
-use crate::auth::sign_in::{IsWorkspaceHost, SignIn};
-use crate::auth::site::{BadPublicUrl, Site};
-use crate::config::{ClientSecret, Config, Oidc};
-use crate::model::Secret;
-use crate::model::UserName;
-use crate::net::fetch::{Fetch, FetchSetupError, Trust};
+use gateway_auth::browser::BrowserSessions;
+use gateway_auth::oidc;
+use gateway_auth::oidc::identity::Rules;
+use gateway_auth::oidc::provider::Provider;
+use gateway_auth::sign_in::link::SignInLink;
+use gateway_auth::sign_in::{IsWorkspaceHost, SignIn};
+use gateway_auth::site::{BadPublicUrl, Site};
+use gateway_config::{ClientSecret, Config, Oidc};
+use gateway_net::fetch::{Fetch, FetchSetupError, Trust};
+use gateway_types::Secret;
+use gateway_types::UserName;
 
 use super::StartError;
 

@@ -8,14 +8,14 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::auth::browser::kept::Both;
-use crate::auth::browser::{BrowserSessions, Lifetimes};
-use crate::auth::device::Devices;
-use crate::auth::secret::Digest;
-use crate::config::Config;
-use crate::model::sign_in_rows::DeviceChange;
-use crate::model::sign_in_rows::SessionChange;
-use crate::store::{Store, StoreError, wall_clock};
+use gateway_auth::browser::kept::Both;
+use gateway_auth::browser::{BrowserSessions, Lifetimes};
+use gateway_auth::device::Devices;
+use gateway_config::Config;
+use gateway_store::{Store, StoreError, wall_clock};
+use gateway_types::opaque::Digest;
+use gateway_types::sign_in_rows::DeviceChange;
+use gateway_types::sign_in_rows::SessionChange;
 
 /// Rows of one batch.
 const BATCH_MAX: usize = 256;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The recorded definitions of CI pipelines (gateway/tests/pipelines) against what a CI system takes: GitLab's published schema of
+# The recorded definitions of CI pipelines (gateway/spec/tests/pipelines) against what a CI system takes: GitLab's published schema of
 # .gitlab-ci.yml, the YAML reader that JavaScript has, and gitlab-ci-local's own reading. The same for the templates of
 # deploy/ci/gitlab, and the script with which a job fetches its definition. A real GitLab is not asked.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
@@ -8,11 +8,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../lib/common.sh"
 LOCAL=$REAL/node_modules/gitlab-ci-local/src/index.js
 [ -e "$LOCAL" ] || give_up "gitlab-ci-local is missing: run tests/real/install.sh"
 
-helper schema 60 node "$REAL/suites/ci-schema.mjs" --definitions "$ROOT/gateway/tests/pipelines" --local "$LOCAL" --out "$OUT"
+helper schema 60 node "$REAL/suites/ci-schema.mjs" --definitions "$ROOT/gateway/spec/tests/pipelines" --local "$LOCAL" --out "$OUT"
 helper templates 240 node "$REAL/suites/ci-templates.mjs" --templates "$ROOT/deploy/ci/gitlab" --local "$LOCAL" --out "$OUT"
 
 # Its own reading, in a repository of its own, as it wants to have it.
-for definition in "$ROOT"/gateway/tests/pipelines/*.yml; do
+for definition in "$ROOT"/gateway/spec/tests/pipelines/*.yml; do
   name=$(basename -- "$definition" .yml)
   mkdir -p "$OUT/$name"
   cp "$definition" "$OUT/$name/.gitlab-ci.yml"
@@ -26,6 +26,6 @@ done
 if command -v shellcheck >/dev/null; then
   # Sourced files, and variables that one of them sets for another.
   check "the fixed scripts are clean" shellcheck -s sh -e SC1090,SC1091,SC2016,SC2034,SC2154,SC2317 \
-    "$ROOT"/gateway/src/workspaces/pipeline/scripts/*.sh
+    "$ROOT"/gateway/spec/src/pipeline/scripts/*.sh
 fi
 finish

@@ -23,7 +23,7 @@ done
 start_gateway
 user_token
 helper render 120 env REAL_PUBLIC_PORT="$PUBLIC" REAL_USER_TOKEN="$USER_TOKEN" PYTHONPATH="$REAL/lib" PYTHONUNBUFFERED=1 \
-  python3 "$APPS/environment_templates.py" --examples "$ROOT/gateway/tests/environments" --go "$TEMPLATES" --out "$OUT" --agent prod-eu
+  python3 "$APPS/environment_templates.py" --examples "$ROOT/gateway/spec/tests/environments" --go "$TEMPLATES" --out "$OUT" --agent prod-eu
 
 # Files of an agent: what is wrong with one is told before it counts, and changes nothing.
 folder=$OUT/agents/prod-eu/environment_templates
@@ -40,11 +40,11 @@ taken() { [ "$(shown "$1" data)" = "$(cat "$2")" ]; }
 put() { cp "$1" "$folder/$2.new" && mv "$folder/$2.new" "$folder/$2"; }
 # told FROM PATTERN : the gateway's log has it after so many lines.
 told() { grep -E "$2" <(tail -n "+$(($1 + 1))" "$OUT/gateway.log"); }
-put "$ROOT/gateway/tests/environments/examples/default.yaml" review.yaml
+put "$ROOT/gateway/spec/tests/environments/examples/default.yaml" review.yaml
 check "a template of an agent is taken while the gateway runs" until_ok 15 taken review "$folder/review.yaml"
 cp "$folder/review.yaml" "$OUT/good.yaml"
 before=$(wc -l <"$OUT/gateway.log")
-put "$ROOT/gateway/tests/environments/refused/unclosed-action.yaml" review.yaml
+put "$ROOT/gateway/spec/tests/environments/refused/unclosed-action.yaml" review.yaml
 check "a file with a mistake is told in the log, with its place" until_ok 15 told "$before" 'review\.yaml:[0-9]+:[0-9]+: '
 check "and the last good one stays in force" taken review "$OUT/good.yaml"
 gateway config check --config "$OUT/gateway.toml" >"$OUT/check.log" 2>&1

@@ -127,7 +127,7 @@ stop_agents() { local cluster; for cluster in $CLUSTERS; do stop "agent-$cluster
 
 choose_ports
 GATEWAY_ENV+=("GATEWAY_AGENTS_DIR=$OUT/agents")
-for set in "$ROOT"/gateway/tests/frozen/v*/; do
+for set in "$ROOT"/gateway/spec/tests/frozen/v*/; do
   version=$(basename "$set")
   NAMES=$(cd "$set" && printf '%s\n' *.devfile.yaml | sed 's/\.devfile\.yaml$//' | paste -sd ' ')
   CLUSTERS=$(for name in $NAMES; do field "$set$name.facts.json" cluster; done | sort -u | paste -sd ' ')

@@ -36,7 +36,7 @@ chmod +x "$OUT/image/bin/code-server"
 lay() {
   POD=$OUT/$1
   CONFIG=$POD.json
-  sed "s|http://gateway.example.com:8081|http://127.0.0.1:$AGENTS|" "$ROOT/gateway/tests/frozen/v$VERSION/$1.json" >"$CONFIG"
+  sed "s|http://gateway.example.com:8081|http://127.0.0.1:$AGENTS|" "$ROOT/gateway/spec/tests/frozen/v$VERSION/$1.json" >"$CONFIG"
   rm -rf "$POD"
   mkdir -p "$POD"/{projects,tools,files}
   python3 "$APPS/kubelet.py" lay "$CONFIG" "$POD"

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use e2e::stopwatch::Stopwatch;
-use gateway::model::UnixSeconds;
-use gateway::store::{Terms, wall_clock};
+use gateway_store::{Terms, wall_clock};
+use gateway_types::UnixSeconds;
 use workspace_agent::Ended;
 
 use super::support::World;

@@ -145,7 +145,7 @@ async fn log_has_everything_that_was_done_and_no_secret() {
     let records = records(&text);
     for record in &records {
         assert_eq!(record["v"], 1);
-        assert!(record["time"].as_str().unwrap().parse::<gateway::model::UnixSeconds>().is_ok(), "{record}");
+        assert!(record["time"].as_str().unwrap().parse::<gateway_types::UnixSeconds>().is_ok(), "{record}");
     }
     let of = |event: &str| records.iter().find(|record| record["event"] == event).unwrap();
     assert_eq!((&of("signed_in")["user"], &of("signed_in")["how"]), (&"dev".into(), &"dev_link".into()));

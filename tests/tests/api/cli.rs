@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::until;
-use gateway::cli::{
+use gateway_cli::{
     Cli, Command, Console, Exit, run_forward, run_login, run_logout, run_token, run_whoami, run_workspace,
 };
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use serde_json::{Deserializer, Value};
 
 use super::device;

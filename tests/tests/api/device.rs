@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::raw::Message;
-use gateway::auth::token::{Token, TokenKind};
+use gateway_types::token::{Token, TokenKind};
 use serde_json::Value;
 
 use super::support::{As, SAME_ORIGIN, World, code};

@@ -3,7 +3,7 @@
 use e2e::buffer::Buffer;
 use e2e::raw::Raw;
 use e2e::{TestAgent, TestGateway};
-use gateway::config::TlsFiles;
+use gateway_config::TlsFiles;
 use workspace_agent::{Ended, Gateway, Transport};
 
 use super::cli::Desk;
@@ -61,7 +61,7 @@ async fn plain_text_at_a_listener_with_tls_is_told_to_say_https() {
     let gateway = TestGateway::start_with(|config| {
         config.tls.public = Some(files.clone());
         config.tls.agents = Some(files.clone());
-        config.public_url = "https://localhost".parse::<gateway::config::PublicUrl>().unwrap().with_port(0);
+        config.public_url = "https://localhost".parse::<gateway_config::PublicUrl>().unwrap().with_port(0);
     })
     .await;
     let words = "this listener has TLS: begin the URL with https://";

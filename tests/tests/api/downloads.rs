@@ -1,6 +1,6 @@
 //! Programs of the workspace agent, as jobs of CI systems download them.
 
-use gateway::executors::ci::downloads::Downloads;
+use gateway_ci::downloads::Downloads;
 
 use super::support::{As, Folder, World};
 

@@ -2,8 +2,8 @@
 
 use e2e::browser::Browser;
 use e2e::{TestAgent, until};
-use gateway::cli::Exit;
-use gateway::store::wall_clock;
+use gateway_cli::Exit;
+use gateway_store::wall_clock;
 
 use super::cli::{Desk, login};
 use super::support::{World, code};

@@ -1,12 +1,12 @@
 //! Checks answers against the document that describes them: as much of JSON Schema as that document uses.
 
 use e2e::until;
-use gateway::audit::Slot;
-use gateway::environments::facts::Info;
-use gateway::environments::on_record::OnRecord;
-use gateway::environments::request::By;
-use gateway::environments::template::{Rendered, TemplateName};
+use gateway_environments::on_record::OnRecord;
+use gateway_environments::request::By;
+use gateway_net::audit::Slot;
 use serde_json::Value;
+use workspace_spec::environment::facts::Info;
+use workspace_spec::environment::template::{Rendered, TemplateName};
 
 use super::support::{As, SAME_ORIGIN, World};
 
@@ -45,7 +45,7 @@ fn check(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<Strin
     }
     if schema["format"] == "date-time"
         && let Some(text) = value.as_str()
-        && text.parse::<gateway::model::UnixSeconds>().is_err()
+        && text.parse::<gateway_types::UnixSeconds>().is_err()
     {
         wrong.push(format!("{at}: {text} is no time"));
     }
@@ -181,11 +181,11 @@ async fn lifecycle(it: &Checker<'_>, dev: &As) {
         since: 1_800_000_000,
         message: "in use".to_owned(),
     };
-    world.gateway.observe("app", gateway::model::ActualState::Terminating, Some("why"), &[blocker]).await;
+    world.gateway.observe("app", gateway_types::ActualState::Terminating, Some("why"), &[blocker]).await;
     it.call("GET", template, one, dev, "").await;
     it.call("GET", "/workspaces/{name}/events", "/workspaces/mine/events", dev, "").await;
     it.call("GET", "/workspaces/{name}/events", "/workspaces/theirs/events", dev, "").await;
-    world.gateway.observe("app", gateway::model::ActualState::Terminated, None, &[]).await;
+    world.gateway.observe("app", gateway_types::ActualState::Terminated, None, &[]).await;
     for _ in 0..2 {
         it.call("DELETE", template, one, dev, "").await;
     }

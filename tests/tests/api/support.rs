@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use e2e::raw::{Message, Raw};
 use e2e::{TestGateway, until};
-use gateway::config::Config;
-use gateway::store::wall_clock;
+use gateway_config::Config;
+use gateway_store::wall_clock;
 use serde_json::Value;
 
 /// A gateway that writes an audit log.

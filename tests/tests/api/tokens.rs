@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::stopwatch::Stopwatch;
-use gateway::auth::token::Token;
+use gateway_types::token::Token;
 use serde_json::Value;
 
 use super::support::{As, World, code};
@@ -32,8 +32,8 @@ async fn token_works_until_it_is_revoked_and_then_at_once_no_more() {
 async fn token_ends_at_its_time() {
     let world = World::start().await;
     let user = "dev".parse().unwrap();
-    let now = gateway::store::wall_clock();
-    let terms = gateway::store::Terms { note: None, expires_at: Some(now.later(Duration::from_secs(6))) };
+    let now = gateway_store::wall_clock();
+    let terms = gateway_store::Terms { note: None, expires_at: Some(now.later(Duration::from_secs(6))) };
     let made = world.gateway.store.create_user_token_with(&user, &terms, now).await.unwrap();
     let token = As::Token(made.token.reveal().to_owned());
     assert_eq!(world.call("GET", "/whoami", &token, "").await.status(), 200);
@@ -97,8 +97,8 @@ async fn rotated_token_overlaps_with_its_successor_and_then_ends() {
     );
     let long =
         world.json("POST", &format!("/tokens/{}/rotate", rotated["id"].as_str().unwrap()), &new, "{}", 201).await;
-    let until: gateway::model::UnixSeconds = long["old_expires_at"].as_str().unwrap().parse().unwrap();
-    let left = until.get() - gateway::store::wall_clock().get();
+    let until: gateway_types::UnixSeconds = long["old_expires_at"].as_str().unwrap().parse().unwrap();
+    let left = until.get() - gateway_store::wall_clock().get();
     assert!((595..=600).contains(&left), "ten minutes if nothing is said: {left}");
 }
 
@@ -106,7 +106,7 @@ async fn rotated_token_overlaps_with_its_successor_and_then_ends() {
 async fn one_user_cannot_fill_the_store_with_tokens() {
     let world = World::start().await;
     let ann = world.user("ann").await;
-    for _ in 1..gateway::store::TOKENS_LIVE_MAX {
+    for _ in 1..gateway_store::TOKENS_LIVE_MAX {
         make(&world, &ann, r#"{"kind":"user"}"#).await;
     }
     let refused = world.call("POST", "/tokens", &ann, r#"{"kind":"user"}"#).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use e2e::raw::{Message, Raw};
 use e2e::stopwatch::Stopwatch;
 use e2e::until;
-use gateway::model::ActualState;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
+use gateway_types::ActualState;
 use serde_json::Value;
 use tokio::time::Instant;
 use tunnel_proto::reconcile::Blocker;
@@ -151,7 +151,7 @@ async fn change_of_another_process_is_told_too() {
     listener.expect("state").await;
     // As the command line does on the same database: nobody tells this process.
     let found = world.gateway.managed("app").await;
-    let next = found.lifecycle.request(gateway::model::DesiredState::Stopped, wall_clock()).unwrap();
+    let next = found.lifecycle.request(gateway_types::DesiredState::Stopped, wall_clock()).unwrap();
     let store = &world.gateway.store;
     assert!(store.swap_lifecycle(found.workspace.id, found.lifecycle.revision, &next).await.unwrap());
     assert_eq!(listener.expect("state").await.data["desired"], "Stopped");

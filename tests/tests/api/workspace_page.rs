@@ -2,7 +2,7 @@
 
 use e2e::browser::Browser;
 use e2e::raw::{Message, RawApp};
-use gateway::model::ActualState;
+use gateway_types::ActualState;
 use serde_json::Value;
 
 use super::support::{As, World, code};

@@ -1,7 +1,7 @@
 //! Workspaces that are run for their owners, over the API: made, started, stopped, restarted, ended, forgotten; by the owner
 //! and nobody else; and what comes of bad requests.
 
-use gateway::model::ActualState;
+use gateway_types::ActualState;
 use serde_json::{Value, json};
 
 use super::support::{As, SAME_ORIGIN, World, code, records, without_trace};

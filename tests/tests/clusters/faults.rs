@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use e2e::cluster::{ClusterAgent, done};
 use e2e::until;
-use gateway::model::{ActualState, DesiredState};
-use gateway::store::{NewManaged, Quotas, wall_clock};
+use gateway_store::{NewManaged, Quotas, wall_clock};
+use gateway_types::{ActualState, DesiredState};
 use tunnel_proto::mux::SessionError;
 use tunnel_proto::reason::Reason;
 use tunnel_proto::reconcile::{Begin, FromCluster, Report};
@@ -126,7 +126,7 @@ async fn workspace_that_cannot_be_sent_is_left_out_with_the_reason_and_the_other
     stage.make("prod", "first").await;
     let cluster = stage.cluster("prod").await;
     let version = stage.store().put_cluster_config(cluster.id, &config().to_json(), wall_clock()).await.unwrap();
-    let token = gateway::auth::token::Token::generate(gateway::auth::token::TokenKind::Agent).unwrap();
+    let token = gateway_types::token::Token::generate(gateway_types::token::TokenKind::Agent).unwrap();
     let new = NewManaged {
         name: &"broken".parse().unwrap(),
         owner: &"dev".parse().unwrap(),

@@ -5,7 +5,7 @@ use e2e::raw::Raw;
 use e2e::scripted::{Scripted, hello};
 use e2e::stopwatch::Stopwatch;
 use e2e::until;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use tokio::task::JoinSet;
 use tunnel_link::grpc::{Code, ConnectError};
 use tunnel_proto::hello::{Hello, Role};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use e2e::cluster::{ClusterAgent, done};
-use gateway::model::{ActualState, DesiredState};
+use gateway_types::{ActualState, DesiredState};
 use tunnel_proto::reconcile::{FromCluster, NamespaceMode, ToCluster};
 
 use crate::support::{Stage, file, objects, replicas};

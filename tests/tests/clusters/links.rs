@@ -6,7 +6,7 @@ use e2e::cluster::{ClusterAgent, done};
 use e2e::raw::Raw;
 use e2e::relay::{Cut, Relay};
 use e2e::{PATIENCE, until};
-use gateway::model::{ActualState, DesiredState};
+use gateway_types::{ActualState, DesiredState};
 use tunnel_proto::reconcile::ToCluster;
 
 use crate::support::{Stage, file};

@@ -1,18 +1,18 @@
 //! A gateway, and workspaces that are to run in clusters.
 
 use e2e::TestGateway;
-use gateway::auth::token::{Token, TokenKind};
-use gateway::config::Config;
-use gateway::model::{DesiredState, Lifecycle};
-use gateway::store::{
+use gateway_config::Config;
+use gateway_store::{
     Cluster, Managed, NewManaged, Quotas, SecretText, Store, Variable, VariableKind, WorkspaceId, wall_clock,
 };
-use gateway::workspaces::changes::Change;
-use gateway::workspaces::cluster_config::ClusterConfig;
-use gateway::workspaces::devfile::{self, DEFAULT_DEVFILE};
-use gateway::workspaces::frozen::{Facts, freeze};
+use gateway_types::token::{Token, TokenKind};
+use gateway_types::{DesiredState, Lifecycle};
+use gateway_workspaces::changes::Change;
 use serde_json::Value;
 use tunnel_proto::reconcile::Intent;
+use workspace_spec::cluster_config::ClusterConfig;
+use workspace_spec::devfile::{self, DEFAULT_DEVFILE};
+use workspace_spec::frozen::{Facts, freeze};
 
 pub(crate) struct Stage {
     pub(crate) gateway: TestGateway,

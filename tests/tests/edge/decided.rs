@@ -2,7 +2,7 @@
 //! on the same connection gets around it.
 
 use e2e::raw::{Message, Raw};
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

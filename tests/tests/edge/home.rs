@@ -1,8 +1,8 @@
 //! The home page: what is one's own, and what others share.
 
 use e2e::raw::{Message, Raw};
-use gateway::model::Share;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
+use gateway_types::Share;
 
 use super::support::World;
 

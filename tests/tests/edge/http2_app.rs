@@ -176,7 +176,7 @@ async fn calls_move_to_a_new_connection_when_the_app_goes_away() {
 async fn connection_without_calls_is_closed_after_its_time() {
     let app = GrpcApp::start(usize::MAX).await;
     let port = Port { number: app.app.port, protocol: AppProtocol::Http2, host: HostMode::Original };
-    let change = |config: &mut gateway::config::Config| {
+    let change = |config: &mut gateway_config::Config| {
         config.timeouts.upstream_idle = std::time::Duration::from_secs(1);
     };
     let world = World::configured(change, vec![port]).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use e2e::raw::{Raw, RawApp};
 use futures_util::StreamExt as _;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::protocol::Role;

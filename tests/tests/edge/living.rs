@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use e2e::raw::{Raw, RawApp};
 use e2e::stopwatch::Stopwatch;
-use gateway::model::{Share, UnixSeconds};
-use gateway::store::{TokenSubject, wall_clock};
+use gateway_store::{TokenSubject, wall_clock};
+use gateway_types::{Share, UnixSeconds};
 
 use super::support::World;
 
@@ -30,14 +30,14 @@ async fn endless() -> RawApp {
 
 impl World {
     async fn share(&self, port: u16, audience: &str, expires_at: Option<UnixSeconds>) {
-        let port = gateway::model::Port::new(port).unwrap();
+        let port = gateway_types::Port::new(port).unwrap();
         let share = Share { port, audience: audience.parse().unwrap(), expires_at };
         let (name, by) = ("one".parse().unwrap(), "dev".parse().unwrap());
         assert!(self.gateway.store.share(&name, &share, &by, wall_clock()).await.unwrap());
     }
 
     async fn unshare(&self, port: u16, audience: &str) {
-        let port = gateway::model::Port::new(port).unwrap();
+        let port = gateway_types::Port::new(port).unwrap();
         let name = "one".parse().unwrap();
         assert!(self.gateway.store.unshare(&name, port, &audience.parse().unwrap()).await.unwrap());
     }

@@ -7,9 +7,9 @@ use e2e::raw::{Message, Raw};
 use e2e::scripted::{Scripted, hello};
 use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestGateway};
-use gateway::config::PublicUrl;
-use gateway::model::{Port, Share};
-use gateway::store::wall_clock;
+use gateway_config::PublicUrl;
+use gateway_store::wall_clock;
+use gateway_types::{Port, Share};
 use tokio::task::JoinSet;
 use tunnel_proto::listening::{self, LISTENING_PORT};
 

@@ -11,9 +11,9 @@ use e2e::browser::Browser;
 use e2e::provider::TestProvider;
 use e2e::raw::Message;
 use e2e::{TestAgent, TestGateway};
-use gateway::config::Config;
-use gateway::model::Share;
-use gateway::store::wall_clock;
+use gateway_config::Config;
+use gateway_store::wall_clock;
+use gateway_types::Share;
 
 use super::support::{App, app, ok};
 
@@ -76,7 +76,7 @@ impl Site {
     }
 
     pub(super) async fn share(&self, audience: &str) {
-        let port = gateway::model::Port::new(self.app.port).unwrap();
+        let port = gateway_types::Port::new(self.app.port).unwrap();
         let share = Share { port, audience: audience.parse().unwrap(), expires_at: None };
         let (name, by) = ("one".parse().unwrap(), "ann".parse().unwrap());
         assert!(self.gateway.store.share(&name, &share, &by, wall_clock()).await.unwrap());

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use e2e::raw::Raw;
 use e2e::until;
-use gateway::model::{Port, Share};
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
+use gateway_types::{Port, Share};
 
 use super::http2_app::GrpcApp;
 use super::support::{App, Http2, Reply, World, app, ok};

@@ -117,7 +117,7 @@ async fn connection_that_says_close_is_not_kept() {
 
 #[tokio::test]
 async fn idle_connections_are_closed_after_their_time() {
-    let change = |config: &mut gateway::config::Config| config.timeouts.upstream_idle = Duration::from_secs(1);
+    let change = |config: &mut gateway_config::Config| config.timeouts.upstream_idle = Duration::from_secs(1);
     let world = World::configured(change, Vec::new()).await;
     let app = app(|_, _, _| ok("x")).await;
     world.ask(app.port, "GET /", "").await;

@@ -89,7 +89,7 @@ impl Visitor {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stray_answers_reach_no_other_principal() {
     let requests = std::env::var("RACE_REQUESTS").ok().map_or(REQUESTS, |count| count.parse().expect("a number"));
-    let change = |config: &mut gateway::config::Config| {
+    let change = |config: &mut gateway_config::Config| {
         config.limits.requests_per_second_per_address = 1_000_000;
         config.limits.requests_per_second_per_user = 1_000_000;
         config.limits.connections_per_second_per_address = 1_000_000;

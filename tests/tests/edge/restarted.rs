@@ -5,7 +5,7 @@ use std::path::Path;
 use e2e::TestGateway;
 use e2e::browser::Browser;
 use e2e::raw::Message;
-use gateway::config::{StoreConfig, StoreUrl};
+use gateway_config::{StoreConfig, StoreUrl};
 use serde_json::Value;
 
 use super::support::{app, ok};

@@ -167,7 +167,7 @@ async fn script_of_a_workspace_gets_no_code_for_a_nonce_of_its_own() {
     let public = cookie(&signed_in);
     let host = world.authority(app.port);
     let name = host.split(':').next().unwrap();
-    let own = gateway::auth::secret::Opaque::random().unwrap();
+    let own = gateway_types::opaque::Opaque::random().unwrap();
     let port = world.gateway.addresses.public.port();
     let authorize =
         format!("http://localhost:{port}/.gateway/authorize?host={name}&return=/&pre={}", own.digest().encoded());

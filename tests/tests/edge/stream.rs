@@ -92,7 +92,7 @@ async fn server_sent_event_arrives_at_once() {
 // Trap 16: no bound on a stream's life by the time an answer may take, nor by the idle time of connections.
 #[tokio::test]
 async fn quiet_stream_outlives_the_time_for_an_answer() {
-    let change = |config: &mut gateway::config::Config| {
+    let change = |config: &mut gateway_config::Config| {
         config.timeouts.response_header = Duration::from_secs(3);
         config.timeouts.upstream_idle = Duration::from_millis(200);
         config.timeouts.request_header = Duration::from_secs(3);
@@ -110,7 +110,7 @@ async fn quiet_stream_outlives_the_time_for_an_answer() {
 
 /// Fails when a session holds more than its budget while `work` runs; returns the most that waited to be sent.
 async fn watched<T>(world: &World, work: impl Future<Output = T>) -> (T, usize) {
-    let budget = gateway::config::Config::default().tunnel.session_budget;
+    let budget = gateway_config::Config::default().tunnel.session_budget;
     let mut most = 0;
     let mut work = std::pin::pin!(work);
     loop {
@@ -178,7 +178,7 @@ async fn large_upload_passes_with_bounded_memory() {
     })
     .await;
     assert_eq!(answer.header("x-read"), Some(LARGE.to_string().as_str()));
-    let widest = gateway::config::Config::default().tunnel.window_max;
+    let widest = gateway_config::Config::default().tunnel.window_max;
     assert!(queued as u64 <= widest, "{queued} bytes waited");
     world.gateway.assert_quiet().await;
 }

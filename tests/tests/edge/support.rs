@@ -7,7 +7,7 @@ use bytes::Bytes;
 use e2e::raw::{Message, Raw, RawApp};
 use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestAgent, TestGateway, until};
-use gateway::config::Config;
+use gateway_config::Config;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, StatusCode};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use e2e::TestGateway;
 use e2e::raw::RawApp;
-use gateway::config::Config;
+use gateway_config::Config;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

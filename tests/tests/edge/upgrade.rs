@@ -231,7 +231,7 @@ async fn other_protocols_are_passed_on_as_asked() {
 // Trap 16: a stream lives as long as bytes move, and ends by its own idle time.
 #[tokio::test]
 async fn idle_stream_is_ended_after_its_time() {
-    let change = |config: &mut gateway::config::Config| {
+    let change = |config: &mut gateway_config::Config| {
         config.timeouts.stream_idle = std::time::Duration::from_millis(300);
     };
     let world = World::configured(change, Vec::new()).await;

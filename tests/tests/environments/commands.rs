@@ -7,7 +7,7 @@ use clap::Parser as _;
 use e2e::buffer::Buffer;
 use e2e::relay::Relay;
 use e2e::{PATIENCE, until};
-use gateway::cli::{Cli, Command, Console, Exit, run_environment};
+use gateway_cli::{Cli, Command, Console, Exit, run_environment};
 use serde_json::{Value, json};
 use tunnel_proto::environments::ObjectErrorCode;
 

@@ -3,7 +3,7 @@
 use e2e::PATIENCE;
 use e2e::jobs::{access, wish};
 use e2e::raw::Raw;
-use gateway::auth::jwt::LEEWAY_SECONDS;
+use gateway_auth::jwt::LEEWAY_SECONDS;
 use serde_json::{Value, json};
 use tunnel_proto::environments::{Call, ObjectErrorCode};
 

@@ -9,9 +9,8 @@ use e2e::cluster::{ClusterAgent, as_made};
 pub(crate) use e2e::jobs::PROJECT;
 use e2e::jobs::{access, wish};
 use e2e::raw::{Message, Raw};
-use gateway::config::JobIssuer;
-use gateway::store::wall_clock;
-use gateway::workspaces::cluster_config::AccessEntry;
+use gateway_config::JobIssuer;
+use gateway_store::wall_clock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -20,6 +19,7 @@ use tunnel_link::channel_io::ChannelIo;
 use tunnel_proto::environments::{
     Answer, Call, Decoder, Done, ENVIRONMENTS_PORT, ObjectError, ObjectErrorCode, Progress, Step,
 };
+use workspace_spec::cluster_config::AccessEntry;
 
 use super::issuer::{AUDIENCE, Issuer};
 

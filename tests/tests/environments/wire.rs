@@ -10,4 +10,4 @@
     reason = "generated code; a test compares it with the schema"
 )]
 
-include!("../../../gateway/src/api/grpc/wire/environments.v1.rs");
+include!("../../../gateway/site/src/api/grpc/wire/environments.v1.rs");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use e2e::raw::{Raw, RawApp};
 use e2e::{TestAgent, TestGateway};
-use gateway::config::Config;
+use gateway_config::Config;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use e2e::raw::RawApp;
 use e2e::{TestAgent, TestGateway, until};
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use tunnel_link::grpc::{Code, ConnectError, Dialed, drive};
 use tunnel_link::pace::Pace;
 use tunnel_link::session::{LinkEnd, Session};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use e2e::raw::Raw;
 use e2e::{PATIENCE, TestGateway};
-use gateway::config::TlsFiles;
+use gateway_config::TlsFiles;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

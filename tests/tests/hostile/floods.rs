@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use e2e::until;
-use gateway::config::Config;
+use gateway_config::Config;
 
 use crate::support::{
     END_HEADERS, END_STREAM, Frame, GOAWAY, H2, HEADERS, PING, RST_STREAM, SETTINGS, Stage, WINDOW_UPDATE, block,

@@ -215,7 +215,7 @@ async fn bad_tokens_end_in_a_named_refusal_and_lock_nobody_out() {
     let good = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{visit}\r\n");
     assert_eq!(ask(&mut raw, good).await.status(), 303);
     // Another address, with a token that has to be looked up.
-    let fresh = stage.gateway.store.create_user_token(&"dev".parse().unwrap(), gateway::store::wall_clock()).await;
+    let fresh = stage.gateway.store.create_user_token(&"dev".parse().unwrap(), gateway_store::wall_clock()).await;
     let fresh = fresh.unwrap().token.reveal().to_owned();
     assert_eq!(ask(&mut stage.connect_from(OTHER).await, with_token(&stage, &fresh)).await.status(), 200);
     drop(raw);
@@ -238,7 +238,7 @@ async fn user_above_their_requests_is_refused_by_name_and_another_user_is_served
     // Whatever port, and from wherever.
     let mut refused = stage.connect_from(OTHER).await;
     assert_refused(&ask(&mut refused, stage.get("/")).await, "limits.requests_per_user");
-    let (name, user, now) = ("two".parse().unwrap(), "guest".parse().unwrap(), gateway::store::wall_clock());
+    let (name, user, now) = ("two".parse().unwrap(), "guest".parse().unwrap(), gateway_store::wall_clock());
     let token = stage.gateway.store.create_agent_token(&name, &user, now).await.unwrap();
     let agent = stage.gateway.start_agent(token.token.reveal(), Vec::new());
     stage.gateway.until_connected("two").await;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use e2e::raw::{Message, Raw, RawApp};
 use e2e::{PATIENCE, TestAgent, TestGateway};
-use gateway::config::Config;
+use gateway_config::Config;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// More than there are tests.

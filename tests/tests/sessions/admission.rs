@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use e2e::scripted::hello;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use tunnel_proto::frame::{Body, Frame};
 use tunnel_proto::hello::{Hello, Role};
 use tunnel_proto::version::VersionRange;

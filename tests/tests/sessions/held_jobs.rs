@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use e2e::raw::{Message, Raw};
 use e2e::{TestGateway, until};
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use serde_json::{Value, json};
 use tunnel_proto::terminal::TERMINAL_PORT;
 use workspace_agent::ci::{self, CiOptions, CommandLine, End, Length, On};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use e2e::scripted::hello;
 use e2e::{TestGateway, until};
-use gateway::model::WorkspaceName;
-use gateway::sessions::registry::Credential;
-use gateway::store::wall_clock;
+use gateway_agents::registry::Credential;
+use gateway_store::wall_clock;
+use gateway_types::WorkspaceName;
 use serde_json::{Value, json};
 use tunnel_proto::frame::Body;
 use tunnel_proto::hello::Hello;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use e2e::raw::{Raw, RawApp};
 use e2e::{PATIENCE, TestGateway, until};
-use gateway::config::StoreUrl;
+use gateway_config::StoreUrl;
 use tunnel_link::drain::Drained;
 use workspace_agent::Ended;
 

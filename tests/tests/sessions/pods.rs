@@ -6,7 +6,7 @@ use std::time::Duration;
 use e2e::scripted::hello;
 use e2e::stopwatch::Stopwatch;
 use e2e::{PATIENCE, TestGateway};
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use serde_json::{Value, json};
 use tunnel_proto::frame::Body;
 use tunnel_proto::reason::Reason;

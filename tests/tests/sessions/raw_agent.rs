@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use e2e::raw::{Raw, RawApp};
 use e2e::scripted::hello;
 use e2e::{PATIENCE, TestAgent, TestGateway};
-use gateway::config::Config;
+use gateway_config::Config;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use e2e::raw::{Raw, RawApp};
 use e2e::relay::{CUTS, Cut, Relay};
 use e2e::{TestAgent, until};
-use gateway::config::Config;
-use gateway::sessions::registry::LiveSession;
+use gateway_agents::registry::LiveSession;
+use gateway_config::Config;
 use tunnel_proto::reason::Reason;
 use workspace_agent::Ended;
 

@@ -3,9 +3,9 @@
 use e2e::TestGateway;
 use e2e::raw::{Message, Raw};
 use e2e::scripted::hello;
-use gateway::config::Config;
-use gateway::model::{DesiredState, WorkspaceName};
-use gateway::store::{CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_config::Config;
+use gateway_store::{CiState, Managed, NewCi, NewCiRun, Quotas, Runs, Store, wall_clock};
+use gateway_types::{DesiredState, WorkspaceName};
 use serde_json::{Value, json};
 use tunnel_proto::hello::Hello;
 
@@ -53,7 +53,7 @@ async fn make(gateway: &TestGateway) {
         cache_key: "0123456789abcdef0123456789abcdef",
         project: None,
         tags: &[],
-        devfile: gateway::workspaces::devfile::DEFAULT_DEVFILE,
+        devfile: workspace_spec::devfile::DEFAULT_DEVFILE,
         variables: &[],
         quotas: Quotas::default(),
     };

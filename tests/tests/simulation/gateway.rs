@@ -1,15 +1,15 @@
 //! The gateway's host: the agents' half of a gateway over simulated TCP. Admission and registry are the real ones;
-//! around them is what `gateway::sessions::service` does, with another authentication.
+//! around them is what `gateway_agents::service` does, with another authentication.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::config::Tunnel;
-use gateway::model::{UnixSeconds, WorkspaceName};
-use gateway::sessions::admission::{Admission, Candidate, Owners, refused};
-use gateway::sessions::registry::{Credential, Lease, Registry, Subject};
+use gateway_agents::admission::{Admission, Candidate, Owners, refused};
+use gateway_agents::registry::{Credential, Lease, Registry, Subject};
+use gateway_config::Tunnel;
+use gateway_types::{UnixSeconds, WorkspaceName};
 use http::header::AUTHORIZATION;
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
@@ -27,7 +27,7 @@ use tunnel_proto::limit::{CHANNELS_MAX, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX};
 use tunnel_proto::mux::{ReplicaBudget, SessionError, Side};
 use turmoil::net::{TcpListener, TcpStream};
 
-pub(crate) use gateway::sessions::admission::RETRY_AFTER;
+pub(crate) use gateway_agents::admission::RETRY_AFTER;
 
 use crate::net::{GATEWAY, INTERVAL, TIMEOUT};
 use crate::shared::{Running, Shared, Witness, now};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway::sessions::admission::Candidate;
-use gateway::sessions::registry::Subject;
+use gateway_agents::admission::Candidate;
+use gateway_agents::registry::Subject;
 use http_body_util::Empty;
 use tunnel_link::grpc::{Code, FrameReader};
 use tunnel_proto::hello::{Hello, HostMode, Resume, Role};

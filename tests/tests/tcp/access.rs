@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use e2e::raw::{Message, RawApp};
 use e2e::stopwatch::Stopwatch;
-use gateway::model::Share;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
+use gateway_types::Share;
 use tunnel_link::raw::{PATH, code};
 use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 
@@ -44,7 +44,7 @@ async fn cookie_opens_no_raw_tcp_nor_does_a_public_port() {
     let world = World::start().await;
     let (app, count) = untouched().await;
     let authority = world.gateway.authority("one", app.port);
-    let port = gateway::model::Port::new(app.port).unwrap();
+    let port = gateway_types::Port::new(app.port).unwrap();
     let (name, by) = ("one".parse().unwrap(), "dev".parse().unwrap());
     let cookie = world.sign_in(&authority).await;
     let share = Share { port, audience: "public".parse().unwrap(), expires_at: None };
@@ -174,7 +174,7 @@ async fn share_opens_one_port_and_cuts_it_when_it_is_taken_back() {
     let world = World::start().await;
     let app = echo().await;
     let bob = world.token_of("bob").await;
-    let port = gateway::model::Port::new(app.port).unwrap();
+    let port = gateway_types::Port::new(app.port).unwrap();
     let (name, by) = ("one".parse().unwrap(), "dev".parse().unwrap());
     let share = Share { port, audience: "user:bob".parse().unwrap(), expires_at: None };
     assert!(world.gateway.store.share(&name, &share, &by, wall_clock()).await.unwrap());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use e2e::relay::CUTS;
 use e2e::until;
-use gateway::config::Config;
+use gateway_config::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::streams::echo;

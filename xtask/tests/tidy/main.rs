@@ -1,12 +1,11 @@
 //! The house rules that a program can check, as ordinary tests.
 //!
-//! ARCHITECTURE.md holds the tables: which module may use which, which crate may depend on which, which files are pure.
-//! This test reads them and compares them with the code, so neither can change without the other. Each check is itself
-//! tested with small bad inputs, beside the check.
+//! ARCHITECTURE.md has the table of crates, `xtask/pure.txt` the files without I/O, `docs/defences.md` the tests of each
+//! defence. These tests compare them with the code, so neither can change without the other. Each check is itself tested
+//! with small bad inputs, beside the check.
 
 #![expect(clippy::expect_used, reason = "a checker that cannot read what it checks has to fail loudly")]
 
-mod arrows;
 mod crates;
 mod defences;
 mod habits;
@@ -38,35 +37,33 @@ fn report(line: &str) {
 }
 
 #[test]
-fn modules_of_the_gateway_use_only_what_the_table_allows() {
+fn crates_use_exactly_the_crates_of_the_table() {
     let repository = Repository::open();
-    let table = arrows::Table::parse(&repository.architecture()).expect("the table of modules");
-    assert_none(&table.problems());
-    let tree = modules::walk(&repository, "gateway");
-    assert_none(&arrows::check(&table, &tree, &repository));
+    let table = crates::Table::parse(&repository.architecture()).expect("the table of crates");
+    assert_none(&crates::check(&table, &crates::workspace(repository::root()).expect("cargo metadata")));
 }
 
 #[test]
-fn crates_depend_only_on_what_the_table_allows() {
-    let repository = Repository::open();
-    let table = crates::Table::parse(&repository.architecture()).expect("the table of crates");
-    let manifests = crates::manifests(&repository);
-    assert!(manifests.len() > 3, "the manifests were not found: {manifests:?}");
-    assert_none(&crates::check(&table, &manifests));
+fn crates_of_the_product_are_small_and_their_longest_chain_is_short() {
+    let crates = crates::workspace(repository::root()).expect("cargo metadata");
+    let sizes = crates::Sizes::count(&crates, &Repository::open());
+    report(&sizes.to_string());
+    assert_none(&sizes.problems());
 }
 
 #[test]
 fn pure_files_touch_no_socket_clock_file_or_chance() {
     let repository = Repository::open();
-    let table = table::rows(&repository.architecture(), "pure").expect("the list of pure files");
-    assert_none(&pure::check_files(&table, &repository));
+    assert_none(&pure::check_files(&repository.read(pure::PATH), &repository));
 }
 
 #[test]
-fn wire_crate_depends_on_nothing_with_sockets_clock_or_chance() {
-    let tree = pure::dependency_tree(repository::root(), "tunnel-proto").expect("cargo tree");
-    assert!(tree.contains("bytes v"), "not a dependency tree: {tree}");
-    assert_none(&pure::check_tree(&tree));
+fn pure_crates_depend_on_nothing_with_sockets_clock_or_chance() {
+    for package in ["tunnel-proto", "gateway-types", "workspace-spec"] {
+        let tree = pure::dependency_tree(repository::root(), package).expect("cargo tree");
+        assert!(tree.contains("bytes v"), "not a dependency tree: {tree}");
+        assert_none(&pure::check_tree(package, &tree));
+    }
 }
 
 #[test]

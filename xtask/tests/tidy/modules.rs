@@ -1,23 +1,10 @@
-//! Which file is which module: follows `mod` from each crate's roots.
+//! Files that are compiled: follows `mod` from each crate's roots.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::lex::{Token, after_group, lex, text_of};
 use super::repository::{Repository, is_generated};
 use super::source::attribute;
-
-/// A file that is compiled, and as what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Module {
-    /// From the top of the repository.
-    pub(crate) file: String,
-    /// Names from the crate's root, without the crate; the root itself has none.
-    pub(crate) names: Vec<String>,
-    /// It belongs to the program and not to the library of the same folder.
-    pub(crate) is_program: bool,
-    /// It is compiled for tests only.
-    pub(crate) is_test: bool,
-}
 
 /// A `mod name;` and how it is reached.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,50 +13,42 @@ struct Declaration {
     names: Vec<String>,
     /// What its `path` attribute says.
     path: Option<String>,
-    is_test: bool,
 }
 
-/// Returns the modules of the crate in a folder.
-pub(crate) fn walk(repository: &Repository, folder: &str) -> Vec<Module> {
-    let mut modules = Vec::new();
+/// Returns the files of the crate in a folder that the compiler reads.
+fn walk(repository: &Repository, folder: &str) -> Vec<String> {
+    let mut files = Vec::new();
     for root in roots(repository, folder) {
-        let (is_program, is_test) = (!root.ends_with("src/lib.rs"), !format!("/{root}").contains("/src/"));
-        let mut waiting = vec![(Module { file: root, names: Vec::new(), is_program, is_test }, true)];
-        while let Some((module, owns_folder)) = waiting.pop() {
-            let text = repository.read(&module.file);
+        let mut waiting = vec![(root, true)];
+        while let Some((file, owns_folder)) = waiting.pop() {
+            let text = repository.read(&file);
             let tokens = lex(&text);
-            let own_folder = if owns_folder || module.file.ends_with("/mod.rs") {
-                parent(&module.file).to_owned()
+            let own_folder = if owns_folder || file.ends_with("/mod.rs") {
+                parent(&file).to_owned()
             } else {
-                module.file.trim_end_matches(".rs").to_owned()
+                file.trim_end_matches(".rs").to_owned()
             };
             for declaration in declarations(&tokens) {
-                let candidates = candidates(&module.file, &own_folder, &declaration);
+                let candidates = candidates(&file, &own_folder, &declaration);
                 // One that is missing does not compile, or is for another system: no matter for this test.
                 let Some(file) = candidates.into_iter().find(|file| repository.has(file)) else {
                     continue;
                 };
                 // A file that an attribute names is like a `mod.rs` to what is inside.
-                let owns_folder = declaration.path.is_some();
-                let names = module.names.iter().cloned().chain(declaration.names).collect();
-                let is_test = module.is_test || declaration.is_test;
-                waiting.push((Module { file, names, is_program, is_test }, owns_folder));
+                waiting.push((file, declaration.path.is_some()));
             }
-            for file in included(&module.file, &tokens) {
-                modules.push(Module { file, ..module.clone() });
-            }
-            modules.push(module);
+            files.extend(included(&file, &tokens));
+            files.push(file);
         }
     }
-    modules
+    files
 }
 
 /// Finds Rust files that no crate compiles.
 pub(crate) fn dead_files(repository: &Repository) -> Vec<String> {
     let manifests = repository.files().filter_map(|file| file.strip_suffix("Cargo.toml"));
     let folders: BTreeSet<_> = manifests.map(|folder| folder.trim_end_matches('/')).collect();
-    let walked = folders.iter().flat_map(|folder| walk(repository, folder));
-    let live: BTreeSet<_> = walked.map(|module| module.file).collect();
+    let live: BTreeSet<_> = folders.iter().flat_map(|folder| walk(repository, folder)).collect();
     let sources = repository.files().filter(|file| file.ends_with(".rs") && !is_generated(file));
     let dead = sources.filter(|file| !live.contains(*file));
     dead.map(|file| format!("{file} is in no crate: no `mod` leads to it")).collect()
@@ -143,15 +122,14 @@ fn normal(path: &str) -> String {
 /// Finds `mod name;` in a file, also inside modules that are written out.
 fn declarations(tokens: &[Token<'_>]) -> Vec<Declaration> {
     let mut found = Vec::new();
-    // Modules that are open: where they end, their name, and whether they are for tests.
-    let mut open: Vec<(usize, &str, bool)> = Vec::new();
-    let (mut path, mut is_test) = (None, false);
+    // Modules that are open: where they end, and their name.
+    let mut open: Vec<(usize, &str)> = Vec::new();
+    let mut path = None;
     let mut index = 0;
     while let Some(token) = tokens.get(index) {
-        open.retain(|(end, ..)| *end > index);
+        open.retain(|(end, _)| *end > index);
         if let Some(attribute) = attribute(tokens, index) {
             path = attribute.path().map(str::to_owned).or(path);
-            is_test |= attribute.is_test();
             if attribute.is_inner && attribute.is_test() {
                 return Vec::new();
             }
@@ -162,18 +140,17 @@ fn declarations(tokens: &[Token<'_>]) -> Vec<Declaration> {
         if token.is("mod")
             && let (Some(name), Some(next)) = (name, next)
         {
-            let is_test = is_test || open.iter().any(|(_, _, is_test)| *is_test);
             if next.is(";") {
-                let names = open.iter().map(|(_, name, _)| *name).chain([name.text]);
-                found.push(Declaration { names: names.map(str::to_owned).collect(), path: path.take(), is_test });
+                let names = open.iter().map(|(_, name)| *name).chain([name.text]);
+                found.push(Declaration { names: names.map(str::to_owned).collect(), path: path.take() });
             } else if next.is("{") {
-                open.push((after_group(tokens, index + 2), name.text, is_test));
+                open.push((after_group(tokens, index + 2), name.text));
             }
         }
         // A visibility may stand between the attributes and `mod`.
         let is_visibility = ["pub", "(", "crate", "super", "in", ":", ")"].iter().any(|part| token.is(part));
         if !is_visibility {
-            (path, is_test) = (None, false);
+            path = None;
         }
         index += 1;
     }
@@ -187,12 +164,6 @@ fn included(file: &str, tokens: &[Token<'_>]) -> Vec<String> {
         _ => None,
     });
     calls.map(|path| normal(&format!("{}/{path}", parent(file)))).collect()
-}
-
-/// Returns the modules of the library by name, for finding what a path leads to.
-pub(crate) fn by_name(modules: &[Module]) -> BTreeMap<String, &Module> {
-    let library = modules.iter().filter(|module| !module.is_program && !module.is_test);
-    library.map(|module| (module.names.join("::"), module)).collect()
 }
 
 #[cfg(test)]
@@ -228,11 +199,5 @@ mod tests {
         let dead = dead_files(&repository);
         assert_eq!(dead.len(), 2, "{dead:?}");
         assert!(dead.iter().all(|line| line.contains("dead.rs")), "{dead:?}");
-
-        let modules = walk(&repository, "a");
-        let names: Vec<_> = by_name(&modules).into_keys().collect();
-        assert_eq!(names, ["", "b", "b::c", "g::h"]);
-        let tests = modules.iter().filter(|module| module.is_test && module.file.contains("/src/"));
-        assert_eq!(tests.count(), 3);
     }
 }

@@ -7,7 +7,6 @@ use super::lex::{Token, lex};
 use super::paths::paths;
 use super::repository::Repository;
 use super::source::without_tests;
-use super::table::Row;
 
 /// Paths that bring in what a pure file must not touch, up to their last name here.
 const FORBIDDEN: [&[&str]; 27] = [
@@ -64,11 +63,14 @@ const FORBIDDEN_CRATES: [&str; 20] = [
     "log",
 ];
 
-/// Checks the files of a list; an entry that ends in `/` is a folder.
-pub(crate) fn check_files(list: &[Row], repository: &Repository) -> Vec<String> {
+/// The list, from the top of the repository.
+pub(crate) const PATH: &str = "xtask/pure.txt";
+
+/// Checks the files of a list; an entry that ends in `/` is a folder, a line that begins with `#` a comment.
+pub(crate) fn check_files(list: &str, repository: &Repository) -> Vec<String> {
     let mut problems = Vec::new();
-    for entry in list.iter().filter_map(|row| row.first()) {
-        let inside = |file: &&str| **file == **entry || (entry.ends_with('/') && file.starts_with(entry.as_str()));
+    for entry in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let inside = |file: &&str| **file == *entry || (entry.ends_with('/') && file.starts_with(entry));
         let files: Vec<_> = repository.files().filter(inside).filter(|file| file.ends_with(".rs")).collect();
         if files.is_empty() {
             problems.push(format!("the list of pure files names {entry}, which is no file"));
@@ -125,10 +127,10 @@ pub(crate) fn dependency_tree(root: &Path, package: &str) -> Result<String, Stri
 }
 
 /// Finds crates in a dependency tree that a pure crate must not have.
-pub(crate) fn check_tree(tree: &str) -> Vec<String> {
+pub(crate) fn check_tree(package: &str, tree: &str) -> Vec<String> {
     let names = tree.lines().filter_map(|line| line.split_whitespace().next());
     let forbidden = names.filter(|name| FORBIDDEN_CRATES.contains(name));
-    forbidden.map(|name| format!("a pure crate depends on {name}")).collect()
+    forbidden.map(|name| format!("{package} is pure and depends on {name}")).collect()
 }
 
 #[cfg(test)]
@@ -170,18 +172,17 @@ mod tests {
     #[test]
     fn list_of_pure_files_must_name_files() {
         let scratch = Scratch::new("pure", &[("a/src/x.rs", "use std::fs;"), ("a/src/y/z.rs", "use std::env;")]);
-        let list = |entries: &[&str]| entries.iter().map(|entry| vec![(*entry).to_owned()]).collect::<Vec<_>>();
         let repository = scratch.open();
-        assert_eq!(check_files(&list(&["a/src/x.rs"]), &repository).len(), 1);
-        assert_eq!(check_files(&list(&["a/src/"]), &repository).len(), 2);
-        assert_eq!(check_files(&list(&["a/src/gone.rs"]), &repository).len(), 1);
+        assert_eq!(check_files("# a list\na/src/x.rs\n", &repository).len(), 1);
+        assert_eq!(check_files("a/src/", &repository).len(), 2);
+        assert_eq!(check_files("a/src/gone.rs", &repository).len(), 1);
     }
 
     #[test]
     fn crate_with_a_runtime_is_found_in_a_tree() {
-        assert_eq!(check_tree("tunnel-proto v0.1.0 (x)\nbytes v1.12.1\nprost v0.14.4 (*)"), [""; 0]);
-        assert_eq!(check_tree("a v1.0.0\ntokio v1.54.1\ngetrandom v0.3.4 (*)").len(), 2);
+        assert_eq!(check_tree("x", "tunnel-proto v0.1.0 (x)\nbytes v1.12.1\nprost v0.14.4 (*)"), [""; 0]);
+        assert_eq!(check_tree("x", "a v1.0.0\ntokio v1.54.1\ngetrandom v0.3.4 (*)").len(), 2);
         let tree = dependency_tree(super::super::repository::root(), "tunnel-link").expect("cargo tree");
-        assert!(!check_tree(&tree).is_empty(), "the link has a runtime, and the check must see it: {tree}");
+        assert!(!check_tree("x", &tree).is_empty(), "the link has a runtime, and the check must see it: {tree}");
     }
 }

@@ -84,7 +84,7 @@ impl Repository {
 
 /// Returns whether a program writes this Rust file.
 pub(crate) fn is_generated(path: &str) -> bool {
-    path.starts_with("proto/src/wire/")
+    path.starts_with("proto/src/wire/") || path.starts_with("gateway/site/src/api/grpc/wire/")
 }
 
 fn git_files(root: &Path) -> Option<BTreeSet<String>> {

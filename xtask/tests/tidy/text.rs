@@ -84,7 +84,7 @@ fn begins_path(line: &str, home: &str) -> bool {
     line.match_indices(home).any(|(at, _)| !before(at).is_some_and(is_part))
 }
 
-/// Returns the files and folders that a document names as code: `gateway/src/edge.rs`, `tests/real/`.
+/// Returns the files and folders that a document names as code: `gateway/edge/src/lib.rs`, `tests/real/`.
 pub(crate) fn named_files(document: &str) -> Vec<String> {
     let folders = ["proto/", "gateway/", "workspace-agent/", "tests/", "docs/", "benches/", "deploy/", ".ci/"];
     let codes = document.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn files_that_a_document_names_are_read() {
-        let document = "`gateway/src/edge.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`";
-        assert_eq!(named_files(document), ["gateway/src/edge.rs", "tests/real/"]);
+        let document = "`gateway/edge/src/lib.rs` and `cargo run`, `tests/real/`; `gateway demo`, `gateway/src/*.rs`";
+        assert_eq!(named_files(document), ["gateway/edge/src/lib.rs", "tests/real/"]);
     }
 }

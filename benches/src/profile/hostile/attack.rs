@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use gateway::auth::token::{Token, TokenKind};
+use gateway_types::token::{Token, TokenKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 

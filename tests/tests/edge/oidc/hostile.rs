@@ -2,7 +2,7 @@
 
 use e2e::browser::Browser;
 use e2e::provider::Signature;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use serde_json::{Value, json};
 
 use super::{Site, is_signed_in};

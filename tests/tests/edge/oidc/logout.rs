@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::browser::Browser;
 use e2e::raw::{Message, RawApp};
 use e2e::stopwatch::Stopwatch;
-use gateway::store::wall_clock;
+use gateway_store::wall_clock;
 use serde_json::{Value, json};
 
 use super::{Site, is_signed_in};

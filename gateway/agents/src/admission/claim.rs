@@ -1,0 +1,99 @@
+//! One link's claim on its session, from the admission to the end. Dropping it gives the place back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use tracing::info;
+use tunnel_link::grpc::{self, FrameReader};
+use tunnel_link::session::{Link, LinkEnd};
+use tunnel_proto::reason::Reason;
+
+use crate::registry::{LiveSession, Registry};
+use crate::resume::Place;
+
+/// Time for an ended session to say so before its link is cut.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Releases a session's place when it is dropped, unless another link has it: also if no task ever served the link, or
+/// the task that did is cut.
+#[derive(Debug)]
+pub struct Claim {
+    /// The session.
+    pub session: Arc<LiveSession>,
+    /// The link's hold on it.
+    pub link: Link,
+    place: Place,
+    registry: Arc<Registry>,
+    passed_on: bool,
+}
+
+impl Claim {
+    /// Takes responsibility for a link's place in a session.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>, session: Arc<LiveSession>, place: Place, link: Link) -> Self {
+        Self { session, link, place, registry, passed_on: false }
+    }
+
+    /// Returns the link's place in the session.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Feeds the session over the link. A lost link makes it wait for the next one, which is served by a task of its
+    /// own; at the end of the session it gives the place back and returns the reason.
+    pub async fn serve<B>(mut self, reader: FrameReader<B>) -> Option<Reason>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let end = tokio::select! {
+            end = grpc::drive(&self.link, reader) => end,
+            () = self.session.renewal() => self.link.lost(),
+        };
+        let end = match end {
+            LinkEnd::Lost => {
+                info!(agent = %self.session.subject, session = %self.session.id, "link lost, waiting for the next");
+                self.link.await_next().await
+            }
+            end @ (LinkEnd::Replaced | LinkEnd::Over(_)) => end,
+        };
+        let Some(end) = end.over() else {
+            self.passed_on = true;
+            return None;
+        };
+        let (session, tunnel) = (&self.session, self.link.session());
+        // Not current any more from here on, but the frame that says why is still to be sent.
+        self.release(end.reason());
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, tunnel.said()).await);
+        let (stats, uptime) = (tunnel.stats(), session.since.elapsed());
+        let what = self.place.name();
+        info!(
+            agent = %session.subject, session = %session.id, reason = %end, ?uptime, links = stats.links,
+            sent = stats.bytes_sent, received = stats.bytes_received, "{what} ended"
+        );
+        Some(end.reason())
+    }
+
+    fn release(&self, reason: Reason) {
+        match &self.place {
+            Place::First => {
+                self.registry.release(&self.session);
+                self.session.lanes.close(reason);
+            }
+            Place::Lane(lane) => self.session.lanes.remove(lane.id),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.passed_on && self.link.lost() != LinkEnd::Replaced {
+            self.release(Reason::SessionLost);
+            // No task is left to wait for another link.
+            self.link.session().close(Reason::SessionLost, Reason::SessionLost.text());
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Identifies agents: the credentials of a connection name one workspace or one cluster, and this is the only place
+//! that reads them. The agent's Hello chooses nothing.
+//!
+//! An agent may show a token of this gateway, a client certificate, a service-account token of a Kubernetes pod, or a
+//! token of a CI job. Each answers for exactly one workspace; two that are shown together have to name the same one.
+//! Cluster agents show a token of this gateway, of a kind of its own.
+
+mod ci;
+mod job;
+mod keys;
+mod kubernetes;
+mod lookups;
+mod pod;
+mod presented;
+mod refusal;
+mod review;
+mod run;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use http::HeaderMap;
+use tokio::time::Instant;
+use tracing::warn;
+
+pub use self::refusal::Refusal;
+
+use self::ci::CiSystem;
+use self::kubernetes::Cluster;
+use self::lookups::{Lookups, Running};
+use self::presented::{Bearer, bearer, claimed_issuer, workspace_of};
+use self::run::RunIssuer;
+use super::registry::{Credential, Lease, Review, Subject};
+use gateway_auth::jwt::Moment;
+use gateway_config::{AgentAuth, Ci, CiSystem as CiSystemOf};
+use gateway_net::certificate::{BadCertificate, Certificate};
+use gateway_net::fetch::FetchSetupError;
+use gateway_store::{AccessChange, RunOwner, Spent, Store, TokenSubject, TokenUse, WorkspaceId, wall_clock};
+use gateway_types::token::{Token, TokenKind};
+use gateway_types::{DesiredState, ProviderName, UnixSeconds, UserName, WorkspaceName};
+
+/// Client certificate of a connection's TLS handshake; shared by all calls on the connection.
+pub type Shown = Option<Arc<Result<Certificate, BadCertificate>>>;
+
+/// An authenticated agent.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Workspace or cluster of the agent.
+    pub subject: Subject,
+    /// Its credential, and the time for which that counts.
+    pub lease: Lease,
+    /// Use to record before it gets a session, if its credential is good for one process only.
+    once: Option<Once>,
+}
+
+/// A credential that is good for one process.
+#[derive(Clone, Debug)]
+struct Once {
+    workspace: WorkspaceName,
+    issuer: Arc<str>,
+    use_id: Box<str>,
+    token_hash: [u8; 32],
+    owner: UserName,
+    create: bool,
+    until: UnixSeconds,
+    expires_at: UnixSeconds,
+}
+
+/// Identifies agents.
+#[derive(Debug)]
+pub struct AgentIdentities {
+    lookups: Lookups,
+    uri_prefix: Box<str>,
+    clusters: Vec<Cluster>,
+    ci: Vec<CiSystem>,
+    /// Projects whose jobs the gateway itself starts.
+    runs: Vec<RunIssuer>,
+    /// CI systems that workspaces may be in; `None` if there are no such workspaces.
+    providers: Option<HashSet<ProviderName>>,
+}
+
+impl AgentIdentities {
+    /// Makes it from the configuration. No issuer is asked yet: one that cannot be reached must not prevent the start.
+    ///
+    /// # Errors
+    /// [`FetchSetupError`] names a file of authorities that cannot be used.
+    pub fn new(store: Store, auth: &AgentAuth) -> Result<Self, FetchSetupError> {
+        Ok(Self {
+            lookups: Lookups::new(store),
+            uri_prefix: auth.uri_prefix.clone(),
+            clusters: auth.kubernetes.iter().map(Cluster::new).collect::<Result<_, _>>()?,
+            ci: auth.ci.iter().map(CiSystem::new).collect::<Result<_, _>>()?,
+            runs: Vec::new(),
+            providers: None,
+        })
+    }
+
+    /// Admits the agents of jobs that the gateway itself asks CI systems for, while that is turned on. Jobs from before
+    /// it was turned off are known as well, so that they end.
+    ///
+    /// # Errors
+    /// [`FetchSetupError`] names a file of authorities that cannot be used.
+    pub fn with_runs(mut self, ci: &Ci) -> Result<Self, FetchSetupError> {
+        let names = ci.providers.iter().filter(|_| ci.enabled).map(|provider| provider.name.clone());
+        self.providers = Some(names.collect());
+        for provider in &ci.providers {
+            let issuer = match &provider.system {
+                CiSystemOf::Gitlab(gitlab) => RunIssuer::new(provider, gitlab),
+                // Its jobs show tokens of the gateway.
+                CiSystemOf::Command(_) => continue,
+            };
+            match issuer {
+                Ok(issuer) => self.runs.push(issuer),
+                Err(error) if ci.enabled => return Err(error),
+                Err(error) => {
+                    warn!(provider = %provider.name, %error, "jobs of a CI system that is turned off cannot be told")
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Identifies an agent.
+    ///
+    /// # Errors
+    /// [`Refusal`], which repeats nothing that was shown.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn identify(&self, headers: &HeaderMap, shown: &Shown) -> Result<Identity, Refusal> {
+        let now = moment();
+        let bearer = bearer(headers)?;
+        let certificate = match shown.as_deref() {
+            None => None,
+            Some(Ok(certificate)) => Some(certificate),
+            Some(Err(bad)) => return Err(Refusal::UnreadableCertificate(*bad)),
+        };
+        let named = certificate.map(|shown| workspace_of(shown, &self.uri_prefix)).transpose()?.flatten();
+        // A resumed TLS session shows the certificate that was verified when it began.
+        if certificate.is_some_and(|shown| shown.not_after < now.wall) {
+            return Err(Refusal::CertificateExpired);
+        }
+        let Some(bearer) = bearer else {
+            return match (certificate, named) {
+                (Some(certificate), Some(name)) => self.of_certificate(certificate, name, now.wall).await,
+                (Some(_), None) => Err(Refusal::CertificateIdentity("the client certificate names no workspace")),
+                (None, _) => Err(Refusal::Missing),
+            };
+        };
+        let mut identity = match bearer {
+            Bearer::Own(text) => self.of_own_token(text, now.wall).await?,
+            Bearer::Signed(text) => self.of_signed_token(text, now).await?,
+        };
+        // A certificate names a workspace, so beside a cluster's token it disagrees.
+        let is_named = |name: &str| identity.subject.workspace().is_some_and(|workspace| workspace.as_str() == name);
+        if named.is_some_and(|name| !is_named(name)) {
+            return Err(Refusal::Disagree);
+        }
+        if named.is_some() {
+            identity.lease = identity.lease.within(certificate.map(end_of));
+        }
+        Ok(identity)
+    }
+
+    /// Uses up a credential that is good for one process, before its agent gets a session. `instance` tells processes
+    /// apart: a number that each draws for itself and tells no other.
+    ///
+    /// # Errors
+    /// [`Refusal::Spent`] when another process used it, or the reason it could not be used.
+    pub async fn spend(&self, identity: &mut Identity, instance: u64) -> Result<(), Refusal> {
+        let Some(once) = identity.once.take() else { return Ok(()) };
+        let now = wall_clock();
+        let process_hash = sha256(&instance.to_be_bytes());
+        let token = TokenUse {
+            issuer: &once.issuer,
+            use_id: &once.use_id,
+            token_hash: &once.token_hash,
+            process_hash: &process_hash,
+            workspace: &once.workspace,
+            owner: &once.owner,
+            create: once.create,
+            until: once.until,
+            expires_at: once.expires_at,
+        };
+        let until = match self.lookups.spend(&token, now).await {
+            // Processes that draw no number cannot be told apart.
+            Ok(Spent::Again(_)) if instance == 0 => return Err(Refusal::Spent),
+            Ok(Spent::First) => once.until,
+            Ok(Spent::Again(until)) if until > now => until,
+            Ok(Spent::Again(_)) => return Err(Refusal::Over),
+            Ok(Spent::ByAnother) => return Err(Refusal::Spent),
+            Ok(Spent::NoWorkspace) => return Err(Refusal::NoWorkspace),
+            Err(refusal) => return Err(refusal),
+        };
+        identity.lease.expires_at = Some(until);
+        Ok(())
+    }
+
+    /// Checks again whether the token of a live session still counts.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`] and [`Refusal::Busy`] say nothing about the token; all others that it is worth nothing.
+    pub async fn review(&self, review: &Review) -> Result<(), Refusal> {
+        let cluster = self.clusters.get(review.cluster).ok_or(Refusal::Issuer)?;
+        cluster.still_vouches(review.token.reveal(), moment()).await
+    }
+
+    async fn of_certificate(
+        &self,
+        certificate: &Certificate,
+        name: &str,
+        now: UnixSeconds,
+    ) -> Result<Identity, Refusal> {
+        let bad = Refusal::CertificateIdentity("the client certificate names something that is no workspace's name");
+        let workspace: WorkspaceName = name.parse().map_err(|_| bad)?;
+        self.exists(&workspace).await?;
+        let credential = Credential::Certificate { fingerprint: certificate.fingerprint.clone() };
+        let lease = Lease::renewable(credential, Some(end_of(certificate)), now);
+        Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None })
+    }
+
+    async fn of_own_token(&self, text: &str, now: UnixSeconds) -> Result<Identity, Refusal> {
+        let token = Token::parse(text).map_err(|_| Refusal::Damaged)?;
+        match token.kind() {
+            TokenKind::Agent | TokenKind::Cluster => {}
+            TokenKind::User => return Err(Refusal::WrongKind),
+        }
+        let record = self.lookups.token(&token.hash()).await?;
+        let record = record.ok_or(Refusal::Unknown)?;
+        if !record.is_live(now) {
+            return Err(Refusal::Revoked);
+        }
+        let subject = match record.subject {
+            TokenSubject::Agent { workspace, .. } => Subject::Workspace(workspace),
+            TokenSubject::Cluster { cluster, .. } => Subject::Cluster(cluster),
+            TokenSubject::User { .. } => return Err(Refusal::WrongKind),
+        };
+        let lease = Lease::renewable(Credential::Token(record.id), record.expires_at, now);
+        Ok(Identity { subject, lease, once: None })
+    }
+
+    async fn of_signed_token(&self, text: &str, now: Moment) -> Result<Identity, Refusal> {
+        let issuer = claimed_issuer(text)?;
+        if let Some((index, cluster)) = self.clusters.iter().enumerate().find(|(_, one)| one.issues_as(&issuer)) {
+            let (workspace, lease) = cluster.identify(text, index, now).await?;
+            self.exists(&workspace).await?;
+            return Ok(Identity { subject: Subject::Workspace(workspace), lease, once: None });
+        }
+        let refused = match self.of_run(text, &issuer, now).await {
+            Some(Ok(identity)) => return Ok(identity),
+            Some(Err(refused)) if !refused.leaves_it_to_rules() => return Err(refused),
+            refused => refused.and_then(Result::err),
+        };
+        let Some(system) = self.ci.iter().find(|one| one.issues_as(&issuer)) else {
+            return Err(refused.unwrap_or(Refusal::Issuer));
+        };
+        match (system.identify(text, &self.lookups, now).await, refused) {
+            (Err(Refusal::Rule), Some(refused)) => Err(refused),
+            (found, _) => found,
+        }
+    }
+
+    /// Looks among the jobs that the gateway itself asked for; `None` if it asks no issuer of that name.
+    async fn of_run(&self, text: &str, issuer: &str, now: Moment) -> Option<Result<Identity, Refusal>> {
+        let mut refused = None;
+        for one in self.runs.iter().filter(|one| one.issues_as(issuer)) {
+            match one.identify(text, &self.lookups, now).await {
+                Err(refusal) if refusal.is_of_one_provider() => {
+                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                }
+                found => return Some(found),
+            }
+        }
+        refused.map(Err)
+    }
+
+    /// Finds the run of the job with a signed token, and its owner. The token is not used up.
+    ///
+    /// # Errors
+    /// [`Refusal`]; [`Refusal::WorkspaceStopped`] also for a run that was told to end.
+    pub async fn run_of(&self, headers: &HeaderMap) -> Result<RunOwner, Refusal> {
+        let now = moment();
+        let Some(Bearer::Signed(text)) = bearer(headers)? else { return Err(Refusal::Missing) };
+        let issuer = claimed_issuer(text)?;
+        let mut refused = None;
+        for one in self.runs.iter().filter(|one| one.issues_as(&issuer)) {
+            match one.run_of(text, &self.lookups, now).await {
+                Ok(run) if run.is_stopping || run.desired != DesiredState::Running => {
+                    return Err(Refusal::WorkspaceStopped);
+                }
+                Err(refusal) if refusal.is_of_one_provider() => {
+                    refused = Some(Refusal::or_more_telling(refused, refusal))
+                }
+                found => return found,
+            }
+        }
+        Err(refused.unwrap_or(Refusal::Issuer))
+    }
+
+    /// Agrees to a new session of an agent, unless its workspace is in a CI system and is not desired to run, or the
+    /// gateway can no longer manage it there: then its job is to end.
+    ///
+    /// # Errors
+    /// [`Refusal::WorkspaceStopped`], [`Refusal::RunOver`] or [`Refusal::Unavailable`].
+    pub async fn may_run(&self, subject: &Subject) -> Result<(), Refusal> {
+        let (Some(workspace), Some(providers)) = (subject.workspace(), &self.providers) else { return Ok(()) };
+        let is_known = |of: &ProviderName| providers.contains(of);
+        match self.lookups.running(workspace).await? {
+            Running::Unmanaged => Ok(()),
+            Running::In(of) | Running::NotIn(of) if !is_known(&of) => Err(Refusal::RunOver),
+            Running::In(_) => Ok(()),
+            Running::NotIn(_) => Err(Refusal::WorkspaceStopped),
+        }
+    }
+
+    /// Forgets changed values, so that no agent gets in by the old ones. Returns whether any of them was known, and is
+    /// to be loaded again by [`AgentIdentities::refresh`].
+    pub fn forget(&self, change: &AccessChange) -> bool {
+        self.lookups.forget(change)
+    }
+
+    /// Loads the forgotten values again.
+    ///
+    /// # Cancel safety
+    /// Values that are not loaded yet when it is dropped stay forgotten.
+    pub async fn refresh(&self) {
+        self.lookups.refresh().await;
+    }
+
+    /// Returns the workspace of an agent, and its owner; `None` for a cluster's agent.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`].
+    pub async fn owned(&self, subject: &Subject) -> Result<Option<(WorkspaceId, UserName)>, Refusal> {
+        let Some(workspace) = subject.workspace() else { return Ok(None) };
+        let found = self.lookups.workspace(workspace).await?;
+        Ok(found.map(|workspace| (workspace.id, workspace.owner)))
+    }
+
+    /// Requires that a workspace exists: a credential of another issuer creates none, unless a rule says so.
+    async fn exists(&self, workspace: &WorkspaceName) -> Result<(), Refusal> {
+        match self.lookups.workspace(workspace).await? {
+            Some(_) => Ok(()),
+            None => Err(Refusal::NoWorkspace),
+        }
+    }
+}
+
+/// The first second in which a certificate does not count.
+fn end_of(certificate: &Certificate) -> UnixSeconds {
+    UnixSeconds::new(certificate.not_after.get().saturating_add(1))
+}
+
+/// Adds seconds to a time.
+fn after(time: UnixSeconds, seconds: u64) -> UnixSeconds {
+    UnixSeconds::new(time.get().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX)))
+}
+
+fn moment() -> Moment {
+    Moment { wall: wall_clock(), clock: Instant::now() }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    hash
+}
+
+#[cfg(test)]
+mod tests;

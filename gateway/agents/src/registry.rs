@@ -1,0 +1,450 @@
+//! Maps workspaces and clusters to their live sessions. The newest wins, and only its owner removes an entry.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::time::Instant;
+use tunnel_link::channel_io::ChannelIo;
+use tunnel_link::session::Session;
+use tunnel_proto::hello::{AppProtocol, HostMode, Port as PortSettings};
+use tunnel_proto::id::{Generation, SessionId};
+use tunnel_proto::mux::{OpenError, Stats};
+use tunnel_proto::reason::Reason;
+
+use super::lanes::Lanes;
+use gateway_auth::keys::ResumeKeys;
+use gateway_store::{TokenId, WorkspaceId};
+use gateway_types::{ClusterName, Port, UnixSeconds, WorkspaceName};
+
+mod lease;
+mod ports;
+mod subject;
+
+pub use self::lease::{Credential, Due, Lease, Review};
+pub use self::ports::AgentPorts;
+pub use self::subject::Subject;
+
+use self::lease::Held;
+
+/// One agent's live session, and what the agent said about its ports.
+pub struct LiveSession {
+    /// Its id. Ids grow over restarts of this replica too, as generations do: a session id of an earlier run never
+    /// names another agent's session of this one, and of two sessions the older can be told.
+    pub id: SessionId,
+    /// Its agent's rank among those of one token, of which the newest wins: the id of this session, or of an earlier
+    /// one that the agent could not resume.
+    pub rank: SessionId,
+    /// Its place among the sessions of this subject.
+    pub generation: Generation,
+    /// Workspace or cluster of its agent.
+    pub subject: Subject,
+    /// The workspace that had the subject's name when the session came up; a later one of that name is another.
+    pub workspace: Option<WorkspaceId>,
+    /// Credential that it lives on.
+    lease: Mutex<Held>,
+    /// Tells its links to end, so that the agent comes back with a newer credential.
+    renewal: Notify,
+    /// The tunnel.
+    pub tunnel: Session,
+    /// Keys to resume it over another link.
+    pub keys: ResumeKeys,
+    /// More links beside the first.
+    pub lanes: Lanes,
+    /// Number of the agent's process.
+    pub instance: u64,
+    /// Latest address of the agent.
+    peer: Mutex<SocketAddr>,
+    /// Version of the agent, as it said.
+    pub agent_version: String,
+    /// Time at which it came up.
+    pub since: Instant,
+    /// Requests in flight; the bound is `limits.requests_per_workspace`.
+    pub requests: Arc<Semaphore>,
+    requests_max: usize,
+    ports: AgentPorts,
+}
+
+/// Protocol and host for requests to a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortMode {
+    /// HTTP version.
+    pub protocol: AppProtocol,
+    /// Host that the app sees.
+    pub host: HostMode,
+}
+
+/// Parts of a new session, from an authenticated agent that has sent its Hello.
+#[derive(Debug)]
+pub struct NewSession {
+    /// Workspace or cluster that its credential stands for.
+    pub subject: Subject,
+    /// The workspace of that name; `None` for a cluster's agent.
+    pub workspace: Option<WorkspaceId>,
+    /// Credential that it lives on.
+    pub lease: Lease,
+    /// The tunnel.
+    pub tunnel: Session,
+    /// Keys to resume it over another link.
+    pub keys: ResumeKeys,
+    /// Room for more links.
+    pub lanes: Lanes,
+    /// The session that the agent had, as it said.
+    pub had: Option<SessionId>,
+    /// Number of the agent's process, as it said.
+    pub instance: u64,
+    /// Address of the agent.
+    pub peer: SocketAddr,
+    /// Version of the agent, as it said.
+    pub agent_version: String,
+    /// Its ports, as it said.
+    pub ports: AgentPorts,
+    /// Bound on requests in flight.
+    pub requests_max: usize,
+}
+
+impl LiveSession {
+    /// Returns the number of requests and streams that use the session now.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests_max.saturating_sub(self.requests.available_permits())
+    }
+
+    /// Makes a channel to a port, on the lane whose turn it is. See [`Session::channel`].
+    #[must_use]
+    pub fn channel(&self, port: Port) -> (ChannelIo, oneshot::Receiver<Result<(), Reason>>) {
+        self.lanes.pick(&self.tunnel).channel(port.get())
+    }
+
+    /// Opens a channel to a port at once, for apps that speak first, on the lane whose turn it is. See [`Session::open`].
+    ///
+    /// # Errors
+    /// [`OpenError`] when a bound is reached or the session is over.
+    pub fn open(&self, port: Port) -> Result<(ChannelIo, oneshot::Receiver<Result<(), Reason>>), OpenError> {
+        self.lanes.pick(&self.tunnel).open(port.get())
+    }
+
+    /// Returns the counters of all its lanes together; the round trip is the first one's.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.lanes.all().iter().fold(self.tunnel.stats(), |sum, lane| sum.and(lane.tunnel.stats()))
+    }
+
+    /// Returns the latest address of the agent.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        *self.peer.lock()
+    }
+
+    /// Notes the address of a link over which the session goes on.
+    pub fn moved(&self, peer: SocketAddr) {
+        *self.peer.lock() = peer;
+    }
+
+    /// Returns the latest credential of the agent.
+    #[must_use]
+    pub fn credential(&self) -> Credential {
+        self.lease.lock().lease.credential.clone()
+    }
+
+    /// Returns the token of this gateway that the agent came with, last, if its credential is one.
+    #[must_use]
+    pub fn token(&self) -> Option<TokenId> {
+        self.lease.lock().lease.credential.token()
+    }
+
+    /// Takes the credential with which the agent came back.
+    pub fn renew(&self, lease: Lease) {
+        self.lease.lock().renew(lease);
+    }
+
+    /// Returns whether the session still lives by this review: its agent may have come back with another token since it
+    /// was asked.
+    #[must_use]
+    pub fn lives_by(&self, review: &Review) -> bool {
+        let held = self.lease.lock();
+        held.lease.review.as_ref().is_some_and(|current| Arc::ptr_eq(&current.token, &review.token))
+    }
+
+    /// Ends the session's links, but not the session: its agent comes back with a newer credential.
+    pub fn ask_to_renew(&self) {
+        self.renewal.notify_waiters();
+    }
+
+    /// Completes when the agent is to come back.
+    ///
+    /// Cancel safety: safe.
+    pub async fn renewal(&self) {
+        self.renewal.notified().await;
+    }
+
+    /// Returns whether the agent exposes a port.
+    #[must_use]
+    pub fn exposes(&self, port: Port) -> bool {
+        self.ports.expose(port)
+    }
+
+    /// Returns the protocol and host for a port.
+    #[must_use]
+    pub fn mode(&self, port: Port) -> PortMode {
+        self.ports.mode(port)
+    }
+
+    /// Returns the port of the address without a port.
+    #[must_use]
+    pub fn default_port(&self) -> Option<Port> {
+        self.ports.default.and_then(Port::new)
+    }
+
+    /// Returns the ports that the agent named; empty for every loopback port.
+    #[must_use]
+    pub fn ports(&self) -> &[PortSettings] {
+        &self.ports.exposed
+    }
+}
+
+impl fmt::Debug for LiveSession {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LiveSession")
+            .field("id", &self.id)
+            .field("generation", &self.generation)
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The sessions of this replica, by workspace and by cluster. The maps never leave this file, and their lock is never
+/// held across an await.
+///
+/// Invariants: workspaces and clusters have maps of their own. Every request of a user goes through
+/// [`Registry::current`], which takes the name of a workspace and looks into the map of workspaces, so no request
+/// reaches a cluster's session.
+#[derive(Debug)]
+pub struct Registry {
+    sessions: RwLock<Places>,
+    sessions_max: usize,
+    /// Counts the sessions of clusters that came up.
+    arrivals: watch::Sender<u64>,
+    next: AtomicU64,
+    /// Payload of sessions that ended: sent, received.
+    ended_bytes: [AtomicU64; 2],
+    /// Highest result of [`Registry::bytes`] so far.
+    most_bytes: [AtomicU64; 2],
+    /// Ids and generations of this replica start above those of any earlier run.
+    base: u64,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    workspaces: HashMap<WorkspaceName, Arc<LiveSession>>,
+    clusters: HashMap<ClusterName, Arc<LiveSession>>,
+}
+
+impl Places {
+    fn get(&self, subject: &Subject) -> Option<&Arc<LiveSession>> {
+        match subject {
+            Subject::Workspace(name) => self.workspaces.get(name),
+            Subject::Cluster(name) => self.clusters.get(name),
+        }
+    }
+
+    fn put(&mut self, session: Arc<LiveSession>) -> Option<Arc<LiveSession>> {
+        match &session.subject {
+            Subject::Workspace(name) => self.workspaces.insert(name.clone(), session),
+            Subject::Cluster(name) => self.clusters.insert(name.clone(), session),
+        }
+    }
+
+    fn remove(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Workspace(name) => self.workspaces.remove(name),
+            Subject::Cluster(name) => self.clusters.remove(name),
+        };
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<LiveSession>> {
+        self.workspaces.values().chain(self.clusters.values())
+    }
+
+    fn len(&self) -> usize {
+        self.workspaces.len() + self.clusters.len()
+    }
+}
+
+/// The bound `limits.sessions` on live sessions is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Registry {
+    /// Makes an empty registry. `started_ms` is the wall clock in milliseconds: it makes ids and generations grow over
+    /// restarts.
+    #[must_use]
+    pub fn new(sessions_max: usize, started_ms: u64) -> Self {
+        Self {
+            sessions: RwLock::default(),
+            sessions_max,
+            arrivals: watch::Sender::new(0),
+            next: AtomicU64::new(1),
+            ended_bytes: Default::default(),
+            most_bytes: Default::default(),
+            // 2^20 sessions a millisecond are out of reach, so two runs never share a number.
+            base: started_ms << 20,
+        }
+    }
+
+    /// Returns the session of a workspace.
+    #[must_use]
+    pub fn current(&self, workspace: &WorkspaceName) -> Option<Arc<LiveSession>> {
+        self.sessions.read().workspaces.get(workspace).cloned()
+    }
+
+    /// Returns the session of a cluster's agent.
+    #[must_use]
+    pub fn cluster(&self, cluster: &ClusterName) -> Option<Arc<LiveSession>> {
+        self.sessions.read().clusters.get(cluster).cloned()
+    }
+
+    /// Returns the session of a workspace or cluster.
+    #[must_use]
+    pub fn of(&self, subject: &Subject) -> Option<Arc<LiveSession>> {
+        self.sessions.read().get(subject).cloned()
+    }
+
+    /// Returns all sessions, those of workspaces first, ordered by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<LiveSession>> {
+        let mut all: Vec<_> = self.sessions.read().all().cloned().collect();
+        all.sort_by(|left, right| left.subject.cmp(&right.subject));
+        all
+    }
+
+    /// Returns the sessions of clusters, in no order.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<Arc<LiveSession>> {
+        self.sessions.read().clusters.values().cloned().collect()
+    }
+
+    /// Returns a receiver that is notified when a cluster's session comes up.
+    #[must_use]
+    pub fn arrivals(&self) -> watch::Receiver<u64> {
+        self.arrivals.subscribe()
+    }
+
+    /// Returns the actions that are due for sessions because of their credentials.
+    #[must_use]
+    pub fn due(&self, now: UnixSeconds) -> Vec<(Arc<LiveSession>, Due)> {
+        let sessions = self.sessions.read();
+        sessions.all().filter_map(|session| Some((session.clone(), session.lease.lock().due(now)?))).collect()
+    }
+
+    /// Returns the number of live sessions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.read().len()
+    }
+
+    /// Returns whether no session lives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts a new session in place. Returns it, and the one that it displaces.
+    ///
+    /// # Errors
+    /// [`Full`] when the bound is reached and nothing would be displaced.
+    pub fn claim(&self, new: NewSession) -> Result<(Arc<LiveSession>, Option<Arc<LiveSession>>), Full> {
+        let mut sessions = self.sessions.write();
+        if sessions.len() >= self.sessions_max && sessions.get(&new.subject).is_none() {
+            return Err(Full);
+        }
+        // Given out under the lock: of two claims at once, the one that stays has the higher generation.
+        let number = self.number();
+        let id = SessionId::new(number);
+        let session = Arc::new(LiveSession {
+            id,
+            // An agent cannot claim to outrank those that come after it.
+            rank: new.had.map_or(id, |had| had.min(id)),
+            generation: Generation::new(number),
+            subject: new.subject,
+            workspace: new.workspace,
+            lease: Mutex::new(Held::new(new.lease)),
+            renewal: Notify::new(),
+            tunnel: new.tunnel,
+            keys: new.keys,
+            lanes: new.lanes,
+            instance: new.instance,
+            peer: Mutex::new(new.peer),
+            agent_version: new.agent_version,
+            since: Instant::now(),
+            requests: Arc::new(Semaphore::new(new.requests_max)),
+            requests_max: new.requests_max,
+            ports: new.ports,
+        });
+        let displaced = sessions.put(session.clone());
+        drop(sessions);
+        if let Some(displaced) = &displaced {
+            self.keep_bytes(displaced);
+        }
+        if session.subject.cluster().is_some() {
+            self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok((session, displaced))
+    }
+
+    /// Returns the id of a new lane.
+    #[must_use]
+    pub fn lane_id(&self) -> SessionId {
+        SessionId::new(self.number())
+    }
+
+    fn number(&self) -> u64 {
+        self.base + self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Removes a session's entry if it is still the one in place.
+    pub fn release(&self, session: &LiveSession) -> bool {
+        let mut sessions = self.sessions.write();
+        let is_current = sessions.get(&session.subject).is_some_and(|current| current.id == session.id);
+        if is_current {
+            sessions.remove(&session.subject);
+        }
+        drop(sessions);
+        if is_current {
+            self.keep_bytes(session);
+        }
+        is_current
+    }
+
+    /// Counts the payload of a session that is no longer in place.
+    fn keep_bytes(&self, session: &LiveSession) {
+        let (stats, [sent, received]) = (session.stats(), &self.ended_bytes);
+        sent.fetch_add(stats.bytes_sent, Ordering::Relaxed);
+        received.fetch_add(stats.bytes_received, Ordering::Relaxed);
+    }
+
+    /// Returns the payload of all sessions since the start: sent to agents, and received from them. It never falls,
+    /// although bytes that a session carries after another took its place are not in it.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let [ended_sent, ended_received] = &self.ended_bytes;
+        let mut sent = ended_sent.load(Ordering::Relaxed);
+        let mut received = ended_received.load(Ordering::Relaxed);
+        for session in self.all() {
+            let stats = session.stats();
+            sent = sent.saturating_add(stats.bytes_sent);
+            received = received.saturating_add(stats.bytes_received);
+        }
+        let [most_sent, most_received] = &self.most_bytes;
+        let raised = |most: &AtomicU64, now: u64| most.fetch_max(now, Ordering::Relaxed).max(now);
+        (raised(most_sent, sent), raised(most_received, received))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use super::*;
+use crate::testing::new;
+
+#[test]
+fn release_by_displaced_session_keeps_the_newer_one() {
+    let registry = Registry::new(10, 1);
+    let (first, none) = registry.claim(new("a")).expect("room");
+    assert!(none.is_none());
+    let (second, displaced) = registry.claim(new("a")).expect("room");
+    assert_eq!(displaced.map(|session| session.id), Some(first.id));
+    assert!(second.generation > first.generation);
+    assert!(!registry.release(&first));
+    assert_eq!(registry.of(&first.subject).map(|session| session.id), Some(second.id));
+    assert!(registry.release(&second));
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn full_registry_still_lets_an_agent_replace_its_own_session() {
+    let registry = Registry::new(1, 1);
+    assert!(registry.claim(new("a")).is_ok());
+    assert_eq!(registry.claim(new("b")).err(), Some(Full));
+    assert!(registry.claim(new("a")).is_ok());
+}
+
+#[test]
+fn ids_and_generations_grow_over_restarts() {
+    let before = Registry::new(1, 1_000).claim(new("a")).expect("room").0;
+    let registry = Registry::new(1, 1_001);
+    let after = registry.claim(new("a")).expect("room").0;
+    assert!(after.generation > before.generation && after.id > before.id);
+    assert!(registry.lane_id() > after.id);
+}
+
+#[test]
+fn unnamed_ports_are_exposed_only_while_none_is_named() {
+    let port = |number| Port::new(number).expect("a port");
+    let registry = Registry::new(2, 1);
+    let (open, _) = registry.claim(new("a")).expect("room");
+    assert!(open.exposes(port(1)));
+    let named = PortSettings { number: 5173, protocol: AppProtocol::Http2, host: HostMode::Localhost };
+    let (closed, _) = registry
+        .claim(NewSession { ports: AgentPorts { exposed: vec![named], ..AgentPorts::default() }, ..new("b") })
+        .expect("room");
+    assert!(closed.exposes(port(5173)) && !closed.exposes(port(1)));
+    assert_eq!(closed.mode(port(5173)).protocol, AppProtocol::Http2);
+    assert_eq!(closed.mode(port(1)), PortMode::default());
+}
+
+fn of_cluster(name: &str) -> NewSession {
+    NewSession { subject: Subject::Cluster(name.parse().expect("a name")), ..new("unused") }
+}
+
+#[test]
+fn cluster_named_like_a_workspace_is_never_found_by_that_name() {
+    let registry = Registry::new(3, 1);
+    let (cluster, none) = registry.claim(of_cluster("same")).expect("room");
+    assert!(none.is_none());
+    assert!(registry.current(&"same".parse().expect("a name")).is_none());
+    let (workspace, none) = registry.claim(new("same")).expect("room");
+    assert!(none.is_none(), "neither displaces the other");
+    assert_eq!(registry.current(&"same".parse().expect("a name")).map(|found| found.id), Some(workspace.id));
+    assert_eq!(registry.cluster(&"same".parse().expect("a name")).map(|found| found.id), Some(cluster.id));
+    let (newer, displaced) = registry.claim(of_cluster("same")).expect("room");
+    assert_eq!(displaced.map(|session| session.id), Some(cluster.id));
+    assert!(!registry.release(&cluster) && registry.release(&workspace));
+    assert_eq!(registry.all().iter().map(|session| session.id).collect::<Vec<_>>(), [newer.id]);
+}
+
+#[test]
+fn arrivals_of_clusters_are_told_and_those_of_workspaces_are_not() {
+    let registry = Registry::new(3, 1);
+    let arrivals = registry.arrivals();
+    registry.claim(new("a")).expect("room");
+    assert!(!arrivals.has_changed().expect("the registry lives"));
+    registry.claim(of_cluster("a")).expect("room");
+    assert!(arrivals.has_changed().expect("the registry lives"));
+    assert_eq!(registry.clusters().len(), 1);
+}

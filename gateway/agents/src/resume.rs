@@ -1,0 +1,106 @@
+//! Decides which session an agent may resume, or add a lane to. Pure.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tunnel_link::session::{Link, Session};
+use tunnel_proto::hello::{Join, Resume};
+use tunnel_proto::id::SessionId;
+use tunnel_proto::mux::SessionError;
+
+use super::lanes::{Lane, Memory};
+use super::registry::LiveSession;
+use gateway_auth::keys::ResumeKeys;
+use gateway_types::token::NoRandomness;
+
+/// One link's place in a session: the first, or a lane.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The link that every session has.
+    First,
+    /// One more.
+    Lane(Arc<Lane>),
+}
+
+impl Place {
+    /// Returns the tunnel of this place.
+    #[must_use]
+    pub fn tunnel<'a>(&'a self, session: &'a LiveSession) -> &'a Session {
+        match self {
+            Self::First => &session.tunnel,
+            Self::Lane(lane) => &lane.tunnel,
+        }
+    }
+
+    /// Lets an agent that shows a good secret resume over another link. `None` when the secret is not the session's.
+    ///
+    /// # Errors
+    /// [`NoRandomness`] when the system's generator fails.
+    pub fn go_on(&self, session: &LiveSession, resume: &Resume) -> Result<Option<GoesOn>, NoRandomness> {
+        let tunnel = self.tunnel(session);
+        let link = || tunnel.resume(resume.received);
+        let traded = self.keys(session).trade(&resume.secret, || tunnel.was_heard(), link)?;
+        Ok(traded.map(|(secret, link)| link.map(|(link, received)| (link, received, secret))))
+    }
+
+    /// Returns its name in logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::First => "session",
+            Self::Lane(_) => "lane",
+        }
+    }
+
+    fn keys<'a>(&'a self, session: &'a LiveSession) -> &'a ResumeKeys {
+        match self {
+            Self::First => &session.keys,
+            Self::Lane(lane) => &lane.keys,
+        }
+    }
+}
+
+/// The next link, the highest frame number received here, and the secret of the welcome; or the reason the session is
+/// over.
+pub type GoesOn = Result<(Link, u64, Bytes), SessionError>;
+
+/// Answer to an agent that asks to resume.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Its session, if it shows the secret.
+    Resume(Arc<LiveSession>, Place),
+    /// A new session: the one that it names is over.
+    New,
+    /// Nothing: another agent with the same token came after it, and the newest wins.
+    Displaced,
+}
+
+/// Finds the place that an id names: the session's own, or one of its lanes.
+#[must_use]
+pub fn place(current: &LiveSession, id: SessionId) -> Option<Place> {
+    if current.id == id { Some(Place::First) } else { current.lanes.get(id).map(Place::Lane) }
+}
+
+/// Decides for an agent that names a session or a lane, when `current` is the session of its subject.
+#[must_use]
+pub fn judge(current: Option<&Arc<LiveSession>>, instance: u64, resume: &Resume) -> Verdict {
+    let Some(current) = current else { return Verdict::New };
+    if let Some(place) = place(current, resume.session) {
+        let is_ended = place.tunnel(current).is_ended();
+        return if is_ended { Verdict::New } else { Verdict::Resume(current.clone(), place) };
+    }
+    // The same process may have had a session whose welcome was lost on the way.
+    if current.rank >= resume.session && current.instance != instance { Verdict::Displaced } else { Verdict::New }
+}
+
+/// Decides for an agent that wants one more lane. Returns the session, and the bounds that its lanes share.
+#[must_use]
+pub fn judge_join(
+    current: Option<&Arc<LiveSession>>,
+    instance: u64,
+    join: &Join,
+) -> Option<(Arc<LiveSession>, Memory)> {
+    let current = current.filter(|current| current.id == join.session && current.instance == instance)?;
+    let memory = current.lanes.admit(&join.secret).filter(|_| !current.tunnel.is_ended())?;
+    Some((current.clone(), memory))
+}

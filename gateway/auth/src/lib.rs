@@ -1,0 +1,24 @@
+//! Authentication and authorisation: sign-in, browser sessions, API tokens, and the one rule that lets traffic through.
+//!
+//! A request takes three steps, always in this order: [`request::Offered`] reads its credential,
+//! [`request::Identities`] turns that into a [`principal::Principal`], and [`policy::decide`] answers. Only the last
+//! can make a [`policy::Grant`], and nothing is sent to an agent without one.
+
+pub mod attempts;
+pub mod browser;
+pub mod cache;
+pub mod cookie;
+pub mod device;
+pub mod expiring;
+pub mod fair;
+pub mod issuer;
+pub mod journal;
+pub mod jwt;
+pub mod keys;
+pub mod oidc;
+pub mod policy;
+pub mod public_ports;
+pub mod request;
+pub mod shape;
+pub mod sign_in;
+pub mod site;

@@ -1,0 +1,177 @@
+//! Network shell of sign-in with a provider: sends the requests, and has the answers checked.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+
+use super::answer::{Answer, Outcome, loggable};
+use super::failure::{NoticeRefused, SignInError};
+use super::identity::{Identity, Rules, claimed_name, identity, is_complete};
+use super::logout::Notice;
+use super::metadata::Metadata;
+use super::pending::Pending;
+use super::request::{TokenAuth, form_encoded, token_form};
+use super::{Client, ProviderSession};
+use crate::issuer::Issuer;
+use crate::jwt::{Claims, Moment, Refused, TokenUse};
+use gateway_net::fetch::{Credentials, Fetch, FetchError};
+use gateway_types::Secret;
+use gateway_types::{Endpoint, UnixSeconds};
+
+/// Codes being exchanged at once. Any client can have made-up codes exchanged; further exchanges are refused at once.
+pub const EXCHANGES_MAX: usize = 64;
+
+/// The provider, as it is configured.
+#[derive(Debug)]
+pub struct Provider {
+    issuer: Issuer,
+    fetch: Fetch,
+    client: Client,
+    secret: Option<Secret>,
+    rules: Rules,
+    exchanges: Semaphore,
+}
+
+/// A user authenticated by the provider.
+#[derive(Debug)]
+pub struct Authenticated {
+    /// The user's identity.
+    pub identity: Identity,
+    /// The provider's session.
+    pub session: ProviderSession,
+    /// Time of issue of the ID token.
+    pub issued_at: UnixSeconds,
+}
+
+/// The used fields of the token endpoint's answer.
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: String,
+    access_token: Option<String>,
+}
+
+/// A failure of the token endpoint (RFC 6749, section 5.2).
+#[derive(Deserialize)]
+struct TokenError {
+    error: String,
+}
+
+impl Provider {
+    /// Creates a provider; sends no request yet.
+    #[must_use]
+    pub fn new(fetch: Fetch, issuer: Endpoint, client: Client, secret: Option<Secret>, rules: Rules) -> Self {
+        let issuer = Issuer::new(fetch.clone(), issuer);
+        Self { issuer, fetch, client, secret, rules, exchanges: Semaphore::new(EXCHANGES_MAX) }
+    }
+
+    /// Returns the issuer's address.
+    #[must_use]
+    pub fn issuer(&self) -> &Endpoint {
+        self.issuer.url()
+    }
+
+    /// Returns the provider's metadata; fetches it if not known.
+    ///
+    /// # Errors
+    ///
+    /// [`SignInError::Unavailable`]; the cause is in the log.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn metadata(&self, now: Moment) -> Result<Arc<Metadata>, SignInError> {
+        self.issuer.metadata(now).await.ok_or(SignInError::Unavailable)
+    }
+
+    /// Authenticates the user who came back with an answer to a pending sign-in.
+    ///
+    /// # Errors
+    ///
+    /// [`SignInError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the code is spent and no user is signed in.
+    pub async fn authenticate(
+        &self,
+        answer: &Answer,
+        pending: &Pending,
+        now: Moment,
+    ) -> Result<Authenticated, SignInError> {
+        let metadata = self.metadata(now).await?;
+        answer.check_issuer(&metadata, self.issuer())?;
+        let code = match &answer.outcome {
+            Outcome::Code(code) => code,
+            Outcome::Denied(error) => return Err(SignInError::Denied(error.clone())),
+        };
+        let Tokens { id_token, access_token } = self.exchange(&metadata, code, pending).await?;
+        let claims = self.issuer.verify(&id_token, &self.client.id, TokenUse::IdToken, now).await?;
+        if claims.nonce.as_deref() != Some(pending.nonce.reveal().as_str()) {
+            return Err(SignInError::Nonce);
+        }
+        let issued_at = claims.issued_at.ok_or(Refused::Missing("iat"))?;
+        let session = claims.session.clone();
+        let claims = self.completed(claims, &metadata, access_token.map(Secret::new)).await?;
+        let identity = identity(&claims, &self.rules)
+            .map_err(|why| SignInError::NotAdmitted { why, user: claimed_name(&claims, &self.rules) })?;
+        let session = ProviderSession::new(&identity.subject, session.as_deref(), &id_token);
+        Ok(Authenticated { identity, session, issued_at })
+    }
+
+    /// Checks a message about sessions that the provider has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`NoticeRefused`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn notice(&self, token: &str, now: Moment) -> Result<Notice, NoticeRefused> {
+        let claims = self.issuer.verify(token, &self.client.id, TokenUse::LogoutToken, now).await?;
+        Ok(Notice::read(claims, now.wall)?)
+    }
+
+    /// Adds claims from the userinfo endpoint if the ID token leaves out claims that the rules use.
+    async fn completed(
+        &self,
+        claims: Claims,
+        metadata: &Metadata,
+        access_token: Option<Secret>,
+    ) -> Result<Claims, SignInError> {
+        let (Some(user_info), Some(access_token)) = (&metadata.user_info, access_token) else { return Ok(claims) };
+        if is_complete(&claims, &self.rules) {
+            return Ok(claims);
+        }
+        let failed = |error: FetchError| SignInError::UserInfo(error.to_string());
+        let answer = self.fetch.get(user_info, Credentials::Bearer(&access_token)).await.map_err(failed)?;
+        Ok(claims.complete(answer.json().map_err(failed)?)?)
+    }
+
+    /// Exchanges a code for tokens, which are not checked here.
+    async fn exchange(&self, metadata: &Metadata, code: &str, pending: &Pending) -> Result<Tokens, SignInError> {
+        let _slot = self.exchanges.try_acquire().map_err(|_| SignInError::Busy)?;
+        let endpoint = metadata.token.as_ref().ok_or(SignInError::Lacks("token_endpoint"))?;
+        let auth = TokenAuth::choose(metadata, self.secret.is_some());
+        let verifier = pending.verifier.reveal();
+        let form = token_form(&self.client, code, &verifier, auth, self.secret.as_ref().map(Secret::reveal));
+        let (user, password) = (form_encoded(&self.client.id), self.secret.as_ref().map(encoded));
+        let credentials = match (auth, &password) {
+            (TokenAuth::Basic, Some(password)) => Credentials::Basic(&user, password),
+            (TokenAuth::Basic | TokenAuth::Nothing | TokenAuth::Post, _) => Credentials::Nothing,
+        };
+        let failed = |error: FetchError| SignInError::Exchange(error.to_string());
+        let answer = self.fetch.post_form(endpoint, &form, credentials).await.map_err(failed)?;
+        if !answer.status().is_success() {
+            let told = answer.json_of_any_status::<TokenError>();
+            let error = told.map(|told| loggable(&told.error)).unwrap_or_default();
+            return Err(SignInError::Code { status: answer.status().as_u16(), error });
+        }
+        answer.json::<Tokens>().map_err(failed)
+    }
+}
+
+fn encoded(secret: &Secret) -> Secret {
+    Secret::new(form_encoded(secret.reveal()))
+}

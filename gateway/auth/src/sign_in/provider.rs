@@ -1,0 +1,256 @@
+//! Steps of sign-in with an identity provider, each up to the next request to it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use tokio::time::Instant;
+
+use super::page::{Page, go_on, redirect};
+use super::{SIGN_IN_PATH, SignIn, Visit, Way, require_visit};
+use crate::browser::{SignedIn, session_name};
+use crate::cookie::{self, Found};
+use crate::oidc::answer::{Answer, BadAnswer};
+use crate::oidc::failure::SignInError;
+use crate::oidc::identity::NotAdmitted;
+use crate::oidc::logout::{BadNotice, EndedAtProvider, Notice};
+use crate::oidc::metadata::Metadata;
+use crate::oidc::pending::{Destination, NotPending, Pending, PendingSignIns};
+use crate::oidc::request::{sign_in_address, sign_out_address};
+use crate::oidc::{Client, ProviderSession};
+use crate::shape;
+use crate::sign_in::event::SignInEvent;
+use gateway_types::UnixSeconds;
+use gateway_types::opaque::Opaque;
+
+/// Lifetime of the nonce cookie of a sign-in with a provider, in seconds: as long as such a sign-in may take.
+const PRE_SECONDS: u64 = 10 * 60;
+
+/// Next step of a visit to a sign-in page.
+#[derive(Debug)]
+pub enum Step {
+    /// Nothing: this is the answer.
+    Answer(Response<Bytes>),
+    /// The provider's description, then [`SignIn::to_provider`].
+    ToProvider(Destination),
+    /// Authentication by the provider, then [`SignIn::admit`].
+    FromProvider(Box<Returned>),
+    /// The provider's description, then [`SignIn::sign_out_at_provider`].
+    SignOutAtProvider(Arc<ProviderSession>, SignInEvent),
+}
+
+/// A browser that came back from the provider with an answer to a pending sign-in.
+#[derive(Debug)]
+pub struct Returned {
+    /// The answer that it brought.
+    pub answer: Answer,
+    /// The sign-in that this ends.
+    pub pending: Pending,
+}
+
+/// State of sign-ins with a provider.
+#[derive(Debug)]
+pub(super) struct AtProvider {
+    client: Client,
+    pending: PendingSignIns,
+    ended: EndedAtProvider,
+}
+
+impl AtProvider {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, pending: PendingSignIns::default(), ended: EndedAtProvider::default() }
+    }
+}
+
+impl SignIn {
+    /// Sends a page visit to the public host off to sign in at the identity provider; `None` in dev mode, which needs a
+    /// link.
+    #[must_use]
+    pub fn begin_public(&self, visit: Visit<'_>) -> Option<Response<Bytes>> {
+        let is_visit = shape::is_page_visit(visit.method, visit.headers);
+        match &self.way {
+            Way::Provider(_) if is_visit => {}
+            Way::Provider(_) | Way::Dev { .. } => return None,
+        }
+        let wanted = visit.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let query = form_urlencoded::Serializer::new(String::new()).append_pair("return", wanted).finish();
+        redirect(StatusCode::FOUND, &format!("{SIGN_IN_PATH}?{query}"), None).ok()
+    }
+
+    /// Sends a browser at `peer` to the provider, and remembers its destination.
+    #[must_use]
+    pub fn to_provider(
+        &self,
+        visit: Visit<'_>,
+        destination: Destination,
+        metadata: &Metadata,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Response<Bytes> {
+        let begun = self.begin_at_provider(visit, destination, metadata, peer, now);
+        begun.unwrap_or_else(|page| page.response(visit.headers))
+    }
+
+    fn begin_at_provider(
+        &self,
+        visit: Visit<'_>,
+        destination: Destination,
+        metadata: &Metadata,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Result<Response<Bytes>, Page> {
+        let at = self.at_provider()?;
+        let authorization = metadata.authorization.as_ref().ok_or(Page::ProviderUnavailable)?;
+        let pre = self.pre(visit)?;
+        let (state, nonce, verifier) = (Opaque::random()?, Opaque::random()?, Opaque::random()?);
+        let pending = Pending { pre: pre.digest(), nonce, verifier, destination };
+        let location = sign_in_address(authorization, &at.client, &state, &pending);
+        at.pending.begin(&state, pending, peer, now);
+        let names = self.site.cookies();
+        redirect(StatusCode::FOUND, &location, names.set(names.pre, &pre, Some(PRE_SECONDS)))
+    }
+
+    /// Takes the browser back from the provider. `None` in dev mode, which has no such page.
+    pub(super) fn take_back(&self, visit: Visit<'_>, now: Instant) -> Option<Result<Step, Page>> {
+        match &self.way {
+            Way::Provider(at) => Some(self.returned(at, visit, now)),
+            Way::Dev { .. } => None,
+        }
+    }
+
+    fn returned(&self, at: &AtProvider, visit: Visit<'_>, now: Instant) -> Result<Step, Page> {
+        require_visit(visit)?;
+        let answer = Answer::parse(visit.uri.query().unwrap_or_default()).map_err(|BadAnswer| Page::BadRequest)?;
+        // Without its nonce a browser cannot have begun this; the sign-in stays open for the one that did.
+        let Found::One(pre) = cookie::find(visit.headers, self.site.cookies().pre) else {
+            tracing::info!("sign-in failed: the browser that came back did not begin it");
+            return Err(Page::NotPending);
+        };
+        let pending = at.pending.take(&answer.state, &pre.digest(), now).map_err(|refused| {
+            match refused {
+                NotPending::Unknown => tracing::info!("sign-in failed: it is unknown, was finished, or took too long"),
+                NotPending::OtherBrowser => tracing::info!("sign-in failed: it was begun in another browser"),
+            }
+            Page::NotPending
+        })?;
+        Ok(Step::FromProvider(Box::new(Returned { answer, pending })))
+    }
+
+    /// Opens a session for a user authenticated by the provider, and sends the browser to its destination. `issued_at`
+    /// is the time of issue of the ID token.
+    #[must_use]
+    pub fn admit(
+        &self,
+        visit: Visit<'_>,
+        who: SignedIn,
+        issued_at: UnixSeconds,
+        destination: &Destination,
+        now: Instant,
+    ) -> Response<Bytes> {
+        let admitted = self.open_session(visit, who, issued_at, destination, now);
+        admitted.unwrap_or_else(|page| page.response(visit.headers))
+    }
+
+    fn open_session(
+        &self,
+        visit: Visit<'_>,
+        who: SignedIn,
+        issued_at: UnixSeconds,
+        destination: &Destination,
+        now: Instant,
+    ) -> Result<Response<Bytes>, Page> {
+        let at = self.at_provider()?;
+        let (names, id) = (self.site.cookies(), Opaque::random()?);
+        // The browser's previous session ends: its cookie is about to be replaced, and the user could not sign out of
+        // it any more.
+        if let Found::One(old) = cookie::find(visit.headers, names.session) {
+            self.sessions.sign_out(&old.digest());
+        }
+        let (user, provider) = (who.user.clone(), who.provider.clone());
+        self.sessions.open_public(&id, who, visit.peer, now);
+        // Checked after the session is open: a notice that comes later finds the session, an earlier notice is found
+        // here.
+        if provider.is_some_and(|session| at.ended.includes(&session, issued_at, now)) {
+            self.sessions.sign_out(&id.digest());
+            tracing::info!(%user, "sign-in failed: the provider ended the session meanwhile");
+            return Err(Page::NotPending);
+        }
+        tracing::info!(%user, "signed in");
+        let cookie = names.set(names.session, &id, None);
+        let mut response = redirect(StatusCode::SEE_OTHER, &self.location(destination), cookie)?;
+        let event = SignInEvent::SignedIn { user, how: "oidc", session: session_name(&id.digest()) };
+        response.extensions_mut().insert(event);
+        Ok(response)
+    }
+
+    /// Signs the browser out here, and sends it to do so at the provider if that can be done.
+    #[must_use]
+    pub fn sign_out_at_provider(
+        &self,
+        visit: Visit<'_>,
+        session: &ProviderSession,
+        metadata: Option<&Metadata>,
+    ) -> Response<Bytes> {
+        let end_session = metadata.and_then(|metadata| metadata.end_session.as_ref());
+        match (&self.way, end_session) {
+            (Way::Provider(at), Some(end_session)) => {
+                self.without_session(go_on(&sign_out_address(end_session, &at.client, session)))
+            }
+            (Way::Provider(_) | Way::Dev { .. }, _) => self.signed_out_page(visit),
+        }
+    }
+
+    /// Ends the sessions that a message of the provider is about; returns their sign-ins.
+    ///
+    /// # Errors
+    ///
+    /// [`BadNotice::Replayed`] for a message that was used before.
+    pub fn end_at_providers_word(&self, notice: &Notice, now: Instant) -> Result<Vec<SignedIn>, BadNotice> {
+        if let Way::Provider(at) = &self.way {
+            at.ended.remember(notice, now)?;
+        }
+        let is_about = |who: &SignedIn| who.provider.as_ref().is_some_and(|session| notice.is_about(session));
+        Ok(self.sessions.end_where(is_about))
+    }
+
+    /// Returns the page that explains a failed sign-in to the user.
+    #[must_use]
+    pub fn failed(&self, visit: Visit<'_>, error: &SignInError) -> Response<Bytes> {
+        let page = match error {
+            SignInError::Unavailable | SignInError::Lacks(_) | SignInError::Exchange(_) | SignInError::UserInfo(_) => {
+                Page::ProviderUnavailable
+            }
+            SignInError::Busy => Page::Unable,
+            SignInError::Denied(_) => Page::ProviderDenied,
+            SignInError::OtherProvider(_) | SignInError::Code { .. } | SignInError::Token(_) | SignInError::Nonce => {
+                Page::ProviderFailed
+            }
+            SignInError::NotAdmitted { why, .. } => Page::NotAdmitted(*why),
+        };
+        let mut response = page.response(visit.headers);
+        if let Some(SignInEvent::Failed { user, .. }) = response.extensions_mut().get_mut() {
+            *user = error.user().map(ToOwned::to_owned);
+        }
+        response
+    }
+
+    /// Returns the page for an authenticated user who is not admitted.
+    #[must_use]
+    pub fn not_admitted(&self, visit: Visit<'_>, why: NotAdmitted) -> Response<Bytes> {
+        Page::NotAdmitted(why).response(visit.headers)
+    }
+
+    /// Returns the page that says that sign-in is impossible at the moment.
+    #[must_use]
+    pub fn unable(&self, visit: Visit<'_>) -> Response<Bytes> {
+        Page::Unable.response(visit.headers)
+    }
+
+    fn at_provider(&self) -> Result<&AtProvider, Page> {
+        match &self.way {
+            Way::Provider(at) => Ok(at),
+            Way::Dev { .. } => Err(Page::BadRequest),
+        }
+    }
+}

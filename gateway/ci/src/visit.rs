@@ -1,0 +1,242 @@
+//! Reconciles one workspace in a CI system, step by step, until it has to wait.
+//!
+//! The inputs of a step are stored before it is taken, so a visit may end anywhere.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::driver::Driver;
+use super::plan::{self, Decision, Heard, Leaving, Step, View, decide};
+use super::provider::{BadKey, CacheKey, ProviderError, RunKey, RunRef};
+use super::settings::System;
+use gateway_store::{CiRun, CiState, Managed, Runs, StoreError, WorkspaceId};
+use gateway_types::{ActualState, Lifecycle, UnixSeconds, WorkspaceName};
+use gateway_workspaces::changes::Change;
+
+mod ending;
+mod making;
+mod orphan;
+
+/// Most steps of one visit: more would be a bug of the plan, and must not occupy a task for ever.
+const STEPS_MAX: usize = 64;
+
+/// Pause until a session that was closed is checked again.
+const CLOSE_AGAIN: Duration = Duration::from_secs(1);
+
+/// Message to the agent whose job is to end.
+const STOP_WORDS: &str = "the workspace is stopped: this job may end";
+
+/// A visit that has ended.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) id: WorkspaceId,
+    pub(super) heard: Heard,
+    pub(super) outcome: Outcome,
+}
+
+/// Result of a visit.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// No workspace is left to visit.
+    Nothing,
+    /// Everything is done for now.
+    Done {
+        seen: Seen,
+        /// Time of the next visit, if nothing happens before.
+        again: Option<UnixSeconds>,
+    },
+    /// The visit was cut short.
+    Failed {
+        /// State before the failure, if it could be read.
+        seen: Option<Seen>,
+        error: StoreError,
+    },
+}
+
+/// State of the workspace at the visit.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) name: WorkspaceName,
+    pub(super) revision: i64,
+    pub(super) is_up: bool,
+}
+
+/// Continuation of a visit.
+enum Next {
+    /// Another step, with the new state.
+    Again,
+    /// The visit ends, and another is due at this time.
+    Until(Option<UnixSeconds>),
+}
+
+/// A workspace as it was read.
+struct Found {
+    id: WorkspaceId,
+    name: WorkspaceName,
+    life: Lifecycle,
+    ci: CiState,
+}
+
+impl Driver {
+    /// Returns whether an agent of a workspace has a session with a link: the session of a job that died is kept for a
+    /// while.
+    pub(super) fn is_up(&self, name: &WorkspaceName) -> bool {
+        let session = self.registry.current(name);
+        session.is_some_and(|session| !session.tunnel.is_ended() && !session.tunnel.is_detached())
+    }
+
+    /// Visits a workspace.
+    pub(super) async fn visit(&self, id: WorkspaceId, mut heard: Heard) -> Visit {
+        let (mut seen, mut steps) = (None, 0);
+        let outcome = loop {
+            let next = self.step(id, &mut heard, &mut seen).await;
+            steps += 1;
+            match (next, seen.take()) {
+                (Err(error), seen) => break Outcome::Failed { seen, error },
+                (Ok(None), _) | (Ok(Some(_)), None) => break Outcome::Nothing,
+                (Ok(Some(Next::Until(again))), Some(seen)) => break Outcome::Done { seen, again },
+                (Ok(Some(Next::Again)), Some(seen)) if steps == STEPS_MAX => {
+                    break Outcome::Done { seen, again: Some((self.clock)().later(Duration::from_secs(1))) };
+                }
+                (Ok(Some(Next::Again)), Some(_)) => {}
+            }
+        };
+        Visit { id, heard, outcome }
+    }
+
+    /// Decides the next step and takes it. `None` for a workspace that is not to be visited again.
+    async fn step(
+        &self,
+        id: WorkspaceId,
+        heard: &mut Heard,
+        seen: &mut Option<Seen>,
+    ) -> Result<Option<Next>, StoreError> {
+        let Some(Managed { workspace, lifecycle: life, runs: Runs::Ci(ci) }) = self.store.managed_by_id(id).await?
+        else {
+            return Ok(None);
+        };
+        let (is_up, now) = (self.is_up(&workspace.name), (self.clock)());
+        *seen = Some(Seen { name: workspace.name.clone(), revision: life.revision, is_up });
+        let found = Found { id, name: workspace.name, life, ci: *ci };
+        if found.life.is_over() {
+            return self.leave(&found, now).await.map(|()| None);
+        }
+        let Some(system) = self.systems.get(&found.ci.provider) else {
+            return self.orphan(&found, is_up, now).await.map(Some);
+        };
+        heard.look(&found.ci, is_up, now);
+        let view = View { life: &found.life, ci: &found.ci, heard, is_up, time: system.time, now, pace: &self.pace };
+        let decision = decide(&view);
+        if !matches!(decision.step, Step::Begin { .. })
+            && self.show(&found, (decision.actual, decision.reason.as_deref()), now).await?
+        {
+            return Ok(Some(Next::Again));
+        }
+        self.take(system, &found, decision, heard, now).await.map(Some)
+    }
+
+    /// Stores the state of a workspace, if it has changed. The next decision is based on it.
+    async fn show(
+        &self,
+        found: &Found,
+        (actual, reason): (ActualState, Option<&str>),
+        now: UnixSeconds,
+    ) -> Result<bool, StoreError> {
+        let next = found.life.observe(actual, reason, now);
+        if next == found.life {
+            return Ok(false);
+        }
+        if self.store.swap_lifecycle(found.id, found.life.revision, &next).await? {
+            self.changes.say(Change { workspace: found.id, cluster: None });
+        }
+        Ok(true)
+    }
+
+    async fn take(
+        &self,
+        system: &System,
+        found: &Found,
+        decision: Decision,
+        heard: &mut Heard,
+        now: UnixSeconds,
+    ) -> Result<Next, StoreError> {
+        match decision.step {
+            Step::Wait(until) => return Ok(Next::Until(until)),
+            Step::Begin { anew } => self.begin_run(system, found, (anew, decision.reason.as_deref()), now).await?,
+            Step::Create => self.create(system, found, heard, now).await?,
+            Step::Find => self.find(system, found, heard, now).await?,
+            Step::Ask => self.ask(system, found, heard, now).await?,
+            Step::NoteUp => self.note_up(found, now).await?,
+            Step::Stop { failure } => {
+                if self.stop(found, failure.as_deref(), STOP_WORDS, now).await? {
+                    heard.leaving = Leaving::Told;
+                }
+            }
+            Step::Close => {
+                if self.close(&found.name, STOP_WORDS) {
+                    heard.leaving = Leaving::Told;
+                }
+                return Ok(Next::Until(Some(now.later(CLOSE_AGAIN))));
+            }
+            Step::Look => self.look_into_log(system, found, heard, now).await,
+            Step::Cancel => self.cancel(system, found, heard, now).await?,
+            Step::End(ending) => self.end(system, found, (heard, ending), now).await?,
+            Step::Forget => return self.forget(system, found, heard, now).await,
+        }
+        Ok(Next::Again)
+    }
+
+    async fn put(&self, found: &Found, next: &CiState, now: UnixSeconds) -> Result<(), StoreError> {
+        // Only the visit writes runs. If the write does not apply, the run has ended, which is read next.
+        self.store.put_run(found.id, next, now).await.map(drop)
+    }
+
+    async fn note_up(&self, found: &Found, now: UnixSeconds) -> Result<(), StoreError> {
+        if let Some(run) = found.ci.live() {
+            let seconds = now.get().saturating_sub(run.intended_at.get());
+            self.metrics.run_up(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+        }
+        self.put(found, &plan::up(&found.ci, now), now).await
+    }
+
+    async fn ask(&self, system: &System, found: &Found, heard: &mut Heard, now: UnixSeconds) -> Result<(), StoreError> {
+        let Some(reference) = reference(&found.ci) else { return Ok(()) };
+        let answer = system.ask(system.provider.status(&reference)).await;
+        match answer {
+            Ok(status) => {
+                heard.told(&status, now);
+                let next = plan::known(&found.ci, &status);
+                if next != found.ci {
+                    self.put(found, &next, now).await?;
+                }
+            }
+            Err(error) => self.unwell(found, heard, &error, now),
+        }
+        Ok(())
+    }
+
+    fn unwell(&self, found: &Found, heard: &mut Heard, error: &ProviderError, now: UnixSeconds) {
+        self.trouble(found, heard, (&error.to_string(), error.retry_after()), now);
+    }
+
+    fn trouble(&self, found: &Found, heard: &mut Heard, (why, wanted): (&str, Option<Duration>), now: UnixSeconds) {
+        if heard.trouble.is_none() {
+            warn!(workspace = %found.name, provider = %found.ci.provider, why, "a CI system does not do what it is asked for");
+        }
+        heard.failed(why.to_owned(), wanted, now);
+    }
+}
+
+fn run_number(ci: &CiState) -> u64 {
+    ci.run.as_ref().map_or(0, |run| run.number)
+}
+
+fn reference(ci: &CiState) -> Option<RunRef> {
+    let run = ci.live()?;
+    Some(RunRef { id: run.pipeline.as_deref()?.to_owned(), child: run.child.as_deref().map(str::to_owned) })
+}
+
+fn keys(run: &CiRun, ci: &CiState) -> (Result<RunKey, BadKey>, Result<CacheKey, BadKey>) {
+    (run.key.parse(), ci.cache_key.parse())
+}

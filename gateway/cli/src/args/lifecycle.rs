@@ -1,0 +1,153 @@
+//! Flags of the commands that make workspaces, and start, stop and end them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::Output;
+use crate::credentials::Remote;
+use gateway_config::parse_duration;
+use gateway_types::{ClusterName, UserName, WorkspaceName};
+
+const CREATE_EXAMPLES: &str = which!(
+    "\
+Examples:
+  gateway workspace create my-app --agent cluster-1                     from the built-in devfile
+  gateway workspace create my-app --agent cluster-1 --devfile .devfile.yaml --wait
+  git show main:.devfile.yaml | gateway workspace create my-app --agent cluster-1 --devfile -
+  gateway workspace create my-app --agent cluster-1 --env-file app.env --secret-file id_rsa=deploy.key
+  gateway workspace create my-app --executor ci --project https://git.example.com/team/app.git --ref main --wait
+
+Values never come from the command line, which others on the machine can read: --env-file names a file with a line NAME=VALUE \
+for each environment variable, as it is behind the first = (lines that begin with # are left out), and --secret-file a file that \
+the workspace finds under that name. --devfile - reads standard input."
+);
+
+/// Help on the exit codes of the commands that wait.
+macro_rules! change {
+    ($examples:literal) => {
+        which!(
+            $examples,
+            "\n\nExit codes: 0 it is what was asked for, 1 it failed or was not in time, with the reason."
+        )
+    };
+}
+
+pub(super) const START_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace start my-app                      waits until it runs, and shows how far it is
+  gateway workspace start my-app -o json              one JSON object for each change, on a line of its own"
+);
+
+pub(super) const STOP_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace stop my-app
+  gateway workspace stop my-app --no-wait"
+);
+
+pub(super) const RESTART_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace restart my-app --timeout 20m"
+);
+
+const TERMINATE_EXAMPLES: &str = change!(
+    "\
+Examples:
+  gateway workspace terminate my-app                  asks first; its storage is gone for good
+  gateway workspace terminate my-app --yes"
+);
+
+/// What runs a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// A Kubernetes cluster.
+    Kubernetes,
+    /// Jobs of a CI system.
+    Ci,
+    /// Nothing here: you start its agent where your code is.
+    External,
+}
+
+/// Flags of `gateway workspace create`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CREATE_EXAMPLES)]
+pub struct CreateArgs {
+    /// Name of the workspace, and of its hosts.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// What is to run it.
+    #[arg(long, value_enum, default_value_t = On::Kubernetes)]
+    pub executor: On,
+    /// The cluster that is to run it, by the name of its agent; with --executor ci the CI system [default: the only one].
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<ClusterName>,
+    /// What is cloned, with --executor ci [default: the project that the pipeline runs in].
+    #[arg(long, value_name = "URL")]
+    pub project: Option<String>,
+    /// The branch or tag of --project.
+    #[arg(long = "ref", value_name = "REF", requires = "project")]
+    pub reference: Option<String>,
+    /// Which runners take its jobs, with --executor ci; can be there several times.
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Devfile to make it from, or `-` for standard input [default: one container to look around in].
+    #[arg(long, value_name = "FILE")]
+    pub devfile: Option<PathBuf>,
+    /// File with environment variables, one NAME=VALUE in each line; can be there several times.
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+    /// A name and the file with what the workspace finds under it; can be there several times.
+    #[arg(long, value_name = "NAME=FILE")]
+    pub secret_file: Vec<String>,
+    /// Owner, on the gateway's machine [default: `dev` in dev mode].
+    #[arg(long, value_name = "USER")]
+    pub owner: Option<UserName>,
+    /// Wait until it runs, and show how far it is.
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub timeout: Duration,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of the commands that change what a workspace is to be.
+#[derive(Clone, Debug, Args)]
+pub struct ChangeArgs {
+    /// The workspace.
+    #[arg(value_name = "NAME")]
+    pub workspace: WorkspaceName,
+    /// Only ask for it, and do not wait until it is so.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub timeout: Duration,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Which gateway.
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// Flags of `gateway workspace terminate`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = TERMINATE_EXAMPLES)]
+pub struct TerminateArgs {
+    /// What all changes take.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// Do not ask whether you are sure; asked is only on a terminal.
+    #[arg(long)]
+    pub yes: bool,
+}

@@ -1,0 +1,393 @@
+//! The command line: its flags and commands, and the commands that need no running gateway.
+
+mod args;
+mod ci_run;
+mod client;
+mod completions;
+mod config;
+mod console;
+pub mod credentials;
+mod environment;
+pub mod files;
+mod forward;
+mod local;
+mod login;
+mod place;
+pub mod preflight;
+mod ssh;
+mod table;
+mod token;
+mod tunnel;
+mod user;
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use gateway_config::{BadConfig, Config, DEFAULT_FILE, Flag};
+use gateway_types::UserName;
+
+pub use args::{
+    ChangeArgs, CreateArgs, CreateTokenArgs, EnsureArgs, EnvironmentArgs, EnvironmentCommand, ListArgs, On, OpenArgs,
+    RevokeTokenArgs, RotateTokenArgs, ShareArgs, ShowArgs, ShowEnvironmentArgs, StopArgs, TerminateArgs, TokenArgs,
+    TokenCommand, WhichArgs, WorkspaceArgs, WorkspaceCommand,
+};
+pub use ci_run::{CiRunArgs, run_ci_run};
+pub use completions::{CompletionsArgs, ManArgs, run_completions, run_man};
+pub use config::run_config;
+pub use console::Console;
+pub use environment::run_environment;
+pub use forward::{BadForwarding, ForwardArgs, Forwarding, run_forward};
+pub use login::{LoginArgs, LogoutArgs, WhoAmIArgs, run_login, run_logout, run_whoami};
+pub use ssh::{SshArgs, SshConfigArgs, run_ssh, run_ssh_config};
+pub use token::{OutArgs, run_token};
+pub use user::run_user;
+pub use workspace::run_workspace;
+
+/// Exit codes of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done.
+    Success,
+    /// 1: it could not be done.
+    Failed,
+    /// 2: the command line makes no sense.
+    Usage,
+    /// 64: the configuration makes no sense.
+    BadConfig,
+}
+
+impl Exit {
+    /// Returns the process's exit code.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::BadConfig => 64,
+        }
+    }
+
+    /// Returns the code of a failure that has no other one, for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::BadConfig => "bad_configuration",
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// The version, and of a release the commit that it was built from and its day.
+pub const VERSION: &str = env!("BUILT_VERSION");
+
+const EXAMPLES: &str = "\
+Examples:
+  gateway demo                                  everything in one process, to look around
+  gateway serve --config gateway.toml           run a gateway
+  gateway config check                          all problems of the configuration at once
+  gateway login --gateway https://gw.example.com  sign in with a browser, here or elsewhere
+  gateway token create --workspace my-app --out agent.token
+  gateway workspace create my-app --agent cluster-1
+  gateway workspace share my-app 3000 --with signed-in
+  gateway user disable ann                      lets somebody in no more
+  gateway environment ensure --agent prod       in a CI job: its Kubernetes resources are ready
+  gateway forward my-app 5432                   its port 5432 on this machine
+  gateway ssh my-app                            a shell in it
+
+Configuration: defaults, then gateway.toml, then GATEWAY_… variables, then flags; the later wins. The variable of \
+`listen.public` is GATEWAY_LISTEN__PUBLIC.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 64 bad configuration.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  gateway demo
+  gateway demo --listen 127.0.0.1:9000 --agents-listen 127.0.0.1:0";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  gateway serve
+  gateway serve --config /etc/gateway/gateway.toml
+  GATEWAY_LISTEN__PUBLIC=0.0.0.0:8080 gateway serve --admin-listen off";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  gateway config check --config gateway.toml
+  gateway config show                           effective values and where they come from
+  gateway config show > gateway.toml            a file to start from
+  gateway config show --output json";
+
+const USER_EXAMPLES: &str = "\
+Examples:
+  gateway user list                             who signed in, their groups, who is disabled
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s
+  gateway user enable ann
+
+A user is listed from their first sign-in with the identity provider on.";
+
+/// Signs users in and routes their traffic through reverse tunnels into workspaces.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "gateway", version = VERSION, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Configuration file [default: gateway.toml, if there is one].
+    #[arg(long, global = true, value_name = "FILE", env = "GATEWAY_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run gateway, agent and a sample app in one process, with nothing to install.
+    Demo(DemoArgs),
+    /// Run a gateway.
+    Serve(ServeArgs),
+    /// Check or show the configuration.
+    Config(ConfigArgs),
+    /// Sign in to a gateway, for the commands that speak with it.
+    Login(LoginArgs),
+    /// Tell who is signed in, and where.
+    Whoami(WhoAmIArgs),
+    /// Revoke what the sign-in gave, and forget it.
+    Logout(LogoutArgs),
+    /// Make, list, rotate or revoke tokens of agents and users.
+    Token(TokenArgs),
+    /// Make, start, stop and end workspaces, open them, and share their ports.
+    Workspace(WorkspaceArgs),
+    /// List users, and decide who may not come in.
+    User(UserArgs),
+    /// Have a CI job's Kubernetes resources be there, and end them.
+    Environment(EnvironmentArgs),
+    /// Bring ports of a workspace to this machine.
+    Forward(ForwardArgs),
+    /// Log in to a workspace with SSH.
+    Ssh(SshArgs),
+    /// Let plain ssh, scp, rsync and editors find workspaces.
+    SshConfig(SshConfigArgs),
+    /// Write what completes these commands in a shell.
+    Completions(CompletionsArgs),
+    /// Write a manual page for each command into a folder.
+    Man(ManArgs),
+    /// Watch over a CI job. The gateway starts this itself.
+    #[command(hide = true)]
+    CiRun(CiRunArgs),
+}
+
+/// Flags of `gateway demo`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Address for browsers [default: `listen.public` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address for agents [default: `listen.agents` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub agents_listen: Option<SocketAddr>,
+    /// Address of the sample app; port 0 means any.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub app_listen: SocketAddr,
+}
+
+/// Flags of `gateway serve`; they stand above every other layer of the configuration.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// Address for users [default: `listen.public` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address for agents [default: `listen.agents` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub agents_listen: Option<SocketAddr>,
+    /// Address for health and metrics, or `off` [default: `listen.admin` of the configuration].
+    #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
+    pub admin_listen: Option<String>,
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  gateway config check --config gateway.toml
+  gateway config check -o json";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  gateway config show                           effective values and where they come from
+  gateway config show > gateway.toml            a file to start from
+  gateway config show -o json";
+
+const LIST_USERS_EXAMPLES: &str = "\
+Examples:
+  gateway user list                             who signed in, their groups, who is disabled
+  gateway user list -o json";
+
+const DISABLE_EXAMPLES: &str = "\
+Examples:
+  gateway user disable ann                      ends their sessions, tokens and open streams within 5 s";
+
+const ENABLE_EXAMPLES: &str = "\
+Examples:
+  gateway user enable ann";
+
+/// Flags of `gateway config`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CONFIG_EXAMPLES)]
+pub struct ConfigArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read the configuration, open what it names, and tell all problems at once; exit 64 if there are any.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// Shape of what is printed.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Print every key with its effective value and where that comes from; secrets are masked.
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// Shape of what is printed.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+}
+
+/// Flags of `gateway user`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = USER_EXAMPLES)]
+pub struct UserArgs {
+    /// What to do with users.
+    #[command(subcommand)]
+    pub command: UserCommand,
+}
+
+/// What to do with users.
+#[derive(Clone, Debug, Subcommand)]
+pub enum UserCommand {
+    /// List all users.
+    #[command(after_help = LIST_USERS_EXAMPLES)]
+    List {
+        /// Shape of what is printed.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Let a user in no more: sessions, tokens and what is open end within 5 s. Doing it again is no error.
+    #[command(after_help = DISABLE_EXAMPLES)]
+    Disable(NamedUser),
+    /// Let a user in again; what was cut stays cut.
+    #[command(after_help = ENABLE_EXAMPLES)]
+    Enable(NamedUser),
+}
+
+/// One user, and how to say what was done.
+#[derive(Clone, Debug, Args)]
+pub struct NamedUser {
+    /// The user's name.
+    #[arg(value_name = "NAME")]
+    pub name: UserName,
+    /// Shape of what is printed.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// Shape of printed data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Cli {
+    /// Reads the configuration with this command line's file and flags.
+    ///
+    /// Without `--config` and `GATEWAY_CONFIG`, [`DEFAULT_FILE`] in the working directory counts if it is there.
+    ///
+    /// # Errors
+    /// All problems of all layers.
+    pub fn load_config(&self, env: &BTreeMap<String, String>) -> Result<Config, BadConfig> {
+        let default = Path::new(DEFAULT_FILE);
+        let file = self.config.as_deref().or_else(|| default.exists().then_some(default));
+        Config::load_with_flags(file, env, &self.command.flags())
+    }
+}
+
+impl Command {
+    /// Returns the flags that set keys of the configuration.
+    fn flags(&self) -> Vec<Flag> {
+        let text = |address: &SocketAddr| address.to_string();
+        let (public, agents, admin) = match self {
+            Self::Demo(args) => (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), None),
+            Self::Serve(args) => {
+                (args.listen.as_ref().map(text), args.agents_listen.as_ref().map(text), args.admin_listen.clone())
+            }
+            Self::Config(_)
+            | Self::Login(_)
+            | Self::Whoami(_)
+            | Self::Logout(_)
+            | Self::Token(_)
+            | Self::Workspace(_)
+            | Self::User(_)
+            | Self::Environment(_)
+            | Self::Forward(_)
+            | Self::Ssh(_)
+            | Self::SshConfig(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::CiRun(_) => (None, None, None),
+        };
+        let all = [
+            ("--listen", "listen.public", public),
+            ("--agents-listen", "listen.agents", agents),
+            ("--admin-listen", "listen.admin", admin),
+        ];
+        all.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value? })).collect()
+    }
+}
+
+/// Tells whether a command line asks for JSON, before it is read: its own mistakes are then JSON too.
+#[must_use]
+pub fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    let mut is_output = false;
+    for word in words.take_while(|word| word != "--") {
+        let word = word.to_string_lossy();
+        if matches!(&*word, "--output=json" | "-ojson" | "-o=json") || (is_output && word == "json") {
+            return true;
+        }
+        is_output = matches!(&*word, "--output" | "-o");
+    }
+    false
+}
+
+/// Checks the text here, so that a slip in a flag is wrong usage (2) and not bad configuration (64).
+fn address_or_off(text: &str) -> Result<String, String> {
+    if text == "off" {
+        return Ok(text.to_owned());
+    }
+    let address: Result<SocketAddr, _> = text.parse();
+    address.map(|address| address.to_string()).map_err(|_| "neither an IP address and a port, nor `off`".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,428 @@
+//! `gateway workspace create`, `start`, `stop`, `restart` and `terminate`.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::follow::{Lookout, Waiting, follow};
+use super::given::{self, BadFile};
+use super::wish::{Accepted, Look, Persistence, Wish};
+use super::{address, no_such};
+use crate::client::{Client, ClientError, shown};
+use crate::local::{Journal, operator};
+use crate::place::complain;
+use crate::token::default_owner;
+use crate::{ChangeArgs, Console, CreateArgs, Exit, On, Output, WorkspaceCommand};
+use gateway_ci::downloads::{DownloadError, Downloads};
+use gateway_ci::settings::{CiSetupError, targets};
+use gateway_config::Config;
+use gateway_net::audit::{Event, Text};
+use gateway_store::{CiProject, Executor, Store, Variable};
+use gateway_types::{BadProviderName, ClusterName, UnixSeconds, UserName, WorkspaceName};
+use gateway_workspaces::addresses::Addresses;
+use gateway_workspaces::changes::Changes;
+use gateway_workspaces::service::{NewOn, NewOnCi, NewWorkspace, WorkspaceError, Workspaces};
+
+/// A change that a command asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) wish: Wish,
+    pub(super) args: &'a ChangeArgs,
+    /// The user is not to be asked for confirmation.
+    pub(super) is_sure: bool,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    executor: String,
+}
+
+#[derive(Deserialize)]
+struct Agents {
+    agents: Vec<AgentRow>,
+}
+
+#[derive(Deserialize)]
+struct AgentRow {
+    name: String,
+    enabled: bool,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    url: String,
+    #[serde(default)]
+    executor: String,
+    state: Option<Look>,
+}
+
+impl Detail {
+    fn progress(self) -> Accepted {
+        Accepted { look: self.state.unwrap_or_default(), persistence: Persistence::of(&self.executor) }
+    }
+}
+
+impl<'a> Change<'a> {
+    /// Returns the change of a command, if it is one.
+    pub(super) fn of(command: &'a WorkspaceCommand) -> Option<Self> {
+        let (wish, args, is_sure) = match command {
+            WorkspaceCommand::Start(args) => (Wish::Start, args, true),
+            WorkspaceCommand::Stop(args) => (Wish::Stop, args, true),
+            WorkspaceCommand::Restart(args) => (Wish::Restart, args, true),
+            WorkspaceCommand::Terminate(args) => (Wish::Terminate, &args.change, args.yes),
+            WorkspaceCommand::Create(_)
+            | WorkspaceCommand::List(_)
+            | WorkspaceCommand::Show(_)
+            | WorkspaceCommand::Open(_)
+            | WorkspaceCommand::Share(_) => return None,
+        };
+        Some(Self { wish, args, is_sure })
+    }
+
+    /// Asks the user to confirm a change that cannot be taken back.
+    fn is_wanted(self, console: &mut Console) -> bool {
+        let name = &self.args.workspace;
+        let is_wanted = self.is_sure
+            || console.confirm(format_args!("Terminate {name}? Its storage is deleted, which cannot be taken back."));
+        if !is_wanted {
+            console.complain(format_args!("{name} was left as it is"));
+        }
+        is_wanted
+    }
+
+    /// Reports that an external workspace is deleted, which is so at once.
+    fn deleted(self, console: &mut Console) -> Exit {
+        let name = &self.args.workspace;
+        match self.args.output {
+            Output::Text => {
+                console.hint(format_args!(
+                    "{name} is deleted: its agent's tokens count no more, and you may use the name again"
+                ));
+                Exit::Success
+            }
+            Output::Json => console.finish_with(json!({"workspace": name.as_str(), "actual": "Terminated"})),
+        }
+    }
+
+    async fn wait(self, lookout: Lookout<'_>, asked: Accepted, console: &mut Console) -> Exit {
+        let Self { wish, args, .. } = self;
+        if args.no_wait {
+            return match args.output {
+                Output::Text => Exit::Success,
+                Output::Json => console.finish_with(line(&args.workspace.to_string(), None, &asked.look)),
+            };
+        }
+        let (timeout, output) = (args.timeout, args.output);
+        follow(lookout, Waiting { workspace: &args.workspace, wish, asked, timeout, output }, console).await
+    }
+}
+
+/// Asks a gateway for a change.
+pub(super) async fn change(client: &Client, change: Change<'_>, console: &mut Console) -> Result<Exit, ClientError> {
+    if !change.is_wanted(console) {
+        return Ok(Exit::Failed);
+    }
+    let path = format!("/workspaces/{}", change.args.workspace);
+    if change.wish == Wish::Terminate {
+        let found: Found = client.get(&path).await?;
+        if found.executor == Executor::External.as_str() {
+            client.delete(&path).await?;
+            return Ok(change.deleted(console));
+        }
+    }
+    let wanted = json!({"desired_state": change.wish.desired().as_str()});
+    let detail: Detail = client.patch(&path, &wanted).await?;
+    Ok(change.wait(Lookout::Gateway(client), detail.progress(), console).await)
+}
+
+/// Changes a workspace in this machine's database; a running gateway sees it within seconds.
+pub(super) async fn change_here(
+    (store, config): (&Store, &Config),
+    change: Change<'_>,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    if !change.is_wanted(console) {
+        return Ok(Exit::Failed);
+    }
+    let journal = Journal::open(config, now, console)?;
+    let workspaces = service(store, config);
+    let name = &change.args.workspace;
+    if change.wish == Wish::Terminate {
+        let deleted = store.delete_external(name, None, now).await.map_err(|error| complain(&error, console))?;
+        if deleted {
+            journal.write(Event::WorkspaceForgotten { by: operator(), workspace: Text::of(name) }, console);
+            return Ok(change.deleted(console));
+        }
+    }
+    let changed = match workspaces.request(name, change.wish.desired(), now).await {
+        Ok(changed) => changed,
+        Err(WorkspaceError::NoSuchWorkspace) => return Ok(unmanaged(store, name, console).await),
+        Err(error) => return Err(complain(&error, console)),
+    };
+    let how = match change.wish {
+        Wish::Start => "start",
+        Wish::Stop => "stop",
+        Wish::Restart => "restart",
+        Wish::Terminate => "terminate",
+    };
+    let generation = changed.lifecycle.generation;
+    journal.write(Event::WorkspaceRequested { by: operator(), workspace: Text::of(name), how, generation }, console);
+    Ok(change.wait(Lookout::Here(store), Accepted::of(&changed), console).await)
+}
+
+async fn unmanaged(store: &Store, name: &WorkspaceName, console: &mut Console) -> Exit {
+    if matches!(store.workspace(name).await, Ok(Some(_))) {
+        console.complain(format_args!("{name} is not run by the gateway: start and stop it where it was made"));
+        return Exit::Failed;
+    }
+    no_such(name, console)
+}
+
+/// Makes a workspace at a gateway.
+pub(super) async fn create(client: &Client, args: &CreateArgs, console: &mut Console) -> Result<Exit, ClientError> {
+    if args.owner.is_some() {
+        console.complain("--owner is for the gateway's own machine: over the API, what you make is yours");
+        return Ok(Exit::Usage);
+    }
+    let (devfile, variables) = match read(args) {
+        Ok(given) => given,
+        Err(error) => return Ok(complain(&error, console)),
+    };
+    let variables: Vec<Value> = variables.iter().map(variable).collect();
+    let (name, mut agent) = (args.workspace.as_str(), args.agent.as_ref().map(ToString::to_string));
+    let wanted = match args.executor {
+        On::Kubernetes => {
+            if agent.is_none() {
+                let Agents { agents } = client.get("/agents").await?;
+                let enabled = agents.into_iter().filter(|agent| agent.enabled).map(|agent| shown(&agent.name));
+                agent = match the_only(enabled.collect()) {
+                    Ok(name) => Some(name),
+                    Err(error) => return Ok(complain(&error, console)),
+                };
+            }
+            json!({"name": name, "executor": "kubernetes", "agent": agent, "devfile": devfile, "variables": variables})
+        }
+        On::Ci => {
+            let project = args.project.as_ref().map(|url| json!({"url": url, "ref": args.reference}));
+            json!({
+                "name": name, "executor": "ci", "agent": agent, "devfile": devfile, "variables": variables,
+                "project": project, "tags": args.tags,
+            })
+        }
+        On::External => {
+            if let Err(error) = external(args) {
+                return Ok(complain(&error, console));
+            }
+            json!({"name": name, "executor": "external"})
+        }
+    };
+    let detail: Detail = client.post("/workspaces", &wanted).await?;
+    let made = Made { url: shown(&detail.url), asked: detail.progress() };
+    let exit = present(Lookout::Gateway(client), args, made, console).await;
+    if args.executor == On::External {
+        next_steps(args, console);
+    }
+    Ok(exit)
+}
+
+/// Makes a workspace in this machine's database.
+pub(super) async fn create_here(
+    (store, config): (&Store, &Config),
+    args: &CreateArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    let Some(owner) = args.owner.clone().or_else(|| default_owner(config.auth.mode)) else {
+        console.complain(format_args!("{} is new: name its owner with --owner", args.workspace));
+        return Err(Exit::Usage);
+    };
+    if args.executor == On::External {
+        return create_external_here((store, config), args, &owner, console, now).await;
+    }
+    let (devfile, variables) = read(args).map_err(|error| complain(&error, console))?;
+    let journal = Journal::open(config, now, console)?;
+    let only = match (args.executor, &args.agent) {
+        (On::Kubernetes, None) => {
+            let clusters = store.clusters().await.map_err(|error| complain(&error, console))?;
+            let names = clusters.iter().map(|cluster| cluster.name.to_string()).collect();
+            let name = the_only(names).map_err(|error| complain(&error, console))?;
+            name.parse().ok()
+        }
+        (On::Kubernetes, Some(_)) | (On::Ci | On::External, _) => None,
+    };
+    let on = on(args, only).map_err(|error| complain(&error, console))?;
+    let new = NewWorkspace { name: args.workspace.clone(), on, devfile: devfile.map(Into::into), variables };
+    let service = service_with_ci(store, config).map_err(|error| complain(&error, console))?;
+    let managed = match service.create(&owner, new, now).await {
+        Ok(managed) => managed,
+        Err(error) => return Err(refused(&error, console)),
+    };
+    let workspace = Text::of(&args.workspace);
+    let cluster = managed.kubernetes().map(|state| Text::of(&state.cluster_name));
+    let provider = managed.ci().map(|state| Text::of(&state.provider));
+    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster, provider }, console);
+    let made = Made { url: address(config, &args.workspace, None), asked: Accepted::of(&managed) };
+    Ok(present(Lookout::Here(store), args, made, console).await)
+}
+
+/// Makes an external workspace in this machine's database. The operator makes as many as they like.
+async fn create_external_here(
+    (store, config): (&Store, &Config),
+    args: &CreateArgs,
+    owner: &UserName,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, Exit> {
+    external(args).map_err(|error| complain(&error, console))?;
+    let journal = Journal::open(config, now, console)?;
+    let made = store.create_external(&args.workspace, owner, None, now).await;
+    made.map_err(|error| complain(&error, console))?;
+    let workspace = Text::of(&args.workspace);
+    journal.write(Event::WorkspaceCreated { by: operator(), workspace, cluster: None, provider: None }, console);
+    let made = Made {
+        url: address(config, &args.workspace, None),
+        asked: Accepted { look: Look::default(), persistence: Persistence::GivesUp },
+    };
+    let exit = present(Lookout::Here(store), args, made, console).await;
+    next_steps(args, console);
+    Ok(exit)
+}
+
+/// Tells how an external workspace gets its agent.
+fn next_steps(args: &CreateArgs, console: &mut Console) {
+    console.hint(format_args!(
+        "next: gateway token create --workspace {}, and workspace-agent run with that token where your code is",
+        args.workspace
+    ));
+}
+
+/// Refuses flags about how a workspace is run, for one that is not run here.
+fn external(args: &CreateArgs) -> Result<(), BadOn> {
+    let says_how = args.agent.is_some()
+        || args.project.is_some()
+        || args.devfile.is_some()
+        || args.wait
+        || !(args.tags.is_empty() && args.env_file.is_empty() && args.secret_file.is_empty());
+    if says_how { Err(BadOn::External) } else { Ok(()) }
+}
+
+/// Reports why a workspace was not made: of a devfile, each problem on a line of its own.
+fn refused(error: &WorkspaceError, console: &mut Console) -> Exit {
+    let WorkspaceError::Devfile(problems) = error else { return complain(error, console) };
+    let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {}", shown(&problem.to_string()))).collect();
+    console.complain(format_args!("the devfile cannot be used:{}", lines.concat()));
+    Exit::Failed
+}
+
+fn read(args: &CreateArgs) -> Result<(Option<String>, Vec<Variable>), BadFile> {
+    Ok((given::devfile(args)?, given::variables(args)?))
+}
+
+fn variable(variable: &Variable) -> Value {
+    json!({"name": variable.name, "value": variable.value.reveal(), "kind": variable.kind.as_str()})
+}
+
+/// Returns the only cluster, for requests that name none.
+fn the_only(mut names: Vec<String>) -> Result<String, BadOn> {
+    match (names.pop(), names.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            names.push(last);
+            Err(BadOn::Several(names.join(", ")))
+        }
+        (None, _) => Err(BadOn::NoCluster),
+    }
+}
+
+/// Returns the executor of a workspace; `only` is the one cluster that there is.
+fn on(args: &CreateArgs, only: Option<ClusterName>) -> Result<NewOn, BadOn> {
+    match (args.executor, args.agent.as_ref().or(only.as_ref())) {
+        (On::External, _) => Err(BadOn::External),
+        (On::Kubernetes, _) if args.project.is_some() || !args.tags.is_empty() => Err(BadOn::Kubernetes),
+        (On::Kubernetes, Some(cluster)) => Ok(NewOn::Kubernetes { cluster: cluster.clone() }),
+        (On::Kubernetes, None) => Err(BadOn::Agent),
+        (On::Ci, provider) => {
+            let provider = provider.as_ref().map(|name| name.as_str().parse()).transpose()?;
+            let project = args.project.clone().map(|url| CiProject { url, reference: args.reference.clone() });
+            Ok(NewOn::Ci(NewOnCi { provider, project, tags: args.tags.clone() }))
+        }
+    }
+}
+
+/// Flags that do not go together.
+#[derive(Debug, Error)]
+enum BadOn {
+    #[error("--project and --tag are for --executor ci")]
+    Kubernetes,
+    #[error(
+        "--executor external is run by you: it takes no --agent, --devfile, --project, --tag, --wait and no variables"
+    )]
+    External,
+    #[error("name the cluster with --agent")]
+    Agent,
+    #[error("name the cluster with --agent: there are {0}")]
+    Several(String),
+    #[error(
+        "there is no cluster that takes workspaces: an operator sets one up with gateway token create --cluster NAME"
+    )]
+    NoCluster,
+    #[error(transparent)]
+    Provider(#[from] BadProviderName),
+}
+
+/// Makes a service that makes workspaces in CI systems too, if those are configured.
+fn service_with_ci(store: &Store, config: &Config) -> Result<Workspaces, BadCi> {
+    let made = service(store, config);
+    if !config.ci.enabled {
+        return Ok(made);
+    }
+    let addresses = Addresses::of(config, config.listen.agents.port());
+    let agents = Downloads::open(&config.ci.agent_files)?.agents(&addresses.public_url);
+    Ok(made.with_ci(targets(&config.ci, addresses, &agents)?.into()))
+}
+
+/// CI systems are configured and cannot be used.
+#[derive(Debug, Error)]
+enum BadCi {
+    #[error(transparent)]
+    Downloads(#[from] DownloadError),
+    #[error(transparent)]
+    Setup(#[from] CiSetupError),
+}
+
+fn service(store: &Store, config: &Config) -> Workspaces {
+    Workspaces::new(store.clone(), Changes::default(), Addresses::of(config, config.listen.agents.port()))
+}
+
+/// A workspace that was just made.
+struct Made {
+    url: String,
+    asked: Accepted,
+}
+
+async fn present(lookout: Lookout<'_>, args: &CreateArgs, made: Made, console: &mut Console) -> Exit {
+    let Made { url, asked } = made;
+    let printed = match args.output {
+        Output::Text => console.finish_with(&url),
+        Output::Json => console.finish_with(line(args.workspace.as_str(), Some(&url), &asked.look)),
+    };
+    if printed != Exit::Success || !args.wait {
+        return printed;
+    }
+    let (timeout, output) = (args.timeout, args.output);
+    let waiting = Waiting { workspace: &args.workspace, wish: Wish::Start, asked, timeout, output };
+    follow(lookout, waiting, console).await
+}
+
+/// Writes the answer to the request, for programs.
+fn line(workspace: &str, url: Option<&str>, look: &Look) -> Value {
+    json!({
+        "workspace": workspace,
+        "url": url,
+        "desired": look.desired,
+        "actual": look.actual,
+        "reason": look.reason,
+        "generation": look.generation,
+    })
+}

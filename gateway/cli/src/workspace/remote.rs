@@ -1,0 +1,297 @@
+//! `gateway workspace` over a gateway's API.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::change::{self, Change};
+use super::row::{self, Row};
+use super::{details, opened, present};
+use crate::client::{Client, ClientError, shown};
+use crate::place::complain;
+use crate::{Console, Exit, Output, ShareArgs, ShowArgs, WorkspaceArgs, WorkspaceCommand, table};
+use gateway_types::{Audience, Port, UnixSeconds, WorkspaceName};
+
+/// Most pages of a list that are asked for: a gateway that never ends is not one.
+const PAGES_MAX: usize = 1000;
+
+/// Most attempts at a change when others change the same meanwhile.
+const TRIES: usize = 5;
+
+#[derive(Deserialize)]
+struct Page {
+    workspaces: Vec<Value>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    #[serde(flatten)]
+    row: Row,
+    port_url: String,
+    agent: Option<Agent>,
+    shared_with_you: Vec<ShareRow>,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    version: Option<String>,
+    default_port: Option<u16>,
+    ports: Vec<PortRow>,
+    #[serde(default)]
+    listening: Option<Vec<PortRow>>,
+}
+
+#[derive(Deserialize)]
+struct PortRow {
+    port: u16,
+    #[serde(default)]
+    url: String,
+    #[serde(default)]
+    label: Option<String>,
+}
+
+impl PortRow {
+    /// Writes the port for people: its address and its label.
+    fn line(&self) -> String {
+        let label = self.label.as_deref().map(|label| format!(" ({})", shown(label))).unwrap_or_default();
+        format!("{}{label}", shown(&self.url))
+    }
+}
+
+#[derive(Deserialize)]
+struct Shares {
+    shares: Vec<ShareRow>,
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+struct ShareRow {
+    port: u16,
+    audience: String,
+    expires_at: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unknown_user: bool,
+}
+
+/// Runs `gateway workspace` at a gateway.
+pub(super) async fn run(client: &Client, args: &WorkspaceArgs, console: &mut Console, now: UnixSeconds) -> Exit {
+    if let Some(wanted) = Change::of(&args.command) {
+        return change::change(client, wanted, console).await.unwrap_or_else(|error| complain(&error, console));
+    }
+    let done = match &args.command {
+        WorkspaceCommand::Create(args) => change::create(client, args, console).await,
+        // Changes were requested above.
+        WorkspaceCommand::Start(_)
+        | WorkspaceCommand::Stop(_)
+        | WorkspaceCommand::Restart(_)
+        | WorkspaceCommand::Terminate(_) => Ok(Exit::Usage),
+        WorkspaceCommand::List(args) => list(client, args.output, console).await,
+        WorkspaceCommand::Show(args) => show(client, args, console).await,
+        WorkspaceCommand::Open(args) => match client.get::<Detail>(&format!("/workspaces/{}", args.workspace)).await {
+            Ok(detail) => {
+                let url = match args.port {
+                    Some(port) => detail.port_url.replace("{port}", &port.to_string()),
+                    None => detail.row.url,
+                };
+                Ok(present(&shown(&url), args, console))
+            }
+            Err(error) => Err(error),
+        },
+        WorkspaceCommand::Share(args) => share(client, args, console, now).await,
+    };
+    done.unwrap_or_else(|error| complain(&error, console))
+}
+
+async fn list(client: &Client, output: Output, console: &mut Console) -> Result<Exit, ClientError> {
+    let (mut rows, mut path) = (Vec::new(), "/workspaces?limit=200".to_owned());
+    for _ in 0..PAGES_MAX {
+        let page: Page = client.get(&path).await?;
+        rows.extend(page.workspaces);
+        let Some(cursor) = page.next_cursor else { break };
+        let cursor: String = form_urlencoded::byte_serialize(cursor.as_bytes()).collect();
+        path = format!("/workspaces?limit=200&cursor={cursor}");
+    }
+    Ok(console.finish_with(match output {
+        // As the gateway sends it: a newer one may send more.
+        Output::Json => format!("{:#}", json!(rows)),
+        Output::Text => {
+            let rows: Vec<Row> = rows.into_iter().filter_map(|row| serde_json::from_value(row).ok()).collect();
+            row::show(&rows, output)
+        }
+    }))
+}
+
+async fn show(client: &Client, args: &ShowArgs, console: &mut Console) -> Result<Exit, ClientError> {
+    let path = format!("/workspaces/{}", args.workspace);
+    if args.output == Output::Json {
+        let detail: Value = client.get(&path).await?;
+        return Ok(console.finish_with(format_args!("{detail:#}")));
+    }
+    let Detail { row, port_url, agent, shared_with_you } = client.get(&path).await?;
+    let listening = agent.as_ref().and_then(|agent| agent.listening.as_deref());
+    let listening: Option<Vec<String>> = listening.map(|ports| ports.iter().map(PortRow::line).collect());
+    let agent = agent.map_or_else(
+        || "absent".to_owned(),
+        |agent| {
+            let ports: Vec<String> = agent.ports.iter().map(|port| port.port.to_string()).collect();
+            let ports = if ports.is_empty() { String::new() } else { format!(", ports {}", ports.join(" ")) };
+            let default = agent.default_port.map(|port| format!(", default port {port}")).unwrap_or_default();
+            let version = agent.version.map(|version| format!(", version {}", shown(&version))).unwrap_or_default();
+            format!("connected{ports}{default}{version}")
+        },
+    );
+    let mut rows = vec![
+        ("name", shown(&row.name)),
+        ("owner", shown(&row.owner)),
+        ("access", shown(&row.access)),
+        ("created", shown(&row.created_at)),
+        ("agent", agent),
+        ("address", shown(&row.url)),
+        ("ports", shown(&port_url)),
+    ];
+    match &listening {
+        Some(ports) if ports.is_empty() => rows.push(("listening", "nothing".to_owned())),
+        Some(ports) => rows.extend(ports.iter().map(|port| ("listening", port.clone()))),
+        None => {}
+    }
+    if let Some(look) = &row.state {
+        match &row.provider {
+            Some(provider) => rows.push(("provider", shown(provider))),
+            None => rows.push(("cluster", row.cluster.as_deref().map(shown).unwrap_or_default())),
+        }
+        if let Some(url) = &row.run_url {
+            rows.push(("job", shown(url)));
+        }
+        rows.push(("state", shown(&look.told())));
+        rows.push(("wanted", shown(&look.desired)));
+    }
+    if !shared_with_you.is_empty() {
+        let shares: Vec<String> =
+            shared_with_you.iter().map(|share| format!("{} ({})", share.port, shown(&share.audience))).collect();
+        rows.push(("shared with you", shares.join(", ")));
+    }
+    Ok(console.finish_with(details(&rows)))
+}
+
+async fn share(
+    client: &Client,
+    args: &ShareArgs,
+    console: &mut Console,
+    now: UnixSeconds,
+) -> Result<Exit, ClientError> {
+    let path = format!("/workspaces/{}/shares", args.workspace);
+    let (Some(port), Some(audience)) = (args.port, &args.with) else {
+        let Shares { shares } = client.get(&path).await?;
+        return Ok(console.finish_with(show_shares(&shares, args.output)));
+    };
+    for left in (0..TRIES).rev() {
+        let (Shares { shares }, tag) = client.get_tagged(&path).await?;
+        let Some(wanted) = changed(shares, args, (port, audience), now) else {
+            console.complain(format_args!("port {port} of {} is not shared with {audience}", args.workspace));
+            return Ok(Exit::Failed);
+        };
+        match client.put(&path, tag.as_deref(), &json!({"shares": wanted})).await {
+            Err(error) if error.is_changed_meanwhile() && left > 0 => {}
+            Err(error) => return Err(error),
+            Ok(()) => break,
+        }
+    }
+    console.hint(done(&args.workspace, port, audience, args, now));
+    if args.revoke {
+        return Ok(Exit::Success);
+    }
+    let Detail { port_url, .. } = client.get(&format!("/workspaces/{}", args.workspace)).await?;
+    let url = shown(&port_url.replace("{port}", &port.to_string()));
+    let expires_at = args.lasting.map(|time| now.later(time).to_string());
+    let share = json!(ShareRow { port: port.get(), audience: audience.to_string(), expires_at, unknown_user: false });
+    Ok(console.finish_with(opened(&share, &url, args.output)))
+}
+
+/// Returns the list after the change; `None` if there is nothing to revoke.
+fn changed(
+    mut shares: Vec<ShareRow>,
+    args: &ShareArgs,
+    (port, audience): (Port, &Audience),
+    now: UnixSeconds,
+) -> Option<Vec<ShareRow>> {
+    let audience = audience.to_string();
+    let before = shares.len();
+    shares.retain(|share| share.port != port.get() || share.audience != audience);
+    if args.revoke {
+        return (shares.len() < before).then_some(shares);
+    }
+    let expires_at = args.lasting.map(|time| now.later(time).to_string());
+    shares.push(ShareRow { port: port.get(), audience, expires_at, unknown_user: args.unknown_user });
+    Some(shares)
+}
+
+fn done(workspace: &WorkspaceName, port: Port, audience: &Audience, args: &ShareArgs, now: UnixSeconds) -> String {
+    if args.revoke {
+        return format!("port {port} of {workspace} is no longer open to {audience}");
+    }
+    let until = args.lasting.map(|time| format!(" until {}", now.later(time))).unwrap_or_default();
+    format!("port {port} of {workspace} is open to {audience}{until}")
+}
+
+fn show_shares(shares: &[ShareRow], output: Output) -> String {
+    match output {
+        Output::Json => format!("{:#}", json!(shares)),
+        Output::Text => {
+            let rows = shares.iter().map(|share| {
+                let until = share.expires_at.as_deref().map_or_else(|| "-".to_owned(), shown);
+                [share.port.to_string(), shown(&share.audience), until]
+            });
+            table::text(["PORT", "AUDIENCE", "UNTIL"], rows)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Cli, Command};
+
+    fn args(words: &str) -> ShareArgs {
+        let words = format!("gateway workspace share app {words}");
+        let command = Cli::try_parse_from(words.split(' ')).unwrap().command;
+        let Command::Workspace(WorkspaceArgs { command: WorkspaceCommand::Share(args) }) = command else {
+            panic!("{command:?}")
+        };
+        args
+    }
+
+    fn rows(shares: &[(u16, &str)]) -> Vec<ShareRow> {
+        let row = |(port, audience): &(u16, &str)| ShareRow {
+            port: *port,
+            audience: (*audience).to_owned(),
+            expires_at: None,
+            unknown_user: false,
+        };
+        shares.iter().map(row).collect()
+    }
+
+    #[test]
+    fn change_touches_one_share_and_keeps_the_others() {
+        let now = UnixSeconds::new(1_800_000_000);
+        let apply = |words: &str, shares: &[(u16, &str)]| {
+            let args = args(words);
+            let (port, audience) = (args.port.unwrap(), args.with.clone().unwrap());
+            let changed = changed(rows(shares), &args, (port, &audience), now)?;
+            Some(
+                changed
+                    .iter()
+                    .map(|share| format!("{} {} {:?}", share.port, share.audience, share.expires_at))
+                    .collect(),
+            )
+        };
+        let shares = [(80, "public"), (81, "user:ann")];
+        let added: Option<Vec<String>> = apply("80 --with user:bob --for 8h", &shares);
+        assert_eq!(added.unwrap()[2], "80 user:bob Some(\"2027-01-15T16:00:00Z\")");
+        let renewed: Option<Vec<String>> = apply("80 --with public", &shares);
+        assert_eq!(renewed.unwrap().len(), 2);
+        let removed: Option<Vec<String>> = apply("80 --with public --revoke", &shares);
+        assert_eq!(removed.unwrap(), ["81 user:ann None"]);
+        assert_eq!(apply("82 --with public --revoke", &shares), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Rules between keys. A check is skipped while one of its keys is bad by itself: a second message about a default that
+//! the operator did not choose would only confuse.
+
+use std::net::SocketAddr;
+
+use super::reader::Reader;
+use super::{AuthMode, CiSystem, Config, auth};
+use gateway_types::{Port, WorkspaceName, Zone};
+
+/// Notes every contradiction between keys.
+pub(super) fn across_keys(config: &Config, reader: &mut Reader) {
+    listeners_are_distinct(config, reader);
+    public_url_is_not_a_workspace(config, reader);
+    auth::public_url_is_private(&config.auth, &config.public_url, reader);
+    jobs_of_others_are_isolated(config, reader);
+    budgets_contain_windows(config, reader);
+}
+
+/// Requires isolated jobs if users other than the operator sign in. A command runs as the gateway's own account: a
+/// user's job would read the gateway's database, keys and every other job's secrets.
+fn jobs_of_others_are_isolated(config: &Config, reader: &mut Reader) {
+    if config.auth.mode != AuthMode::Oidc || !config.ci.enabled || !reader.is_sound(&["auth.mode"]) {
+        return;
+    }
+    for provider in &config.ci.providers {
+        let CiSystem::Command(command) = &provider.system else { continue };
+        let kind = format!("ci.providers.{}.kind", provider.name);
+        if !command.isolates_jobs && reader.is_sound(&[&kind]) {
+            reader.object(
+                kind,
+                "is `command` while auth.mode is `oidc`: each user who makes a workspace there would have a shell as the \
+                 gateway's own account. Use `gitlab`, or, if the program runs each job in a container or machine of its \
+                 own, say isolates_jobs = true beside it",
+            );
+        }
+    }
+}
+
+fn listeners_are_distinct(config: &Config, reader: &mut Reader) {
+    let listen = &config.listen;
+    let public = ("listen.public", Some(listen.public));
+    let agents = ("listen.agents", Some(listen.agents));
+    let admin = ("listen.admin", listen.admin);
+    for ((key, address), (other_key, other)) in [(agents, public), (admin, public), (admin, agents)] {
+        let (Some(address), Some(other)) = (address, other) else { continue };
+        if reader.is_sound(&[key, other_key]) && collide(address, other) {
+            reader.object_to_pair((key, "collides with"), (other_key, "collides with"));
+        }
+    }
+}
+
+/// Tells whether the addresses cannot both be bound. Port 0 asks for any free port, so it collides with nothing.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers =
+        |a: SocketAddr, b: SocketAddr| a.ip() == b.ip() || (a.ip().is_unspecified() && a.is_ipv4() == b.is_ipv4());
+    one.port() != 0 && one.port() == other.port() && (covers(one, other) || covers(other, one))
+}
+
+/// The pages of `public_url` carry the user's session; no workspace may be able to stand in their place, and no cookie
+/// that a workspace sets for the zone may reach them.
+fn public_url_is_not_a_workspace(config: &Config, reader: &mut Reader) {
+    if !reader.is_sound(&["zone", "public_url"]) {
+        return;
+    }
+    let (host, zone) = (config.public_url.host(), &config.zone);
+    if is_workspace_host(host, zone) {
+        reader.object("public_url", format!("the host would be a workspace's inside zone {zone}; choose one outside"));
+    } else if host == zone.as_str() && host != "localhost" && !host.ends_with(".localhost") {
+        reader.object("public_url", format!("the host is the zone {zone} itself, which only localhost may be"));
+    }
+}
+
+/// Tells whether `host` is `{port}-{name}.{zone}` or `{name}.{zone}`.
+fn is_workspace_host(host: &str, zone: &Zone) -> bool {
+    let label = host.strip_suffix(zone.as_str()).and_then(|rest| rest.strip_suffix('.'));
+    let Some(label) = label else { return false };
+    let is_name = |text: &str| text.parse::<WorkspaceName>().is_ok();
+    let with_port = label.split_once('-').is_some_and(|(port, name)| port.parse::<Port>().is_ok() && is_name(name));
+    with_port || is_name(label)
+}
+
+fn budgets_contain_windows(config: &Config, reader: &mut Reader) {
+    let tunnel = &config.tunnel;
+    let chain = [
+        ("tunnel.window_initial", tunnel.window_initial),
+        ("tunnel.window_max", tunnel.window_max),
+        ("tunnel.session_budget", tunnel.session_budget),
+        ("tunnel.replica_budget", tunnel.replica_budget),
+    ];
+    for pair in chain.windows(2) {
+        let [(small_key, small), (large_key, large)] = pair else { continue };
+        if reader.is_sound(&[small_key, large_key]) && small > large {
+            reader.object_to_pair((small_key, "must not be above"), (large_key, "must not be below"));
+        }
+    }
+    // Without a value of its own it lies between the two.
+    let owner = ("tunnel.owner_budget", tunnel.owner_budget);
+    let around = [("tunnel.session_budget", tunnel.session_budget), ("tunnel.replica_budget", tunnel.replica_budget)];
+    let [(session_key, session), (replica_key, replica)] = around;
+    if session > replica || !reader.is_sound(&[session_key, owner.0, replica_key]) {
+        return;
+    }
+    if owner.1 < session {
+        reader.object_to_pair((owner.0, "must not be below"), (session_key, "must not be above"));
+    } else if owner.1 > replica {
+        reader.object_to_pair((owner.0, "must not be above"), (replica_key, "must not be below"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_collide_on_the_same_port_of_overlapping_hosts() {
+        for (one, other, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "0.0.0.0:80", true),
+            ("[::]:80", "[::1]:80", true),
+            ("[::1]:80", "127.0.0.1:80", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+        ] {
+            assert_eq!(collide(one.parse().unwrap(), other.parse().unwrap()), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn workspace_hosts_are_one_label_below_the_zone() {
+        let zone: Zone = "ws.example.com".parse().unwrap();
+        for host in ["app.ws.example.com", "8080-app.ws.example.com", "8080.ws.example.com"] {
+            assert!(is_workspace_host(host, &zone), "{host}");
+        }
+        for host in ["ws.example.com", "a.b.ws.example.com", "xws.example.com", "080-app.ws.example.com", "example.com"]
+        {
+            assert!(!is_workspace_host(host, &zone), "{host}");
+        }
+    }
+}

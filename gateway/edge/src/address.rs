@@ -1,0 +1,50 @@
+//! Meaning of a request's authority on its connection. Clients send one connection the same authority again and again,
+//! so it is worked out once and remembered.
+
+use std::net::IpAddr;
+
+use super::forwarded::Fields;
+use super::rewrite::OwnOrigin;
+use gateway_types::{Port, Scheme, WorkspaceName};
+
+/// A workspace's address as one connection's user sees it, and the forwarding fields for the app.
+#[derive(Debug)]
+pub(crate) struct Address {
+    /// Authority as the request wrote it.
+    pub(crate) authority: Box<str>,
+    /// The workspace that it names.
+    pub(crate) name: WorkspaceName,
+    /// Port in the authority, if there is one.
+    pub(crate) port: Option<Port>,
+    /// The host in its one spelling, without the listener's port.
+    pub(crate) host: Box<str>,
+    /// The scheme that the user's browser sees.
+    pub(crate) scheme: Scheme,
+    /// Forwarding fields that describe the user to the app.
+    pub(crate) forwarded: Fields,
+}
+
+impl Address {
+    /// Creates the address, with its forwarding fields.
+    pub(crate) fn new(
+        authority: &str,
+        (name, port): (WorkspaceName, Option<Port>),
+        host: String,
+        scheme: Scheme,
+        peer: IpAddr,
+    ) -> Self {
+        Self {
+            authority: authority.into(),
+            name,
+            port,
+            host: host.into(),
+            scheme,
+            forwarded: Fields::new(peer, scheme, authority),
+        }
+    }
+
+    /// Returns the origin that the user's browser sees.
+    pub(crate) fn origin(&self) -> OwnOrigin<'_> {
+        OwnOrigin { scheme: self.scheme, authority: &self.authority }
+    }
+}

@@ -1,0 +1,77 @@
+//! Open event streams of the public host, re-authorised for as long as they are open.
+//!
+//! The content of a stream belongs to its owner; only the proof of its reader can change, so that is checked again.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use gateway_auth::request::Offered;
+use gateway_types::UserName;
+
+/// One open stream.
+#[derive(Debug)]
+pub struct Followed {
+    offered: Offered,
+    user: UserName,
+    ended: CancellationToken,
+}
+
+impl Followed {
+    /// Returns the credential that was offered.
+    pub(crate) fn offered(&self) -> &Offered {
+        &self.offered
+    }
+
+    /// Returns the user proven by that credential.
+    pub(crate) fn user(&self) -> &UserName {
+        &self.user
+    }
+
+    /// Ends the stream.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    /// Waits until the stream has to end. The future borrows nothing.
+    pub(crate) fn wait_owned(&self) -> WaitForCancellationFutureOwned {
+        self.ended.clone().cancelled_owned()
+    }
+}
+
+/// All open streams.
+#[derive(Debug, Default)]
+pub struct Followers(Mutex<Vec<Weak<Followed>>>);
+
+impl Followers {
+    /// Registers a stream, which is re-authorised for as long as it is held.
+    pub fn follow(&self, offered: Offered, user: UserName) -> Arc<Followed> {
+        let followed = Arc::new(Followed { offered, user, ended: CancellationToken::new() });
+        self.0.lock().push(Arc::downgrade(&followed));
+        followed
+    }
+
+    /// Returns the open streams, and forgets the others.
+    pub(crate) fn due(&self) -> Vec<Arc<Followed>> {
+        let mut due = Vec::new();
+        self.0.lock().retain(|followed| followed.upgrade().map(|followed| due.push(followed)).is_some());
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_is_asked_about_while_it_is_open_and_no_longer() {
+        let followers = Followers::default();
+        let open = followers.follow(Offered::Token([1; 32]), "ann".parse().unwrap());
+        drop(followers.follow(Offered::Nothing, "bob".parse().unwrap()));
+        let due = followers.due();
+        assert!(due.len() == 1 && due[0].user().as_str() == "ann");
+        drop((open, due));
+        assert!(followers.due().is_empty() && followers.0.lock().is_empty());
+    }
+}

@@ -1,0 +1,328 @@
+//! Re-authorises requests and streams for as long as they stay open.
+//!
+//! A [`Watch`] stands for one credential on one connection towards one port. Every request, body and stream that it let
+//! through is [`UnderWay`]; [`Living::due`] returns the watches with something under way, and the re-check ends those
+//! that are no longer authorised. A connection that asks the same again uses one watch for all its requests, so a
+//! request makes none. The audit log calls a watch an access: one record when it is made, one when it ends.
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture, WaitForCancellationFutureOwned};
+
+use super::address::Address;
+use gateway_auth::policy::{Because, Grant};
+use gateway_auth::request::{Identities, Offered};
+use gateway_http::respond::Failure;
+use gateway_net::audit::{Audit, Credential, Event, Record, Text, WhyEnded};
+use gateway_net::limits::Standing;
+use gateway_types::{Port, UserName};
+
+/// One credential, used on one connection towards one port.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    offered: Offered,
+    address: Arc<Address>,
+    port: Port,
+    user: Option<UserName>,
+    /// Quotas that its requests count in.
+    standing: Standing,
+    under_way: AtomicUsize,
+    ended: CancellationToken,
+    why: OnceLock<Failure>,
+    recorded: Option<Recorded>,
+}
+
+/// An access whose begin is in the audit log, so that its end has to be there too.
+#[derive(Debug)]
+struct Recorded {
+    audit: Audit,
+    access: u64,
+    since: Instant,
+    peer: IpAddr,
+}
+
+/// A request, body or stream that a watch let through and that is not over.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Watch>);
+
+impl UnderWay {
+    fn new(watch: Arc<Watch>) -> Self {
+        watch.under_way.fetch_add(1, Ordering::Relaxed);
+        Self(watch)
+    }
+}
+
+impl Clone for UnderWay {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Deref for UnderWay {
+    type Target = Watch;
+
+    fn deref(&self) -> &Watch {
+        &self.0
+    }
+}
+
+impl Watch {
+    /// Returns the credential that was offered.
+    pub(crate) fn offered(&self) -> &Offered {
+        &self.offered
+    }
+
+    /// Returns the address at which it was offered.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Returns the port that was asked for.
+    pub(crate) fn port(&self) -> Port {
+        self.port
+    }
+
+    /// Returns the quotas that its requests count in.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Returns whether a new decision upholds this watch: it grants access, and to the same user.
+    pub(crate) fn is_upheld_by(&self, grant: &Grant) -> bool {
+        grant.user() == self.user.as_ref()
+    }
+
+    /// Ends everything that is under way on it.
+    pub(crate) fn end(&self, why: Failure) {
+        if self.why.set(why).is_ok() {
+            self.ended.cancel();
+            self.record_end(WhyEnded::Cut { code: why.code() });
+        }
+    }
+
+    fn record_end(&self, why: WhyEnded) {
+        let Some(Recorded { audit, access, since, peer }) = &self.recorded else { return };
+        let event = Event::AccessEnded {
+            access: *access,
+            workspace: Text::of(&self.address.name),
+            port: self.port.get(),
+            why,
+            seconds: since.elapsed().as_secs(),
+        };
+        audit.record(Record::new(event).at_peer(*peer));
+    }
+
+    /// Returns whether it has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Returns the failure that ended it, as a new request would be told.
+    pub(crate) fn why(&self) -> Failure {
+        self.why.get().copied().unwrap_or(Failure::SignInRequired)
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&self) -> WaitForCancellationFuture<'_> {
+        self.ended.cancelled()
+    }
+
+    /// Waits until it has ended. The future borrows nothing.
+    pub(crate) fn wait_owned(&self) -> WaitForCancellationFutureOwned {
+        self.ended.clone().cancelled_owned()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.why.get().is_none() {
+            self.record_end(WhyEnded::Closed);
+        }
+    }
+}
+
+/// Client of a request, for the audit log: only read when an access begins.
+pub(crate) struct Asking<'a> {
+    pub(crate) identities: &'a Identities,
+    pub(crate) offered: &'a Offered,
+    pub(crate) peer: IpAddr,
+}
+
+impl Asking<'_> {
+    /// Names a browser's session on a workspace host after the session on the public host that it hangs on.
+    fn credential(&self) -> Credential {
+        match self.offered {
+            Offered::Session(id) => match self.identities.session_of_host(id) {
+                Some(name) => Credential::Session { id: Text::of(name) },
+                None => Credential::None,
+            },
+            Offered::Token(hash) => Credential::TokenHash(*hash),
+            Offered::Nothing | Offered::Refused => Credential::None,
+        }
+    }
+}
+
+/// The watch that a connection used last.
+pub(crate) type LastWatch = Mutex<Option<Arc<Watch>>>;
+
+/// All watches.
+#[derive(Debug, Default)]
+pub struct Living {
+    watches: Mutex<Vec<Weak<Watch>>>,
+    audit: Audit,
+}
+
+impl Living {
+    /// Creates an empty set that records its accesses in `audit`.
+    pub fn new(audit: Audit) -> Self {
+        Self { watches: Mutex::default(), audit }
+    }
+
+    /// Returns the watch for a new grant: the connection's last one if that is for the same, else a new one with a
+    /// `standing` of its own.
+    pub(crate) fn watch(
+        &self,
+        last: &LastWatch,
+        asking: &Asking<'_>,
+        address: &Arc<Address>,
+        grant: &Grant,
+        standing: impl FnOnce() -> Standing,
+    ) -> UnderWay {
+        let mut last = last.lock();
+        let same = |watch: &&Arc<Watch>| {
+            watch.offered == *asking.offered
+                && Arc::ptr_eq(&watch.address, address)
+                && watch.port == grant.port()
+                && watch.is_upheld_by(grant)
+                && !watch.is_ended()
+        };
+        if let Some(watch) = last.as_ref().filter(same) {
+            return UnderWay::new(watch.clone());
+        }
+        let watch = Arc::new(Watch {
+            offered: *asking.offered,
+            address: address.clone(),
+            port: grant.port(),
+            user: grant.user().cloned(),
+            standing: standing(),
+            under_way: AtomicUsize::new(0),
+            ended: CancellationToken::new(),
+            why: OnceLock::new(),
+            recorded: self.audit.wants_accesses().then(|| self.record_begin(asking, address, grant)),
+        });
+        let under_way = UnderWay::new(watch.clone());
+        self.watches.lock().push(Arc::downgrade(&watch));
+        *last = Some(watch);
+        under_way
+    }
+
+    fn record_begin(&self, asking: &Asking<'_>, address: &Address, grant: &Grant) -> Recorded {
+        let access = self.audit.access_number();
+        let event = Event::AccessOpened {
+            access,
+            user: grant.user().map(Text::of),
+            workspace: Text::of(&address.name),
+            port: grant.port().get(),
+            because: match grant.because() {
+                Because::Owner => Text::new("owner"),
+                Because::Shared(audience) => Text::of(audience),
+            },
+        };
+        let peer = asking.peer;
+        self.audit.record(Record::new(event).at_peer(peer).with(asking.credential()));
+        Recorded { audit: self.audit.clone(), access, since: Instant::now(), peer }
+    }
+
+    /// Returns the watches with something under way, and forgets those whose connection and streams are gone.
+    pub(crate) fn due(&self) -> Vec<Arc<Watch>> {
+        let mut due = Vec::new();
+        self.watches.lock().retain(|watch| {
+            let Some(watch) = watch.upgrade() else { return false };
+            if watch.under_way.load(Ordering::Relaxed) > 0 {
+                due.push(watch);
+            }
+            true
+        });
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use gateway_auth::browser::{BrowserSessions, Lifetimes};
+    use gateway_auth::policy::{Decision, Exposure, Purpose, RequestShape, Source, Target, decide};
+    use gateway_config::Config;
+    use gateway_net::limits::Shares;
+    use gateway_types::principal::{Principal, Via};
+    use gateway_types::{Scheme, UnixSeconds};
+
+    fn address() -> Arc<Address> {
+        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let name = ("app".parse().unwrap(), Port::new(80));
+        Arc::new(Address::new("80-app.zone", name, "80-app.zone".into(), Scheme::Http, peer))
+    }
+
+    fn grant() -> Grant {
+        let ann = Principal { user: "ann".parse().unwrap(), via: Via::ApiToken, groups: Arc::default() };
+        let workspace = "app".parse().unwrap();
+        let record = Some(Exposure { owner: &ann.user, ports: None, shares: &[] });
+        let target = Target { workspace: &workspace, port: Port::new(80).unwrap(), record };
+        let shape = RequestShape { purpose: Purpose::Read, source: Source::Unstated };
+        let Decision::Allow(grant) = decide(Some(&ann), &target, shape, UnixSeconds::new(0)) else { panic!("refused") };
+        grant
+    }
+
+    fn identities() -> Identities {
+        Identities::new(Arc::new(BrowserSessions::new(Instant::now(), Lifetimes::default())))
+    }
+
+    fn asking<'a>(identities: &'a Identities, offered: &'a Offered) -> Asking<'a> {
+        Asking { identities, offered, peer: [127, 0, 0, 1].into() }
+    }
+
+    fn standing() -> Standing {
+        let now = Instant::now().into_std();
+        let shares = Shares::new(&Config::default().limits, now);
+        let guest = Arc::new(shares.arrive_operator(IpAddr::from([127, 0, 0, 1]), now));
+        shares.standing(&guest, None, ("one".parse().expect("a name"), Port::new(80).expect("a port")), now)
+    }
+
+    #[test]
+    fn watch_of_a_connection_that_is_gone_is_forgotten() {
+        let (living, address, identities) = (Living::default(), address(), identities());
+        for _ in 0..100 {
+            let last = LastWatch::default();
+            drop(living.watch(&last, &asking(&identities, &Offered::Nothing), &address, &grant(), standing));
+            assert_eq!(living.due().len(), 0, "nothing is under way");
+            assert_eq!(living.watches.lock().len(), 1, "the connection lives, and may ask again");
+            drop(last);
+            assert_eq!(living.due().len(), 0);
+            assert_eq!(living.watches.lock().len(), 0, "the connection is gone");
+        }
+    }
+
+    #[test]
+    fn watch_serves_one_credential_only() {
+        let (living, address, last, identities) = (Living::default(), address(), LastWatch::default(), identities());
+        let first = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
+        let same = living.watch(&last, &asking(&identities, &Offered::Token([1; 32])), &address, &grant(), standing);
+        let other = living.watch(&last, &asking(&identities, &Offered::Token([2; 32])), &address, &grant(), standing);
+        assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &other.0));
+        first.end(Failure::SignInRequired);
+        assert!(same.is_ended() && !other.is_ended());
+    }
+}

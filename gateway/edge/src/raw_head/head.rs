@@ -1,0 +1,227 @@
+//! One head, line by line, across any split of its bytes.
+
+use super::{Fault, Sender};
+use gateway_http::respond::Wants;
+
+/// One head, as far as it has been read.
+#[derive(Debug)]
+pub(super) struct Head {
+    part: Part,
+    /// Bytes so far, line ends included.
+    bytes: usize,
+    /// Those of whole lines with cookies.
+    cookie_bytes: usize,
+    /// The beginning of a line whose end has not come yet. Empty, and without memory, while heads come whole.
+    carry: Vec<u8>,
+    length: Option<u64>,
+    chunked: bool,
+    host: bool,
+    switching: bool,
+    http10: bool,
+    is_head: bool,
+    navigates: bool,
+}
+
+/// Beginning of a line with cookies.
+const COOKIE: &[u8] = b"cookie:";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Nothing but empty lines so far (RFC 9112, section 2.2).
+    Start,
+    Fields,
+}
+
+/// Message part that a head announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadEnd {
+    /// It is the first line of HTTP/2.
+    Http2,
+    /// A body of `length` bytes, maybe none.
+    Sized {
+        length: u64,
+        /// The head asks for another protocol.
+        switching: bool,
+    },
+    /// A chunked body.
+    Chunked {
+        /// The head asks for another protocol.
+        switching: bool,
+    },
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            part: Part::Start,
+            bytes: 0,
+            cookie_bytes: 0,
+            carry: Vec::new(),
+            length: None,
+            chunked: false,
+            host: false,
+            switching: false,
+            http10: false,
+            is_head: false,
+            navigates: false,
+        }
+    }
+}
+
+impl Head {
+    pub(super) fn has_begun(&self) -> bool {
+        self.part != Part::Start || !matches!(self.carry.as_slice(), b"" | b"\r")
+    }
+
+    /// Returns whether the first line has begun and has not ended.
+    pub(super) fn is_in_first_line(&self) -> bool {
+        self.part == Part::Start && self.has_begun()
+    }
+
+    pub(super) fn sender(&self) -> Sender {
+        let wants = if self.navigates { Wants::Html } else { Wants::Json };
+        Sender { wants, is_head: self.is_head }
+    }
+
+    /// Reads lines off `rest` up to the blank one. `None` when that has not come yet.
+    pub(super) fn read(&mut self, rest: &mut &[u8], bytes_max: usize) -> Result<Option<HeadEnd>, Fault> {
+        while let Some((line, after)) = split_line(rest) {
+            *rest = after;
+            self.count(line, 1, bytes_max)?;
+            let end = if self.carry.is_empty() {
+                self.line(line)?
+            } else {
+                let mut whole = std::mem::take(&mut self.carry);
+                whole.extend_from_slice(line);
+                self.line(&whole)?
+            };
+            if end.is_some() {
+                return Ok(end);
+            }
+        }
+        self.count(rest, 0, bytes_max)?;
+        self.carry.extend_from_slice(rest);
+        *rest = &[];
+        Ok(None)
+    }
+
+    /// Counts the bytes received of a line, and `end` bytes of its end.
+    fn count(&mut self, came: &[u8], end: usize, bytes_max: usize) -> Result<(), Fault> {
+        self.bytes += came.len() + end;
+        if self.bytes <= bytes_max { Ok(()) } else { Err(self.too_large(came)) }
+    }
+
+    #[cold]
+    fn too_large(&self, came: &[u8]) -> Fault {
+        if self.part == Part::Start {
+            return Fault::TargetTooLong;
+        }
+        let line: usize = self.carry.len() + came.len();
+        let is_cookie = is_cookie(if self.carry.len() < COOKIE.len() { came } else { &self.carry });
+        let cookies = self.cookie_bytes + if is_cookie { line } else { 0 };
+        if cookies > self.bytes / 2 { Fault::CookiesTooLarge } else { Fault::HeadTooLarge }
+    }
+
+    /// Reads one line without its LF.
+    fn line(&mut self, line: &[u8]) -> Result<Option<HeadEnd>, Fault> {
+        let part = self.part;
+        let ended = line.strip_suffix(b"\r");
+        if part == Part::Start && ended != Some(b"") && !line.is_empty() {
+            // Before any fault in it: a head has begun, and an answer is due.
+            self.part = Part::Fields;
+        }
+        let line = ended.ok_or(Fault::BareLineFeed)?;
+        match part {
+            Part::Start if line == b"PRI * HTTP/2.0" => return Ok(Some(HeadEnd::Http2)),
+            Part::Start => {
+                self.http10 = line.ends_with(b" HTTP/1.0");
+                self.is_head = line.starts_with(b"HEAD ");
+                self.switching = line.starts_with(b"CONNECT ");
+            }
+            Part::Fields if line.is_empty() => return Ok(Some(self.end())),
+            Part::Fields => self.field(line)?,
+        }
+        Ok(None)
+    }
+
+    fn end(&self) -> HeadEnd {
+        let switching = self.switching;
+        if self.chunked {
+            HeadEnd::Chunked { switching }
+        } else {
+            HeadEnd::Sized { length: self.length.unwrap_or(0), switching }
+        }
+    }
+
+    fn field(&mut self, line: &[u8]) -> Result<(), Fault> {
+        if line.first().is_some_and(is_blank) {
+            return Err(Fault::FoldedLine);
+        }
+        // A line without a colon is no field; the library refuses it.
+        let Some((name, value)) = split_at_byte(line, b':') else { return Ok(()) };
+        if name.last().is_some_and(is_blank) {
+            return Err(Fault::BlankBeforeColon);
+        }
+        // The length first: almost every field is none of these, and is not looked at any further.
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") && std::mem::replace(&mut self.host, true) => {
+                return Err(Fault::HostDuplicate);
+            }
+            // Upgrades are HTTP/1.1's (RFC 9110, section 7.8).
+            6 if name.eq_ignore_ascii_case(b"cookie") => self.cookie_bytes += line.len(),
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.switching |= !self.http10,
+            14 if name.eq_ignore_ascii_case(b"content-length") => return self.length(value),
+            14 if name.eq_ignore_ascii_case(b"sec-fetch-mode") => self.navigates = value.trim_ascii() == b"navigate",
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return self.encoding(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn length(&mut self, value: &[u8]) -> Result<(), Fault> {
+        if self.chunked {
+            return Err(Fault::LengthAndEncoding);
+        }
+        let digits = value.trim_ascii();
+        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        let number = std::str::from_utf8(digits).ok().filter(|_| is_number).and_then(|digits| digits.parse().ok());
+        match (self.length, number) {
+            (None, Some(number)) => {
+                self.length = Some(number);
+                Ok(())
+            }
+            (Some(_), _) | (None, None) => Err(Fault::Length),
+        }
+    }
+
+    fn encoding(&mut self, value: &[u8]) -> Result<(), Fault> {
+        if self.length.is_some() {
+            return Err(Fault::LengthAndEncoding);
+        }
+        let is_chunked = value.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        if !is_chunked || self.http10 || std::mem::replace(&mut self.chunked, true) {
+            return Err(Fault::Encoding);
+        }
+        Ok(())
+    }
+}
+
+fn is_cookie(line: &[u8]) -> bool {
+    line.get(..COOKIE.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(COOKIE))
+}
+
+fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Splits a line off its LF.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    split_at_byte(bytes, b'\n')
+}
+
+/// Splits at the first such byte, which belongs to neither part.
+fn split_at_byte(bytes: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|other| *other == byte)?;
+    let (before, after) = bytes.split_at_checked(at)?;
+    Some((before, after.get(1..)?))
+}

@@ -1,0 +1,40 @@
+//! Drops remembered values that were changed in the store, and loads them again, so that an outage finds current ones.
+
+use tokio::time::Instant;
+
+use super::Edge;
+use gateway_auth::request::{At, Offered};
+use gateway_store::AccessChange;
+
+impl Edge {
+    /// Forgets the changed values, whatever changed them. Returns whether any of them was known.
+    pub fn forget(&self, change: &AccessChange) -> bool {
+        let now = Instant::now();
+        match change {
+            AccessChange::Token(hash) => self.visitors.identities.forget_token(hash, now),
+            AccessChange::User(user) => self.visitors.users.forget(user, now),
+            AccessChange::Workspace(name) => {
+                self.lives.forget(name, now);
+                self.workspaces.forget(name, now)
+            }
+            AccessChange::Everything => {
+                self.visitors.identities.forget_tokens();
+                self.visitors.users.forget_all();
+                self.workspaces.forget_all();
+                self.lives.forget_all();
+                false
+            }
+        }
+    }
+
+    /// Loads the changed values again. A value that cannot be loaded stays forgotten.
+    pub async fn refresh(&self, change: &AccessChange) {
+        let now = Instant::now();
+        match change {
+            AccessChange::Token(hash) => drop(self.visitors.principal(&Offered::Token(*hash), At::Public, now).await),
+            AccessChange::User(user) => drop(self.visitors.standing(user, now).await),
+            AccessChange::Workspace(name) => drop(self.workspace(name, now).await),
+            AccessChange::Everything => {}
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Logs requests that failed: their user, target and duration. The path is left out, because paths carry secrets, and
+//! so is every host that is none of this gateway's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::Origin;
+use super::anonymous::overloaded;
+use crate::address::Address;
+use gateway_http::respond::{self, Failure, Wants};
+use gateway_net::limits::Shares;
+use gateway_net::telemetry::{AnsweredBy, Metrics};
+use gateway_types::{Limit, Port, UserName};
+
+/// Facts known of a request by the time it fails.
+#[derive(Debug)]
+pub struct Known {
+    /// Time at which its head was there.
+    pub(super) began: Instant,
+    /// Target: `None` for the public host, and while nothing is known yet.
+    pub(super) address: Option<Arc<Address>>,
+    /// The port that its address means.
+    pub(super) port: Option<Port>,
+    /// User who asked.
+    pub user: Option<UserName>,
+}
+
+impl Known {
+    /// Begins with nothing known.
+    #[must_use]
+    pub fn new(began: Instant) -> Self {
+        Self { began, address: None, port: None, user: None }
+    }
+
+    /// Returns the side that answers a request that did not fail: only apps have addresses.
+    pub(super) fn answered_by(&self) -> AnsweredBy {
+        if self.address.is_some() { AnsweredBy::App } else { AnsweredBy::Gateway }
+    }
+}
+
+/// A failure as the log has it.
+pub struct Line<'a> {
+    /// Text of the line.
+    pub message: &'static str,
+    /// Code of the failure.
+    pub code: &'static str,
+    /// What exactly failed, where the code covers several cases.
+    pub detail: Option<&'static str>,
+    /// Status of the answer.
+    pub status: StatusCode,
+    /// Id that the answer names too.
+    pub trace: &'a str,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(failure: Failure, trace: &'a str) -> Self {
+        let (code, detail, status) = (failure.code(), failure.detail(), failure.status());
+        Self { message: "request failed", code, detail, status, trace }
+    }
+}
+
+/// Makes ids that a user can quote and an operator can find. They are no secrets: a random start and a count.
+#[derive(Debug)]
+pub struct Traces {
+    start: u64,
+    count: AtomicU64,
+}
+
+impl Traces {
+    /// Creates the source of ids from a random number.
+    #[must_use]
+    pub fn new(start: u64) -> Self {
+        Self { start, count: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        // An odd factor permutes the numbers, so that neighbours do not look alike.
+        format!("{:016x}{:016x}", self.start, count.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// Counts, logs and answers failures, for the workspace hosts and the public host alike.
+#[derive(Debug)]
+pub struct Failures {
+    /// Counters.
+    pub metrics: Metrics,
+    /// Limits by address, which bound the log lines of one.
+    pub shares: Arc<Shares>,
+    /// Ids of failures.
+    pub traces: Traces,
+}
+
+impl Failures {
+    /// Returns the next trace id.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        self.traces.next()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Writes one line about a request that failed; strangers' lines are bounded in number.
+    pub fn log(&self, line: &Line<'_>, known: &Known, origin: &Origin) {
+        let Line { message, code, detail, status, trace } = line;
+        let now = Instant::now();
+        let host = known.address.as_ref().map(|address| &*address.host);
+        let workspace = known.address.as_ref().map(|address| tracing::field::display(&address.name));
+        let port = known.port.map(Port::get);
+        let user = known.user.as_ref().map(UserName::as_str);
+        let took_ms = u64::try_from(now.saturating_duration_since(known.began).as_millis()).unwrap_or(u64::MAX);
+        let (status, peer) = (status.as_u16(), origin.peer);
+        if origin.guest.may_be_told_of(now.into_std()) {
+            info!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
+        } else {
+            debug!(code, status, host, workspace, port, user, detail, took_ms, trace, %peer, "{message}");
+        }
+    }
+
+    /// Counts and logs a failure, and makes its answer.
+    pub(super) fn answer(&self, failure: Failure, form: Form, known: &Known, origin: &Origin) -> Response<Bytes> {
+        let trace = self.traces.next();
+        self.metrics.failed(failure.code());
+        if let Failure::Overloaded { limit } = failure {
+            self.shares.refused(limit);
+        }
+        self.metrics.took(AnsweredBy::Gateway, known.began.elapsed());
+        self.log(&Line::of(failure, &trace), known, origin);
+        respond::response(failure, form.wants, &trace, form.is_head)
+    }
+
+    /// Counts and logs the failure of a request that is not looked into, and makes its answer.
+    pub(crate) fn answer_unread(&self, failure: Failure, form: Form, origin: &Origin) -> Response<Bytes> {
+        self.answer(failure, form, &Known::new(Instant::now()), origin)
+    }
+
+    /// Counts a request that failed before its user was looked up; returns the failure to answer with.
+    pub(crate) fn of_stranger(failure: Failure, origin: &Origin) -> Failure {
+        match origin.guest.ask(Instant::now().into_std()) {
+            Ok(()) => failure,
+            // The end of such a request is not to be trusted either.
+            Err(_) if failure.closes_connection() => failure,
+            Err(limit) => overloaded(limit),
+        }
+    }
+
+    /// Makes the answer for a connection that is refused.
+    pub(crate) fn turned_away(&self, limit: Limit) -> Response<Bytes> {
+        let failure = overloaded(limit);
+        self.metrics.failed(failure.code());
+        respond::response(failure, Wants::Json, &self.traces.next(), false)
+    }
+}
+
+/// Form of the answer to a failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// A page or a problem document.
+    pub(crate) wants: Wants,
+    /// Without a body, because the method is HEAD.
+    pub(crate) is_head: bool,
+}

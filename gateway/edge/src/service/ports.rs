@@ -1,0 +1,104 @@
+//! Answers requests to the address of a workspace without a port, while its agent names no port for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Method, Response};
+
+use super::anonymous::count;
+use super::failures::{Form, Known};
+use super::{Edge, Origin, Refusal, attached};
+use crate::address::Address;
+use crate::body::ResponseBody;
+use gateway_agents::registry::LiveSession;
+use gateway_auth::policy::{Exposure, Seen, may_see, shared_with};
+use gateway_auth::request::{At, Offered};
+use gateway_http::respond::ports::{self, PortLink, PortList};
+use gateway_http::respond::{self, Failure, Wants};
+use gateway_store::wall_clock;
+use gateway_types::principal::Principal;
+use gateway_types::{Port, Share};
+
+impl Edge {
+    /// Shows the ports to visitors who may know of the workspace; for all others there is no such workspace.
+    pub(super) async fn without_port(
+        &self,
+        parts: &Parts,
+        offered: &Offered,
+        origin: &Origin,
+        (address, session): (&Address, Option<Arc<LiveSession>>),
+        known: &mut Known,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let now = known.began;
+        let turn = self.visitors.may_try(offered, origin, now).await?;
+        let shape = self.shape(parts, address, offered);
+        let principal = self.visitors.principal(offered, At::Workspace(&address.host), now).await?;
+        known.user = principal.as_ref().map(|principal| principal.user.clone());
+        // As for a port: without a principal the store is not asked.
+        let record = match &principal {
+            Some(_) => self.workspace(&address.name, now).await?,
+            None => None,
+        };
+        drop(turn);
+        known.user = principal.as_ref().map(|principal| principal.user.clone());
+        let exposure =
+            record.as_ref().map(|record| Exposure { owner: &record.owner, ports: None, shares: &record.shares });
+        let seen = match may_see(principal.as_ref(), exposure.as_ref(), shape, wall_clock()) {
+            Ok(seen) => {
+                origin.guest.prove();
+                seen
+            }
+            Err(decision) => {
+                count(&decision, offered, shape, origin, now)?;
+                return Err(self.refusal(decision, (parts, &address.host), origin, now));
+            }
+        };
+        let is_draining = self.drain.is_draining();
+        let session = attached(session).await;
+        let Some(session) = session else {
+            let why = self.absent(address, seen == Seen::Owner, now);
+            return Err(if is_draining { Failure::Draining.into() } else { why.await });
+        };
+        let shares = record.as_ref().map_or(&[][..], |record| &record.shares);
+        let list = self.ports_of(address, &session, (seen, principal.as_ref(), shares)).await;
+        let is_head = parts.method == Method::HEAD;
+        if respond::wants(&parts.headers, &parts.method) == Wants::Html && (is_head || parts.method == Method::GET) {
+            return Ok(ports::page(&list, is_head).map(ResponseBody::from));
+        }
+        let mut response =
+            self.failures.answer(Failure::NoDefaultPort, Form { wants: Wants::Json, is_head }, known, origin);
+        ports::add_to_problem(&mut response, &list);
+        Err(Refusal::Response(Box::new(response)))
+    }
+
+    /// Finds the ports that the visitor may open: those that listen, and those that the agent or a share names.
+    pub(super) async fn ports_of<'a>(
+        &self,
+        address: &'a Address,
+        session: &LiveSession,
+        (seen, principal, shares): (Seen, Option<&Principal>, &[Share]),
+    ) -> PortList<'a> {
+        let listening = session.listening().await;
+        let listens = |port: Port| listening.as_ref().map(|ports| ports.contains(&port));
+        let mut found: BTreeMap<Port, Option<bool>> = BTreeMap::new();
+        match (seen, principal) {
+            (Seen::Owner, _) => {
+                found.extend(listening.iter().flat_map(|ports| ports.iter()).map(|port| (*port, Some(true))));
+                let named = session.ports().iter().filter_map(|named| Port::new(named.number));
+                found.extend(named.map(|port| (port, listens(port))));
+            }
+            (Seen::Shared, Some(principal)) => {
+                let theirs = shared_with(principal, shares, wall_clock()).map(|share| share.port);
+                found.extend(theirs.map(|port| (port, listens(port))));
+            }
+            (Seen::Shared, None) => {}
+        }
+        let url = |port| self.site.workspace(&self.rules.format(&address.name, Some(port)), "/");
+        let links = found.into_iter().map(|(port, listens)| PortLink { port, url: url(port), listens }).collect();
+        let is_any_exposed = seen == Seen::Owner && session.ports().is_empty();
+        let pattern = is_any_exposed
+            .then(|| self.site.workspace(&format!("PORT-{}", self.rules.format(&address.name, None)), "/"));
+        PortList { workspace: &address.name, links, pattern }
+    }
+}

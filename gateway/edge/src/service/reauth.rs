@@ -1,0 +1,112 @@
+//! Re-authorises requests and streams for as long as they stay open. So a revoked share, token, session or user ends
+//! open streams too, and not only later requests.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{info, warn};
+use tunnel_link::raw::CUT_TIMEOUT;
+
+use super::Edge;
+use super::failures::Known;
+use crate::followers::Followed;
+use crate::living::Watch;
+use gateway_auth::policy::{Decision, Purpose, RequestShape, Source};
+use gateway_auth::request::At;
+use gateway_http::respond::Failure;
+use gateway_store::wall_clock;
+
+/// Interval of the checks. A value from the store may be [`REFRESH_AFTER`] old when it is loaded again, so both
+/// together, a look-up, and a last message to the user stay below the 5 s within which a revocation has to cut.
+///
+/// [`REFRESH_AFTER`]: gateway_auth::cache::REFRESH_AFTER
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(
+    RECHECK_INTERVAL.as_millis() + gateway_auth::cache::REFRESH_AFTER.as_millis() + CUT_TIMEOUT.as_millis() < 5_000,
+    "a revocation cuts within five seconds"
+);
+
+/// Watches checked at a time, before other tasks get their turn. One after the other, look-ups would add up: with a
+/// thousand streams with credentials of their own, or a store that is far away, a round would take longer than the
+/// seconds available.
+const TURN: usize = 64;
+
+/// A request that was let through once does not change its shape; only user and target are checked again.
+const SHAPE: RequestShape = RequestShape { purpose: Purpose::Read, source: Source::SameOrigin };
+
+impl Edge {
+    /// Runs until the edge's drain begins.
+    pub async fn recheck(&self) {
+        let mut ticks = tokio::time::interval(RECHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let draining = self.drain.draining();
+        loop {
+            tokio::select! {
+                () = draining.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            // An outdated list would admit visitors after a revocation; but an outage of the store ends nothing that is
+            // open either.
+            let asked = self.public_ports.ask();
+            match self.store.public_ports(wall_clock()).await {
+                Ok(open) => self.public_ports.replace(asked, open),
+                // An outage is reported once, elsewhere.
+                Err(error) if error.is_unanswered() => {}
+                Err(error) => warn!(%error, "cannot ask the store which ports are public"),
+            }
+            if self.recheck_living().await {
+                // Of several watches on one credential or workspace, one asked the store; the others got the answer
+                // from before that.
+                self.recheck_living().await;
+            }
+            for followed in self.followers.due() {
+                self.recheck_follower(&followed).await;
+            }
+        }
+    }
+
+    /// Re-authorises everything open; returns whether anything was cut.
+    async fn recheck_living(&self) -> bool {
+        let mut is_cut = false;
+        for turn in self.living.due().chunks(TURN) {
+            let cut = join_all(turn.iter().map(|watch| self.recheck_one(watch))).await;
+            is_cut |= cut.contains(&true);
+            tokio::task::yield_now().await;
+        }
+        is_cut
+    }
+
+    async fn recheck_follower(&self, followed: &Followed) {
+        match self.visitors.principal(followed.offered(), At::Public, Instant::now()).await {
+            Ok(Some(principal)) if principal.user == *followed.user() => {}
+            // As for watches: an outage ends nothing that is open.
+            Err(_unavailable) => {}
+            Ok(Some(_) | None) => {
+                info!(user = %followed.user(), "a user may not follow these events any more: their stream is closed");
+                followed.end();
+            }
+        }
+    }
+
+    /// Returns whether it was cut.
+    async fn recheck_one(&self, watch: &Watch) -> bool {
+        if watch.is_ended() {
+            return false;
+        }
+        let at = (watch.address(), watch.port());
+        let failure = match self.decide(watch.offered(), at, SHAPE, &mut Known::new(Instant::now())).await {
+            Ok(Decision::Allow(grant)) if watch.is_upheld_by(&grant) => return false,
+            // A store that does not answer ends new requests, not bytes that are under way.
+            Err(_unavailable) => return false,
+            Ok(Decision::Allow(_) | Decision::SignIn | Decision::Unauthorized) => Failure::SignInRequired,
+            Ok(Decision::NotFound) => Failure::NoSuchHost,
+            Ok(Decision::PortNotAllowed) => Failure::PortNotAllowed,
+        };
+        let address = watch.address();
+        info!(workspace = %address.name, port = %watch.port(), code = failure.code(), "a user may not use this port any more: what they have open there is closed");
+        watch.end(failure);
+        true
+    }
+}

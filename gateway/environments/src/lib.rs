@@ -1,0 +1,29 @@
+//! Managed Kubernetes resources of environments: parses and renders templates, refuses what may not be applied, and has
+//! the rest applied and removed.
+//!
+//! [`facts`] describes an environment and the job that asks, [`template`] parses a template and fills in the facts,
+//! [`manifest`] refuses what may not be applied and labels the rest. These are pure. [`files`] keeps the templates of
+//! each cluster agent in force.
+//!
+//! [`service`] takes the requests of jobs and operators, with its answers in [`request`], [`refusal`], [`record`] and
+//! [`following`]. `plan` (pure) decides the next step of an environment and `visit` carries it out. `driver` knows
+//! which environments are due, `seats` (pure) queues calls to one cluster, and `arrivals` (pure) notes which agents
+//! connected. `call` has a step carried out by the cluster's agent, `identity` is the user that the agent impersonates,
+//! and `access` answers from memory without asking the store.
+
+mod access;
+mod arrivals;
+mod call;
+mod driver;
+pub mod files;
+pub mod following;
+mod identity;
+mod kept;
+pub mod on_record;
+mod plan;
+pub mod record;
+pub mod refusal;
+pub mod request;
+mod seats;
+pub mod service;
+mod visit;

@@ -1,0 +1,392 @@
+//! Environments of CI jobs: takes the requests of jobs and operators, and answers questions about environments.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::access::{Access, Allowed, Verdict};
+use super::call::{Calls, Sessions};
+use super::driver::{Outside, Wakes};
+use super::files::{NoTemplate, TemplateFiles};
+use super::following::{Awaited, Event, Following, Hub, Outcome};
+use super::on_record::OnRecord;
+use super::record::{self, Environment, Failure};
+use super::refusal::{Refusal, RefusalCode, RefusalProblem};
+#[cfg(test)]
+use super::request::By;
+use super::request::{JobRequest, Met, Unmet};
+use super::seats::Seats;
+use gateway_agents::registry::Registry;
+use gateway_net::audit::{Audit, Event as AuditEvent, Record, Text};
+use gateway_net::telemetry::Metrics;
+use gateway_store::{
+    EnvironmentFilter, EnvironmentId, EnvironmentState, Forgotten, PreparationStatus, StateSet, Store, StoreError,
+    StoredEnvironment,
+};
+use gateway_types::{ClusterName, UnixSeconds, UserName};
+use workspace_spec::environment::facts::{AgentFacts, Info};
+use workspace_spec::environment::template::{Rendered, Template, TemplateName};
+
+mod ending;
+mod may;
+mod prepare;
+mod templates;
+
+pub use prepare::Source;
+
+/// The wall clock, as an argument: tests turn it.
+pub type Clock = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
+
+/// Desired state of an environment.
+pub type Wanted = EnvironmentState;
+
+/// Dependencies of the environments.
+pub struct Parts {
+    /// Storage of the environments.
+    pub store: Store,
+    /// The agents that have a session.
+    pub registry: Arc<Registry>,
+    /// The clusters' templates.
+    pub templates: Arc<TemplateFiles>,
+    /// Audit log of the requests.
+    pub audit: Audit,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Settings of the operator.
+    pub settings: gateway_config::Environments,
+    /// URL under which users reach the gateway.
+    pub public_url: String,
+    /// Clock.
+    pub clock: Clock,
+}
+
+/// The environments of all clusters. Clones share them.
+#[derive(Clone)]
+pub struct Environments {
+    inner: Arc<Inner>,
+}
+
+/// Shared state of all clones.
+pub(super) struct Inner {
+    pub(super) store: Store,
+    pub(super) access: Access,
+    pub(super) hub: Hub,
+    pub(super) wakes: Wakes,
+    pub(super) seats: Mutex<Seats>,
+    pub(super) calls: Box<dyn Calls>,
+    pub(super) audit: Audit,
+    pub(super) metrics: Metrics,
+    templates: Arc<TemplateFiles>,
+    settings: gateway_config::Environments,
+    public_url: String,
+    clock: Clock,
+}
+
+impl fmt::Debug for Environments {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Environments").finish_non_exhaustive()
+    }
+}
+
+/// Filter of a list of environments. Fields that are `None` match everything.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only those of a cluster.
+    pub agent: Option<ClusterName>,
+    /// Only those of a project.
+    pub project_id: Option<u64>,
+    /// Only those in this state.
+    pub state: Option<EnvironmentState>,
+}
+
+impl Inner {
+    pub(super) fn now(&self) -> UnixSeconds {
+        (self.clock)()
+    }
+}
+
+impl Environments {
+    /// Reads the configurations of clusters and the prepared jobs. Nothing is carried out before [`Environments::run`].
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open(parts: Parts) -> Result<Self, StoreError> {
+        let calls = Sessions { registry: parts.registry.clone() };
+        Self::open_with(parts, Box::new(calls)).await
+    }
+
+    pub(super) async fn open_with(parts: Parts, calls: Box<dyn Calls>) -> Result<Self, StoreError> {
+        let Parts { store, registry: _, templates, audit, metrics, settings, public_url, clock } = parts;
+        let access = Access::default();
+        access.read(&store, clock()).await?;
+        access.remember(&store).await?;
+        let (hub, wakes, seats) = (Hub::default(), Wakes::default(), Mutex::default());
+        let inner =
+            Inner { store, access, hub, wakes, seats, calls, audit, metrics, templates, settings, public_url, clock };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Carries out requests until `draining`; those under way then go on until `stop`.
+    pub async fn run(
+        self,
+        registry: Arc<Registry>,
+        configs: tokio::sync::watch::Receiver<u64>,
+        draining: CancellationToken,
+        stop: CancellationToken,
+    ) {
+        let outside = Outside { arrivals: registry.arrivals(), registry, configs, draining, stop };
+        self.inner.run(outside).await;
+    }
+
+    /// Returns the operator's settings.
+    #[must_use]
+    pub fn settings(&self) -> &gateway_config::Environments {
+        &self.inner.settings
+    }
+
+    /// Returns whether a user is an operator, who may do anything with every environment.
+    #[must_use]
+    pub fn is_operator(&self, user: &UserName) -> bool {
+        self.inner.settings.operators.contains(user)
+    }
+
+    /// Returns whether something has to be made before a job runs. Answered from memory, without waiting and without
+    /// writing.
+    #[must_use]
+    pub fn unmet(&self, request: &JobRequest) -> Unmet {
+        let answer = self.inner.access.unmet(request);
+        self.inner.metrics.environment_unmet(answer == Unmet::Unmet);
+        answer
+    }
+
+    /// Prepares a job's environment at the request of the job itself: see [`Environments::complete_by`].
+    #[cfg(test)]
+    pub(crate) async fn complete(&self, request: JobRequest) -> Result<Following, Refusal> {
+        let by = request.job.by();
+        self.complete_by(request, by).await
+    }
+
+    /// Prepares a job's environment. Done once for each job, however often and by however many callers it is requested;
+    /// a preparation under way goes on once no caller waits for it any more.
+    ///
+    /// # Errors
+    /// [`Refusal`]; then nothing was done.
+    pub async fn complete_by(&self, request: JobRequest, by: impl Into<OnRecord> + Send) -> Result<Following, Refusal> {
+        match self.inner.access.verdict(&request) {
+            Verdict::Met(Met::NoEnvironment) => Err(RefusalCode::NoEnvironment.into()),
+            Verdict::Met(met @ (Met::Disabled | Met::NotAStart | Met::NotEnabled | Met::Completed)) => {
+                Ok(Following::ended(Outcome::nothing(met)))
+            }
+            Verdict::Refused(code) => Err(code.into()),
+            // Includes requests that were carried out before: the store knows their outcome.
+            Verdict::Allowed(allowed) => self.prepare_job(&allowed, &request, by.into()).await,
+        }
+    }
+
+    /// Prepares an environment from a template, with facts that an operator gives. The gateway replaces the facts that
+    /// it knows itself: the numbers of agent and environment, and the URLs of their pages.
+    ///
+    /// # Errors
+    /// [`Refusal`]; then nothing was done.
+    pub async fn ensure(
+        &self,
+        agent: &ClusterName,
+        source: impl Into<Source> + Send,
+        info: Info,
+        by: impl Into<OnRecord> + Send,
+    ) -> Result<Following, Refusal> {
+        self.prepare_as_told(agent, source.into(), info, by.into()).await
+    }
+
+    /// Returns the environment of a project on a cluster that has this name.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchAgent`], [`RefusalCode::NoSuchEnvironment`], or no store.
+    pub async fn find(&self, agent: &ClusterName, project_id: u64, name: &str) -> Result<Environment, Refusal> {
+        let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
+        let slug = workspace_spec::environment::slug::environment_slug(name);
+        let found = self.inner.store.environment_of(cluster, project_id, &slug).await?;
+        self.shown(found.filter(|found| found.name == name).ok_or(RefusalCode::NoSuchEnvironment)?).await
+    }
+
+    /// Returns an environment.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchEnvironment`], or no store.
+    pub async fn get(&self, id: u64) -> Result<Environment, Refusal> {
+        let found = self.inner.store.environment(EnvironmentId::new(id)).await?;
+        self.shown(found.ok_or(RefusalCode::NoSuchEnvironment)?).await
+    }
+
+    /// Returns up to `limit` environments behind `after`, by number.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchAgent`], or no store.
+    pub async fn list(&self, filter: &Filter, after: Option<u64>, limit: u32) -> Result<Vec<Environment>, Refusal> {
+        let cluster = match &filter.agent {
+            Some(agent) => Some(self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?),
+            None => None,
+        };
+        let filter = EnvironmentFilter { cluster, project_id: filter.project_id, state: filter.state };
+        let found = self.inner.store.environments(filter, after.map(EnvironmentId::new), limit).await?;
+        let mut shown = Vec::with_capacity(found.len());
+        for environment in found {
+            shown.push(self.shown(environment).await?);
+        }
+        Ok(shown)
+    }
+
+    /// Follows an environment until nothing is under way any more.
+    #[must_use]
+    pub fn follow(&self, id: u64) -> Following {
+        Following::new(self, EnvironmentId::new(id), Awaited::Everything)
+    }
+
+    /// Follows an environment until none of its objects has to be removed any more, whatever else is under way.
+    #[must_use]
+    pub fn follow_removal(&self, id: u64) -> Following {
+        Following::new(self, EnvironmentId::new(id), Awaited::Removal)
+    }
+
+    /// Returns the facts of an agent that templates may use.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchAgent`].
+    pub fn agent(&self, agent: &ClusterName) -> Result<AgentFacts, Refusal> {
+        let id = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?.get();
+        let url = format!("{}/api/v1/agents/{agent}", self.inner.public_url.trim_end_matches('/'));
+        Ok(AgentFacts { id, name: agent.to_string(), url })
+    }
+
+    /// Returns the URL of an environment's page.
+    #[must_use]
+    pub fn page_url(&self, id: u64) -> String {
+        record::page_url(&self.inner.public_url, id)
+    }
+
+    /// Returns a cluster's template.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchAgent`], [`RefusalCode::NoSuchTemplate`] or [`RefusalCode::TemplateInvalid`].
+    pub fn template(&self, agent: &ClusterName, name: &TemplateName) -> Result<Arc<Template>, Refusal> {
+        self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
+        self.inner.templates.get(agent, name).map_err(|none| match none {
+            NoTemplate::NotFound => RefusalCode::NoSuchTemplate.into(),
+            NoTemplate::Invalid(problems) => Refusal::template(&problems),
+        })
+    }
+
+    /// Returns the template of clusters that have no `default` of their own.
+    #[must_use]
+    pub fn default_template(&self) -> Arc<Template> {
+        self.inner.templates.built_in().clone()
+    }
+
+    /// Returns the names of a cluster's templates.
+    ///
+    /// # Errors
+    /// [`RefusalCode::NoSuchAgent`].
+    pub fn templates(&self, agent: &ClusterName) -> Result<Vec<TemplateName>, Refusal> {
+        self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
+        Ok(self.inner.templates.names(agent))
+    }
+
+    /// Fills facts into a template.
+    ///
+    /// # Errors
+    /// [`RefusalCode::FactsInvalid`] or [`RefusalCode::TemplateInvalid`].
+    pub fn render(&self, template: &Template, info: &Info) -> Result<Rendered, Refusal> {
+        prepare::check_facts(info)?;
+        template.render(info).map_err(|problems| Refusal::template(&problems))
+    }
+
+    pub(super) fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    /// Returns the outcome of the awaited end, if it has come. A store that does not answer counts as not yet.
+    pub(super) async fn outcome(&self, id: EnvironmentId, awaited: Awaited) -> Option<Outcome> {
+        let told = async {
+            // The end is read first, so that the environment read after it includes its effects.
+            let Some(failure) = self.ended(id, awaited).await? else { return Ok(None) };
+            match self.inner.store.environment(id).await? {
+                Some(stored) if awaited == Awaited::Removal && stored.is_removal_due => Ok(None),
+                Some(stored) => {
+                    let environment = Some(Box::new(self.shown(stored).await?));
+                    Ok(Some(Outcome { failure, met: None, environment }))
+                }
+                None => {
+                    let failure = Some(prepare::failure(RefusalCode::NoSuchEnvironment));
+                    Ok(Some(Outcome { failure, met: None, environment: None }))
+                }
+            }
+        };
+        told.await.unwrap_or_else(|refusal: Refusal| {
+            tracing::debug!(%refusal, "the store did not say how an environment is");
+            None
+        })
+    }
+
+    /// Returns the awaited end, once it has come: the failure, or `None` for success.
+    async fn ended(&self, id: EnvironmentId, awaited: Awaited) -> Result<Option<Option<Failure>>, StoreError> {
+        let store = &self.inner.store;
+        Ok(match awaited {
+            Awaited::Preparation(preparation, job) => {
+                let found = match (store.preparation(preparation).await?, job) {
+                    // It failed for a moment, and was asked for anew meanwhile: of a job there is one.
+                    (None, Some(job)) => store.preparation_of(id, job).await?,
+                    (found, _) => found,
+                };
+                match found {
+                    Some(ended) if ended.status == PreparationStatus::Preparing => None,
+                    Some(ended) => Some(record::failure_of(&ended)),
+                    // It ended so long ago that its record was deleted.
+                    None => Some(Some(prepare::failure(RefusalCode::EnvironmentBusy))),
+                }
+            }
+            Awaited::Removal => Some(None),
+            Awaited::Everything => {
+                let stored = store.environment(id).await?;
+                if stored.as_ref().is_some_and(|stored| stored.is_removal_due) {
+                    return Ok(None);
+                }
+                match store.last_preparation(id).await? {
+                    Some(last) if last.status == PreparationStatus::Preparing => None,
+                    last => {
+                        let is_there = |_: &_| stored.is_some_and(|one| one.state == EnvironmentState::Available);
+                        Some(last.filter(is_there).as_ref().and_then(record::failure_of))
+                    }
+                }
+            }
+        })
+    }
+
+    async fn shown(&self, stored: StoredEnvironment) -> Result<Environment, Refusal> {
+        let agent = self.inner.agent_of(&stored).await?;
+        Ok(Environment::of(stored, agent, &self.inner.public_url))
+    }
+
+    /// Records a change in the audit log, and wakes the driver and the followers.
+    fn told(&self, changed: &StoredEnvironment, how: &'static str, by: OnRecord) {
+        let event = AuditEvent::EnvironmentChanged {
+            by: by.by().actor(),
+            environment: Text::of(changed.id),
+            project: Text::new(&changed.project_path),
+            name: Text::new(&changed.name),
+            how,
+        };
+        by.record(Record::new(event));
+        self.inner.wakes.wake(changed.id);
+        self.inner.hub.tell(changed.id, super::following::Told::Settled);
+    }
+}
+
+/// Returns the first event for callers that wait for an environment whose objects are being removed.
+fn first_word(environment: &StoredEnvironment) -> Option<Event> {
+    environment.is_removal_due.then_some(Event::Waiting { why: "removal" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! Turns requests into stored preparations: facts, template, manifest. Nothing is asked of the cluster here.
+
+use super::super::record::{Failure, kept_of, objects_to};
+use super::*;
+use crate::identity;
+use tunnel_proto::environments::{INVENTORY_PREFIX, OBJECTS_BYTES_MAX};
+use workspace_spec::environment::facts;
+use workspace_spec::environment::facts::{EnvironmentFacts, FactProblem, Info, Numbered, ProjectFacts, UserFacts};
+use workspace_spec::environment::manifest::{Border, Manifest, RefusedCode, manifest};
+use workspace_spec::environment::slug::{environment_slug, path_slug};
+
+use gateway_store::{ClusterId, NewEnvironment, NewPreparation};
+use gateway_types::token::random_key;
+use workspace_spec::cluster_config::{AccessAs, AccessEntry};
+
+/// Annotation that names the inventory which owns an object (cli-utils, `config.k8s.io/owning-inventory`).
+const OWNER_ANNOTATION: &str = "config.k8s.io/owning-inventory";
+
+/// Random bytes of an inventory's name.
+const INVENTORY_BYTES: usize = 4;
+
+/// Source of an environment's objects.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Objects that the caller has rendered.
+    Rendered(Rendered),
+    /// A template, filled in with the gateway's facts, also those known only once the environment is recorded.
+    Template(Arc<Template>),
+}
+
+impl From<Rendered> for Source {
+    fn from(rendered: Rendered) -> Self {
+        Self::Rendered(rendered)
+    }
+}
+
+/// A preparation to be stored.
+struct Asked<'a> {
+    environment: &'a StoredEnvironment,
+    rendered: &'a Rendered,
+    info: &'a Info,
+    /// Access entry of the project; an operator needs none.
+    entry: Option<&'a AccessEntry>,
+    /// Namespaces on the cluster that others may share.
+    default_namespaces: &'a [String],
+    /// Job of the preparation, if a job asks.
+    job: Option<u64>,
+    by: OnRecord,
+}
+
+impl Environments {
+    /// Prepares a job's environment, or follows the preparation that was made before.
+    pub(super) async fn prepare_job(
+        &self,
+        allowed: &Allowed,
+        request: &JobRequest,
+        by: OnRecord,
+    ) -> Result<Following, Refusal> {
+        let mut info = self.info_of(request)?;
+        check_facts(&info)?;
+        let environment = self.ensured(allowed.cluster, &info).await?;
+        let job = request.job.job_id;
+        if let Some(known) = self.inner.store.preparation_of(environment.id, job).await?
+            && !is_of_the_moment(&known)
+        {
+            let awaited = Awaited::Preparation(known.id, known.job);
+            return Ok(Following::new(self, environment.id, awaited).beginning(first_word(&environment)));
+        }
+        self.number(&mut info, &environment);
+        let named = request.template.clone().unwrap_or_else(TemplateName::default_one);
+        let template = self.template(&request.agent, &named)?;
+        let rendered = &self.render(&template, &info)?;
+        let (environment, info, entry, job) = (&environment, &info, Some(&allowed.entry), Some(job));
+        let default_namespaces = &allowed.default_namespaces;
+        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job, by }).await
+    }
+
+    /// Prepares an environment at the request of an operator.
+    pub(super) async fn prepare_as_told(
+        &self,
+        agent: &ClusterName,
+        source: Source,
+        mut info: Info,
+        by: OnRecord,
+    ) -> Result<Following, Refusal> {
+        let cluster = self.inner.access.cluster(agent).ok_or(RefusalCode::NoSuchAgent)?;
+        info.agent = self.agent(agent)?;
+        info.environment.page_url = self.page_url(info.environment.id);
+        check_facts(&info)?;
+        // Recorded first, because the template needs its number.
+        let environment = self.ensured(cluster, &info).await?;
+        self.number(&mut info, &environment);
+        let rendered = &match source {
+            Source::Rendered(rendered) => rendered,
+            Source::Template(template) => self.render(&template, &info)?,
+        };
+        let (entry, default_namespaces) = &self.inner.access.of_project(agent, &info.project.path);
+        let (environment, info, entry) = (&environment, &info, entry.as_ref());
+        self.prepare(Asked { environment, rendered, info, entry, default_namespaces, job: None, by }).await
+    }
+
+    /// Fills in the facts that exist only once the environment is recorded.
+    fn number(&self, info: &mut Info, environment: &StoredEnvironment) {
+        info.environment.id = environment.id.get();
+        info.environment.page_url = self.page_url(environment.id.get());
+    }
+
+    async fn prepare(&self, asked: Asked<'_>) -> Result<Following, Refusal> {
+        let Asked { environment, rendered, info, entry, default_namespaces, job, by } = asked;
+        let border = Border {
+            default_namespace: entry.and_then(|entry| entry.default_namespace.as_deref()),
+            default_namespaces,
+        };
+        let Manifest { mut objects, tracked } =
+            manifest(rendered, info, border).map_err(|refused| objects_refused(&refused))?;
+        for object in &mut objects {
+            mark(object, &environment.inventory);
+        }
+        let objects = serde_json::Value::Array(objects).to_string();
+        if objects.len() > OBJECTS_BYTES_MAX {
+            return Err(too_large());
+        }
+        let is_as_job = entry.is_some_and(|entry| entry.access_as == AccessAs::CiJob);
+        let acting = is_as_job.then(|| identity::of_job(info)).flatten().map(|one| identity::to_json(&one));
+        let now = self.inner.now();
+        let again: Vec<&str> = RefusalCode::OF_THE_MOMENT.iter().map(|code| code.as_str()).collect();
+        let new = NewPreparation {
+            environment: environment.id,
+            job,
+            project_path: &info.project.path,
+            tier: info.environment.tier.as_deref(),
+            url: info.environment.url.as_deref(),
+            template: rendered.template.as_str(),
+            kept: kept_of(rendered.deletion),
+            identity: acting.as_deref(),
+            objects: &objects,
+            tracked: &objects_to(&tracked),
+            give_up_at: now.later(self.inner.settings.complete_max),
+            again_after: &again,
+            // Jobs do not count as operators: a CI system may repeat a request until it is heard, and the project may
+            // be gone since.
+            is_operators: job.is_none(),
+        };
+        let begun = self.inner.store.begin_preparation(&new, now).await?.ok_or(RefusalCode::ProjectDeleted)?;
+        let awaited = Awaited::Preparation(begun.preparation.id, begun.preparation.job);
+        let following = Following::new(self, environment.id, awaited);
+        let mut first = first_word(environment);
+        if begun.is_new {
+            self.told(environment, "asked_for", by);
+            // It is stored: no later failure undoes that.
+            let next = self.inner.store.next_preparation(environment.id).await.ok().flatten();
+            let is_queued = next.is_some_and(|next| next.id < begun.preparation.id);
+            first = first.or_else(|| is_queued.then_some(Event::Waiting { why: "queued" }));
+        }
+        Ok(following.beginning(first))
+    }
+
+    /// Returns the facts of a job, before its environment has a number.
+    fn info_of(&self, request: &JobRequest) -> Result<Info, Refusal> {
+        let job = &request.job;
+        let name = job.environment.clone().ok_or(RefusalCode::NoEnvironment)?;
+        let issuer = self.inner.settings.jobs.as_ref().map(|jobs| jobs.issuer.as_str());
+        let projects = issuer.unwrap_or(&self.inner.public_url).trim_end_matches('/');
+        Ok(Info {
+            agent: self.agent(&request.agent)?,
+            environment: EnvironmentFacts {
+                id: 0,
+                slug: environment_slug(&name),
+                name,
+                page_url: self.page_url(0),
+                url: request.url.clone(),
+                tier: job.tier.clone(),
+            },
+            project: ProjectFacts {
+                id: job.project_id,
+                slug: path_slug(&job.project_path),
+                path: job.project_path.clone(),
+                url: format!("{projects}/{}", job.project_path),
+            },
+            ci_pipeline: job.pipeline_id.map(|id| Numbered { id }),
+            ci_job: Some(Numbered { id: job.job_id }),
+            user: Some(UserFacts { id: job.user_id, username: job.username.clone() }),
+        })
+    }
+
+    /// Returns the environment of these facts, and records it first if it is not known.
+    async fn ensured(&self, cluster: ClusterId, info: &Info) -> Result<StoredEnvironment, Refusal> {
+        let random = random_key::<INVENTORY_BYTES>().map_err(|_| RefusalCode::StoreUnavailable)?;
+        let inventory = format!("{}{}-{random}", INVENTORY_PREFIX, info.key());
+        let new = NewEnvironment {
+            cluster,
+            project_id: info.project.id,
+            project_path: &info.project.path,
+            name: &info.environment.name,
+            slug: &info.environment.slug,
+            inventory: &inventory,
+        };
+        let store = &self.inner.store;
+        let is_it = |known: &StoredEnvironment| known.name == info.environment.name;
+        let mut known = store.ensure_environment(&new, self.inner.now()).await?;
+        // A slug is free for another name once the environment that had it has ended and none of its objects is left.
+        if !is_it(&known) && store.forget_free_environment(known.id).await? {
+            known = store.ensure_environment(&new, self.inner.now()).await?;
+        }
+        if !is_it(&known) {
+            // A similar name must not give access to another environment's objects.
+            let problem = FactProblem { path: "environment.name", message: "another one has this slug".to_owned() };
+            return Err(facts_invalid(&[problem]));
+        }
+        Ok(known)
+    }
+}
+
+/// Creates the refusal that lists objects which may not be made.
+fn objects_refused(refused: &[workspace_spec::environment::manifest::Refused]) -> Refusal {
+    let problem = |one: &workspace_spec::environment::manifest::Refused| {
+        RefusalProblem::of(one.code.as_str(), &*one.object, &*one.message)
+    };
+    Refusal::with(RefusalCode::ObjectsRefused, refused.iter().map(problem).collect())
+}
+
+/// Creates the refusal of objects that, with their annotations, are larger than an agent takes in one call.
+fn too_large() -> Refusal {
+    let code = RefusedCode::TooLarge.as_str();
+    let message = format!("the objects with their labels have more than {OBJECTS_BYTES_MAX} bytes");
+    Refusal::with(RefusalCode::ObjectsRefused, vec![RefusalProblem::of(code, "", message)])
+}
+
+/// Returns whether a preparation failed for a transient reason.
+fn is_of_the_moment(known: &gateway_store::Preparation) -> bool {
+    let code = known.failure.as_ref().map(|(code, _)| code.as_str());
+    RefusalCode::OF_THE_MOMENT.iter().any(|one| Some(one.as_str()) == code)
+}
+
+/// Sets the owning inventory of an object.
+fn mark(object: &mut serde_json::Value, inventory: &str) {
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(|found| found.as_object_mut()) {
+        annotations.insert(OWNER_ANNOTATION.to_owned(), inventory.into());
+    } else if let Some(metadata) = object.get_mut("metadata").and_then(|found| found.as_object_mut()) {
+        metadata.insert("annotations".to_owned(), serde_json::json!({ OWNER_ANNOTATION: inventory }));
+    }
+}
+
+/// Checks facts.
+pub(super) fn check_facts(info: &facts::Info) -> Result<(), Refusal> {
+    info.validate().map_err(|problems| facts_invalid(&problems))
+}
+
+fn facts_invalid(problems: &[FactProblem]) -> Refusal {
+    let problem = |one: &FactProblem| RefusalProblem::of("", one.path, &*one.message);
+    Refusal::with(RefusalCode::FactsInvalid, problems.iter().map(problem).collect())
+}
+
+/// Creates the failure of a code that has no further details.
+pub(super) fn failure(code: RefusalCode) -> Failure {
+    Failure { code: code.as_str().to_owned(), message: code.text().to_owned(), errors: Vec::new() }
+}

@@ -1,0 +1,202 @@
+//! Answers made from one table of failures.
+//!
+//! Everything a user may read is fixed text per failure. Nothing of the request is repeated: not the host, the path, nor
+//! a header (RFC 9457, section 5). The trace id is the gateway's own and leads to the details in the log.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, REFRESH, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+
+use crate::fields::{GATEWAY_ERROR, GATEWAY_TRACE, tokens};
+
+mod failure;
+pub mod ports;
+
+pub use failure::Failure;
+
+const PAGE: &str = include_str!("assets/failure.html");
+const STYLE: &str = include_str!("assets/failure.css");
+
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
+
+/// The page may do nothing but show its own style, and no site may frame it.
+static PAGE_POLICY: LazyLock<String> = LazyLock::new(|| {
+    let hash = BASE64.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
+    format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+});
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// A page for people.
+    Html,
+    /// A problem document for programs (RFC 9457).
+    Json,
+}
+
+/// Tells which form a client wants: a page for navigations, and for clients without fetch metadata whose Accept names
+/// `text/html` and ranks it no lower than JSON. `*/*` alone is a program.
+#[must_use]
+pub fn wants(headers: &HeaderMap, method: &Method) -> Wants {
+    let is_page = match headers.get(SEC_FETCH_MODE) {
+        Some(mode) => mode == "navigate",
+        None => *method != Method::CONNECT && accepts_html(headers),
+    };
+    if is_page { Wants::Html } else { Wants::Json }
+}
+
+/// Makes the answer for a failure. The body is empty for a HEAD request.
+#[must_use]
+pub fn response(failure: Failure, wants: Wants, trace_id: &str, method_is_head: bool) -> Response<Bytes> {
+    let trace = safe_trace(trace_id);
+    let (body, content_type) = match wants {
+        Wants::Html => (page(failure, trace), "text/html; charset=utf-8"),
+        Wants::Json => (problem(failure, trace), "application/problem+json"),
+    };
+    let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(body) });
+    *response.status_mut() = failure.status();
+    let headers = response.headers_mut();
+    mark(headers, failure, trace);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if wants == Wants::Html
+        && let Ok(policy) = HeaderValue::from_str(&PAGE_POLICY)
+    {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    if let Some(seconds) = failure.retry_after_seconds() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    // Both statuses must name what would be accepted (RFC 9110, sections 15.5.2 and 15.5.6).
+    if failure == Failure::SignInRequired {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gateway\""));
+    }
+    if failure == Failure::CookiesTooLarge {
+        // Else every page of the site is refused until they are deleted by hand.
+        headers.insert(CLEAR_SITE_DATA, HeaderValue::from_static("\"cookies\""));
+    }
+    if failure == Failure::MethodNotAllowed {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    }
+    response
+}
+
+/// Adds to the page of a stopped workspace the link at which its owner can start it. Nothing of the request is in
+/// `address`; the browser itself names the page to return to when it follows this link, the only one that may tell.
+pub fn offer_start(response: &mut Response<Bytes>, address: &str, method_is_head: bool) {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'<' | b'>');
+    if method_is_head || !address.bytes().all(is_plain) {
+        return;
+    }
+    let Ok(page) = std::str::from_utf8(response.body()) else { return };
+    let link = format!(
+        "<p><a class=\"act\" referrerpolicy=\"unsafe-url\" href=\"{}\">Start it</a></p>\n<dl>",
+        address.replace('&', "&amp;")
+    );
+    let page = page.replacen("<dl>", &link, 1);
+    *response.body_mut() = Bytes::from(page);
+}
+
+/// Reloads the page of a failure that passes by itself, so that it follows the state. Only for the answer to a GET: a
+/// browser reloads with GET, which would drop the form of any other request.
+pub fn follow(response: &mut Response<Bytes>, failure: Failure) {
+    let Some(seconds) = failure.reload_after_seconds() else { return };
+    let Ok(page) = std::str::from_utf8(response.body()) else { return };
+    let line = format!("<p class=\"follows\">This page loads again every {seconds} seconds.</p>\n<dl>");
+    let page = page.replacen("<dl>", &line, 1);
+    *response.body_mut() = Bytes::from(page);
+    response.headers_mut().insert(REFRESH, HeaderValue::from(seconds));
+}
+
+fn mark(headers: &mut HeaderMap, failure: Failure, trace: &str) {
+    headers.insert(GATEWAY_ERROR, HeaderValue::from_static(failure.code()));
+    if let Ok(trace) = HeaderValue::from_str(trace) {
+        headers.insert(GATEWAY_TRACE, trace);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+}
+
+/// A trace id is generated, but a page must not depend on that: anything but letters, digits and dashes is not shown.
+fn safe_trace(trace_id: &str) -> &str {
+    let is_plain = trace_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_plain && trace_id.len() <= 64 { trace_id } else { "unknown" }
+}
+
+fn page(failure: Failure, trace: &str) -> String {
+    let detail = failure.detail().map(|detail| format!("<dt>Detail</dt><dd>{detail}</dd>\n")).unwrap_or_default();
+    PAGE.replace("{style}", STYLE)
+        .replace("{title}", failure.title())
+        .replace("{text}", failure.public_text())
+        .replace("{hint}", failure.hint())
+        .replace("{code}", failure.code())
+        .replace("{detail}", &detail)
+        .replace("{trace}", trace)
+}
+
+fn problem(failure: Failure, trace: &str) -> String {
+    let mut problem = serde_json::json!({
+        "type": "about:blank",
+        "title": failure.title(),
+        "status": failure.status().as_u16(),
+        "detail": failure.public_text(),
+        "hint": failure.hint(),
+        "code": failure.code(),
+        "trace_id": trace,
+    });
+    if let (Some(members), Some(detail)) = (problem.as_object_mut(), failure.detail()) {
+        let name = if matches!(failure, Failure::Overloaded { .. }) { "limit" } else { "reason" };
+        members.insert(name.to_owned(), detail.into());
+    }
+    problem.to_string()
+}
+
+/// Says whether Accept names `text/html` or XHTML, wants it, and ranks it no lower than JSON (RFC 9110, section 12.5.1).
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let mut html = 0;
+    let mut json = 0;
+    for range in tokens(headers, &ACCEPT) {
+        let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let media_type = parts.next().unwrap_or_default();
+        let weight =
+            parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q="))).map_or(1000, weight);
+        if media_type.eq_ignore_ascii_case(b"text/html") || media_type.eq_ignore_ascii_case(b"application/xhtml+xml") {
+            html = html.max(weight);
+        }
+        if media_type.eq_ignore_ascii_case(b"application/json")
+            || media_type.eq_ignore_ascii_case(b"application/problem+json")
+        {
+            json = json.max(weight);
+        }
+    }
+    html > 0 && html >= json
+}
+
+/// Reads a quality value in thousandths (RFC 9110, section 12.4.2); an invalid one counts as 0.
+fn weight(text: &[u8]) -> u16 {
+    match text.split_first() {
+        Some((b'1', _)) => 1000,
+        Some((b'0', rest)) => {
+            let digits = rest.strip_prefix(b".").unwrap_or_default();
+            let digit = |place: usize| {
+                digits.get(place).filter(|byte| byte.is_ascii_digit()).map_or(0, |byte| u16::from(byte - b'0'))
+            };
+            digit(0) * 100 + digit(1) * 10 + digit(2)
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Page for a workspace's address without a port, while its agent names no port for it: lists the ports that there are.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Response};
+
+use super::{PAGE_POLICY, STYLE};
+use gateway_types::markup::escape;
+use gateway_types::{Port, WorkspaceName};
+
+/// Reload interval of the page of a workspace on which nothing listens yet, in seconds.
+const AGAIN_SECONDS: u16 = 5;
+
+/// One port that the visitor may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortLink {
+    /// The port.
+    pub port: Port,
+    /// Its address for the visitor.
+    pub url: String,
+    /// Whether something listens there, if that is known.
+    pub listens: Option<bool>,
+}
+
+/// The ports of a workspace to choose from.
+#[derive(Clone, Debug)]
+pub struct PortList<'a> {
+    /// The workspace.
+    pub workspace: &'a WorkspaceName,
+    /// Ports to choose from.
+    pub links: Vec<PortLink>,
+    /// Address of any port, with `PORT` as the placeholder, for visitors who may reach each port.
+    pub pattern: Option<String>,
+}
+
+/// Makes the page. Names and addresses come from the gateway; nothing of the request is in it.
+pub fn page(list: &PortList<'_>, method_is_head: bool) -> Response<Bytes> {
+    let name = escape(list.workspace.as_str());
+    let rows: String = list.links.iter().map(row).collect();
+    let (text, again) = match (list.links.iter().any(|link| link.listens == Some(true)), list.links.is_empty()) {
+        (true, _) => ("It is connected. These ports can be opened:".to_owned(), String::new()),
+        (false, false) => ("It is connected. These ports are named, and may have an app:".to_owned(), String::new()),
+        (false, true) => {
+            let again = format!("<meta http-equiv=\"refresh\" content=\"{AGAIN_SECONDS}\">");
+            (
+                "It is connected, and nothing that you may open listens on a port. This page looks again.".to_owned(),
+                again,
+            )
+        }
+    };
+    let list_of = if rows.is_empty() { String::new() } else { format!("<ul class=\"ports\">{rows}</ul>") };
+    let pattern = list.pattern.as_deref().map(escape).map(|pattern| {
+        format!("<p class=\"hint\">Any other port is at <code>{pattern}</code>. For an app at this address itself, start the \
+                 agent with <code>--default-port PORT</code>.</p>")
+    });
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"robots\" content=\"noindex\">{again}\n<title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{name}</h1>\n<p>{text}</p>\n{list_of}{}\n</main>\n</body>\n</html>\n",
+        pattern.unwrap_or_default()
+    );
+    let mut response = Response::new(if method_is_head { Bytes::new() } else { Bytes::from(page) });
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Ok(policy) = HeaderValue::from_str(&PAGE_POLICY) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}
+
+/// Adds the ports to the problem document that programs get instead of the page.
+pub fn add_to_problem(response: &mut Response<Bytes>, list: &PortList<'_>) {
+    let Ok(mut problem) = serde_json::from_slice::<serde_json::Value>(response.body()) else { return };
+    let Some(members) = problem.as_object_mut() else { return };
+    let one = |link: &PortLink| serde_json::json!({"port": link.port.get(), "url": link.url, "listens": link.listens});
+    members.insert("ports".to_owned(), list.links.iter().map(one).collect());
+    *response.body_mut() = Bytes::from(problem.to_string());
+}
+
+fn row(link: &PortLink) -> String {
+    let label = link.port.label().map(|label| format!(" <span class=\"hint\">{label}</span>"));
+    let closed = match link.listens {
+        Some(false) => " <span class=\"hint\">nothing listens yet</span>",
+        Some(true) | None => "",
+    };
+    format!("<li><a href=\"{}\">port {}</a>{}{closed}</li>", escape(&link.url), link.port, label.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(number: u16, listens: Option<bool>) -> PortLink {
+        let port = Port::new(number).unwrap();
+        PortLink { port, url: format!("http://{port}-my-app.localhost:8080/"), listens }
+    }
+
+    fn text(links: Vec<PortLink>) -> String {
+        let workspace = "my-app".parse().unwrap();
+        let pattern = Some("http://PORT-my-app.localhost:8080/".to_owned());
+        let response = page(&PortList { workspace: &workspace, links, pattern }, false);
+        String::from_utf8(response.into_body().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn each_port_is_a_link_and_those_of_the_product_say_what_they_are() {
+        let text = text(vec![link(3000, Some(true)), link(60_001, Some(true)), link(60_002, Some(false))]);
+        assert!(text.contains("<a href=\"http://3000-my-app.localhost:8080/\">port 3000</a></li>"), "{text}");
+        assert!(text.contains("port 60001</a> <span class=\"hint\">editor</span></li>"), "{text}");
+        assert!(text.contains("terminal</span> <span class=\"hint\">nothing listens yet</span>"), "{text}");
+        assert!(!text.contains("http-equiv"), "nothing is waited for");
+    }
+
+    #[test]
+    fn page_without_a_port_looks_again() {
+        assert!(text(Vec::new()).contains("http-equiv=\"refresh\" content=\"5\""));
+    }
+
+    #[test]
+    fn page_may_run_nothing_and_no_page_may_frame_it() {
+        let workspace = "my-app".parse().unwrap();
+        let response = page(&PortList { workspace: &workspace, links: Vec::new(), pattern: None }, true);
+        let policy = response.headers().get(CONTENT_SECURITY_POLICY).and_then(|value| value.to_str().ok()).unwrap();
+        assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(response.body().is_empty());
+        assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+    }
+}

@@ -1,0 +1,315 @@
+//! Turns an accepted socket into a served connection: finds its client, checks the limits, and does the handshake.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use rustls::server::Acceptor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
+use tracing::{debug, info, warn};
+use tunnel_link::drain::Drain;
+
+use super::{Connection, Door, First, Kind, Place};
+use crate::limits::Guest;
+use crate::limits::crowd::Place as Seat;
+use crate::proxy::{HEADER_BYTES_MAX, Parsed, parse};
+use crate::stream::Stream;
+use crate::tls::Tls;
+use crate::workers::Worker;
+use gateway_types::Limit;
+
+/// Number of a connection's first bytes that are read to find its host; enough for a request line and early header
+/// fields.
+const FIRST_BYTES: usize = 1024;
+
+/// Longest wait for a connection's first bytes before it is served on any thread.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for a client without TLS to read why it is refused.
+const PLAIN_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Task that receives one connection.
+pub(super) struct Host<S> {
+    pub(super) what: &'static str,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) handshakes: Arc<Semaphore>,
+    pub(super) limit: Duration,
+    pub(super) door: Arc<Door>,
+    /// Place of a user's connection in the crowd.
+    pub(super) seat: Option<Arc<Seat>>,
+    pub(super) peer: SocketAddr,
+    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) serve: S,
+}
+
+/// A connection before its handshake is answered.
+pub(super) enum Hello {
+    /// Nothing was read.
+    Unread(TcpStream),
+    /// The client's hello was read, or none is needed.
+    Read(Arrived, Begun),
+}
+
+/// Client of a connection after admission.
+pub(super) struct Arrived {
+    client: SocketAddr,
+    guest: Result<Arc<Guest>, Limit>,
+}
+
+/// State of a connection's handshake.
+pub(super) enum Begun {
+    /// No TLS is spoken.
+    Plain(TcpStream),
+    /// The client sent its hello.
+    Tls(Box<StartHandshake<TcpStream>>),
+}
+
+impl Hello {
+    /// Asks which thread the connection belongs to.
+    pub(super) async fn ask(&self, place: &Place) -> Option<Worker> {
+        match self {
+            Self::Unread(_) => None,
+            Self::Read(_, Begun::Tls(start)) => place(First::ServerName(start.client_hello().server_name()?)),
+            // The timer runs only for clients that connect ahead of time; others have sent something by now.
+            Self::Read(_, Begun::Plain(stream)) => timeout(
+                FIRST_BYTES_TIMEOUT,
+                poll_fn(|context| {
+                    // On the stack, so that the connection does not keep it.
+                    let mut bytes = [0; FIRST_BYTES];
+                    let mut buffer = ReadBuf::new(&mut bytes);
+                    let peeked = ready!(stream.poll_peek(context, &mut buffer));
+                    Poll::Ready(peeked.ok().and_then(|_| place(First::Bytes(buffer.filled()))))
+                }),
+            )
+            .await
+            .ok()?,
+        }
+    }
+
+    fn moved(self, worker: &Worker) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unread(stream) => Self::Unread(worker.adopt(stream)?),
+            Self::Read(arrived, Begun::Plain(stream)) => Self::Read(arrived, Begun::Plain(worker.adopt(stream)?)),
+            Self::Read(arrived, Begun::Tls(start)) => {
+                let StartHandshake { accepted, io, .. } = *start;
+                let start = StartHandshake::from_parts(accepted, worker.adopt(io)?);
+                Self::Read(arrived, Begun::Tls(Box::new(start)))
+            }
+        })
+    }
+}
+
+impl<F, S> Host<S>
+where
+    F: Future<Output = ()> + Send + 'static,
+    S: Fn(Connection) -> F + Send + Sync + 'static,
+{
+    /// Finds the client, and waits for its hello, if there is to be one. A client without a hello occupies no handshake
+    /// permit, and is closed when others need the room.
+    pub(super) async fn hello(&self, stream: TcpStream) -> Option<Hello> {
+        tokio::select! {
+            biased;
+            hello = self.hello_of(stream) => hello,
+            () = poll_fn(|context| self.poll_leave(context)) => None,
+        }
+    }
+
+    async fn hello_of(&self, mut stream: TcpStream) -> Option<Hello> {
+        let by = Instant::now() + self.limit;
+        let arrived = self.arrive(&mut stream, by).await?;
+        if self.tls.is_none() || arrived.guest.is_err() {
+            return Some(Hello::Read(arrived, Begun::Plain(stream)));
+        }
+        let is_plain_text = tokio::select! {
+            biased;
+            peeked = timeout_at(by, is_plain(&stream)) => matches!(peeked, Ok(true)),
+            () = sent_away(&arrived) => return None,
+        };
+        if is_plain_text {
+            self.refuse_plain(&arrived, &mut stream).await;
+            return None;
+        }
+        let accepting = timeout_at(by, LazyConfigAcceptor::new(Acceptor::default(), stream));
+        let hello = tokio::select! {
+            biased;
+            hello = accepting => hello,
+            () = sent_away(&arrived) => return None,
+        };
+        let hello = hello.map_err(io::Error::from).flatten();
+        let start = hello.map_err(|error| self.complain(&error)).ok()?;
+        Some(Hello::Read(arrived, Begun::Tls(Box::new(start))))
+    }
+
+    /// Finds the client of the connection and takes its place under the limits. `None` if no answer is to be sent.
+    async fn arrive(&self, stream: &mut TcpStream, by: Instant) -> Option<Arrived> {
+        let client = if self.door.trusts(self.peer.ip()) {
+            // Boxed: few connections need the header's buffer.
+            let told = timeout_at(by, Box::pin(read_proxy(stream))).await.map_err(io::Error::from).flatten();
+            match told {
+                Ok(source) => source.unwrap_or(self.peer),
+                Err(error) => {
+                    debug!(listener = self.what, peer = %self.peer, %error, "a trusted proxy did not name its client");
+                    return None;
+                }
+            }
+        } else {
+            self.peer
+        };
+        let (shares, now) = (&self.door.shares, Instant::now().into_std());
+        let arrived = match (self.door.kind, &self.seat) {
+            (Kind::User, Some(seat)) => shares.arrive(client.ip(), seat.clone(), now),
+            (Kind::Link, _) => shares.arrive_agent(client.ip(), now),
+            (Kind::User | Kind::Operator, _) => Ok((shares.arrive_operator(client.ip(), now), Duration::ZERO)),
+        };
+        match arrived {
+            Ok((guest, wait)) => {
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
+                Some(Arrived { client, guest: Ok(Arc::new(guest)) })
+            }
+            Err(limit) => {
+                debug!(listener = self.what, peer = %client, limit = limit.name(), "connection refused");
+                // Telling a client that speaks TLS would cost a handshake, more than it is worth.
+                let is_told = self.tls.is_none() && self.door.kind == Kind::User;
+                is_told.then_some(Arrived { client, guest: Err(limit) })
+            }
+        }
+    }
+
+    fn poll_leave(&self, context: &std::task::Context<'_>) -> Poll<()> {
+        self.seat.as_ref().map_or(Poll::Pending, |seat| seat.poll_leave(context))
+    }
+
+    /// Serves the connection on another thread, or on this one without a worker.
+    pub(super) fn place(self, hello: Hello, worker: Option<Worker>, drain: &Drain) {
+        let Some(worker) = worker else {
+            drain.spawn(self.welcome(hello));
+            return;
+        };
+        match hello.moved(&worker) {
+            Ok(hello) => worker.spawn(drain, self.welcome(hello)),
+            Err(error) => warn!(listener = self.what, %error, "a connection could not be handed on"),
+        }
+    }
+
+    /// Does the handshake and serves.
+    pub(super) async fn welcome(self, hello: Hello) {
+        let hello = match hello {
+            Hello::Unread(stream) => self.hello(stream).await,
+            hello @ Hello::Read(..) => Some(hello),
+        };
+        let (arrived, stream) = match hello {
+            None | Some(Hello::Unread(_)) => return,
+            Some(Hello::Read(arrived, Begun::Plain(stream))) => (arrived, Stream::Plain(stream)),
+            Some(Hello::Read(arrived, Begun::Tls(start))) => match self.shake(&arrived, *start).await {
+                Ok(stream) => (arrived, stream),
+                Err(error) => return self.complain(&error),
+            },
+        };
+        let (Self { peer, permit, serve, .. }, Arrived { client, guest }) = (self, arrived);
+        serve(Connection { stream, peer, client, guest, permit }).await;
+    }
+
+    /// Does the handshake. The wait for the other end has a time limit; the wait for a permit has none, because every
+    /// handshake ends.
+    async fn shake(&self, arrived: &Arrived, start: StartHandshake<TcpStream>) -> io::Result<Stream> {
+        let Some(tls) = &self.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+        // One address cannot take all permits: clients that stop within their handshake keep theirs until they are cut.
+        let seat = match (&arrived.guest, self.door.kind) {
+            (Ok(guest), Kind::User) => Some(guest.shake().map_err(|limit| io::Error::other(limit.name()))?),
+            (Ok(_), Kind::Link | Kind::Operator) | (Err(_), _) => None,
+        };
+        let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
+        let stream = tokio::select! {
+            biased;
+            stream = timeout(self.limit, start.into_stream(tls.current())) => stream??,
+            () = sent_away(arrived) => return Err(io::ErrorKind::TimedOut.into()),
+            () = poll_fn(|context| self.poll_leave(context)) => return Err(io::ErrorKind::TimedOut.into()),
+        };
+        drop(seat);
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+
+    /// Tells a client that speaks without TLS that TLS is needed; agents get it as a gRPC error, which they log.
+    async fn refuse_plain(&self, arrived: &Arrived, stream: &mut TcpStream) {
+        if arrived.guest.as_ref().is_ok_and(|guest| guest.may_be_told_of(Instant::now().into_std())) {
+            info!(listener = self.what, peer = %arrived.client, "a client without TLS came to a listener that has TLS");
+        }
+        let answer = plain_answer(self.door.kind);
+        // A client that does not read the answer sees a closed connection. Its bytes are read, or a reset could
+        // overtake the answer.
+        let told = async {
+            stream.write_all(answer.as_bytes()).await?;
+            stream.shutdown().await?;
+            let mut rest = [0; FIRST_BYTES];
+            while stream.read(&mut rest).await? > 0 {}
+            io::Result::Ok(())
+        };
+        if let Ok(Err(error)) = timeout(PLAIN_TIMEOUT, told).await {
+            self.complain(&error);
+        }
+    }
+
+    fn complain(&self, error: &io::Error) {
+        debug!(listener = self.what, peer = %self.peer, %error, "TLS handshake failed");
+    }
+}
+
+/// Waits until the connection has to be closed for others of its address.
+async fn sent_away(arrived: &Arrived) {
+    match &arrived.guest {
+        Ok(guest) => guest.sent_away().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Returns whether a client's first byte is not TLS: a handshake record begins with 22 (RFC 8446, section 5.1).
+async fn is_plain(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first != [22]
+}
+
+fn plain_answer(kind: Kind) -> String {
+    const WORDS: &str = "this listener has TLS: begin the URL with https://";
+    let fields = match kind {
+        Kind::Link => format!("content-type: application/grpc\r\ngrpc-status: 9\r\ngrpc-message: {WORDS}\r\n"),
+        Kind::User | Kind::Operator => "content-type: text/plain; charset=utf-8\r\n".to_owned(),
+    };
+    let length = WORDS.len() + 1;
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ngateway-error: tls_required\r\n{fields}content-length: {length}\r\n\r\n{WORDS}\n"
+    )
+}
+
+/// Reads a PROXY protocol header, and not a byte more.
+async fn read_proxy(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+    let mut header = [0; HEADER_BYTES_MAX];
+    let mut read = 0;
+    loop {
+        let room = header.get_mut(read..).unwrap_or_default();
+        let peeked = stream.peek(room).await?;
+        if peeked == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let end = read + peeked;
+        let parsed = parse(header.get(..end).unwrap_or_default());
+        // Peeked bytes are consumed only as far as they belong to the header.
+        let (end, source) = match parsed.map_err(io::Error::other)? {
+            Parsed::Partial => (end, None),
+            Parsed::Whole { length, source } => (length, Some(source)),
+        };
+        stream.read_exact(header.get_mut(read..end).unwrap_or_default()).await?;
+        if let Some(source) = source {
+            return Ok(source);
+        }
+        read = end;
+    }
+}

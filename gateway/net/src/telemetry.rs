@@ -1,0 +1,448 @@
+//! Logs and metrics. Labels come from enums, never from users.
+//!
+//! `durations` counts requests by their duration, `process` has the system's facts of this process, and `text` writes
+//! the format that a scraper understands.
+
+mod durations;
+mod process;
+mod text;
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tracing_subscriber::EnvFilter;
+
+use gateway_config::{Log, LogFormat};
+
+pub use self::durations::AnsweredBy;
+use self::durations::Durations;
+pub use self::text::Exposition;
+
+/// Label of [`Metrics::failed`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Code {
+    code: &'static str,
+}
+
+/// Label of [`Metrics::answered`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    class: &'static str,
+}
+
+/// Label of [`Metrics::environment_unmet`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    answer: &'static str,
+}
+
+/// Label of the version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+}
+
+/// Label of [`Metrics::tcp_ended`], [`Metrics::reported`] and [`Metrics::run_ended`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct End {
+    end: &'static str,
+}
+
+/// End of a raw TCP stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpEnd {
+    /// Both directions finished.
+    Finished,
+    /// The app's connection was reset.
+    App,
+    /// The user's connection broke, or the user's program reset it.
+    User,
+    /// The session or its channel is gone.
+    Lost,
+    /// This replica is shutting down.
+    Draining,
+    /// Access ended.
+    Access,
+}
+
+impl TcpEnd {
+    const ALL: [Self; 6] = [Self::Finished, Self::App, Self::User, Self::Lost, Self::Draining, Self::Access];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::App => "app",
+            Self::User => "user",
+            Self::Lost => "lost",
+            Self::Draining => "draining",
+            Self::Access => "access",
+        }
+    }
+}
+
+/// End of the preparation of an environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// Everything is there.
+    Completed,
+    /// It failed for good.
+    Failed,
+}
+
+/// Label of [`Metrics::intent_sent`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cycle {
+    cycle: &'static str,
+}
+
+/// Outcome of a cluster agent's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportEnd {
+    /// The report is stored.
+    Stored,
+    /// The report equals the stored one.
+    Unchanged,
+    /// The report is about nothing of that cluster.
+    Ignored,
+}
+
+impl ReportEnd {
+    const ALL: [Self; 3] = [Self::Stored, Self::Unchanged, Self::Ignored];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Unchanged => "unchanged",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// End of a CI job that is a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The job was to end.
+    Done,
+    /// The job was to end, and was cut before its files were saved.
+    Unsaved,
+    /// The job was to go on, or did not get that far.
+    Failed,
+    /// There was no job: the CI system was not asked for it in the end, or did not create it.
+    NotMade,
+}
+
+impl RunEnd {
+    const ALL: [Self; 4] = [Self::Done, Self::Unsaved, Self::Failed, Self::NotMade];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unsaved => "unsaved",
+            Self::Failed => "failed",
+            Self::NotMade => "not_made",
+        }
+    }
+}
+
+/// Time from asking for a job to its agent's connection. Units: seconds.
+#[derive(Clone, Debug)]
+struct UpTimes(Histogram);
+
+impl Default for UpTimes {
+    fn default() -> Self {
+        // From two seconds to half an hour, as a busy runner may take that long.
+        Self(Histogram::new(exponential_buckets(2.0, 2.0, 11)))
+    }
+}
+
+/// Counters of the edge and of the executors. Clones share them. Each possible label is there from the start, so that
+/// an alert has something to compare with.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    responses: Family<Class, Counter>,
+    /// Counters of `responses`, in the order of [`CLASSES`].
+    answered: [Counter; 5],
+    durations: Durations,
+    websockets_opened: Counter,
+    websockets: Gauge<u64, AtomicU64>,
+    failed: Family<Code, Counter>,
+    audit_lost: Counter,
+    tcp_opened: Counter,
+    tcp_ended: Family<End, Counter>,
+    intents: Family<Cycle, Counter>,
+    reports: Family<End, Counter>,
+    configs_held_back: Counter,
+    jobs: Family<End, Counter>,
+    /// Counters of `jobs`: completed, failed.
+    environment_jobs: [Counter; 2],
+    environments_due: Gauge<u64, AtomicU64>,
+    prerequisites: Family<Answer, Counter>,
+    /// Counters of `prerequisites`: unmet, met.
+    environment_unmet: [Counter; 2],
+    runs: Counter,
+    run_ends: Family<End, Counter>,
+    run_up: UpTimes,
+}
+
+/// Names of the classes of a status code, in order.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// A WebSocket that is open.
+#[derive(Debug)]
+pub struct OpenWebSocket(Gauge<u64, AtomicU64>);
+
+impl Drop for OpenWebSocket {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (responses, jobs) = (Family::<Class, Counter>::default(), Family::<End, Counter>::default());
+        let prerequisites = Family::<Answer, Counter>::default();
+        let metrics = Self {
+            answered: CLASSES.map(|class| responses.get_or_create_owned(&Class { class })),
+            environment_jobs: ["completed", "failed"].map(|end| jobs.get_or_create_owned(&End { end })),
+            environment_unmet: ["unmet", "met"].map(|answer| prerequisites.get_or_create_owned(&Answer { answer })),
+            responses,
+            jobs,
+            prerequisites,
+            durations: Durations::default(),
+            websockets_opened: Counter::default(),
+            websockets: Gauge::default(),
+            failed: Family::default(),
+            audit_lost: Counter::default(),
+            tcp_opened: Counter::default(),
+            tcp_ended: Family::default(),
+            intents: Family::default(),
+            reports: Family::default(),
+            configs_held_back: Counter::default(),
+            environments_due: Gauge::default(),
+            runs: Counter::default(),
+            run_ends: Family::default(),
+            run_up: UpTimes::default(),
+        };
+        for end in TcpEnd::ALL {
+            drop(metrics.tcp_ended.get_or_create(&End { end: end.as_str() }));
+        }
+        for end in ReportEnd::ALL {
+            drop(metrics.reports.get_or_create(&End { end: end.as_str() }));
+        }
+        for end in RunEnd::ALL {
+            drop(metrics.run_ends.get_or_create(&End { end: end.as_str() }));
+        }
+        for cycle in ["full", "partial"] {
+            drop(metrics.intents.get_or_create(&Cycle { cycle }));
+        }
+        metrics
+    }
+}
+
+impl Metrics {
+    /// Creates the counters of failures with these codes from the start.
+    pub fn expect_failures(&self, codes: &[&'static str]) {
+        for code in codes {
+            drop(self.failed.get_or_create(&Code { code }));
+        }
+    }
+
+    /// Counts the time until the answer to a request began.
+    pub fn took(&self, by: AnsweredBy, took: Duration) {
+        self.durations.observe(by, took);
+    }
+
+    /// Counts a WebSocket as open until the returned guard is dropped.
+    pub fn websocket(&self) -> OpenWebSocket {
+        self.websockets_opened.inc();
+        self.websockets.inc();
+        OpenWebSocket(self.websockets.clone())
+    }
+
+    /// Counts a response of an app.
+    pub fn answered(&self, status: StatusCode) {
+        // No lock and no look-up per request: one counter per class.
+        if let Some(counter) = self.answered.get(usize::from(status.as_u16() / 100).saturating_sub(1)) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a failure that the gateway answered itself.
+    pub fn failed(&self, code: &'static str) {
+        self.failed.get_or_create(&Code { code }).inc();
+    }
+
+    /// Returns the counter of records lost to the audit log.
+    pub fn audit_lost(&self) -> Counter {
+        self.audit_lost.clone()
+    }
+
+    /// Counts a raw TCP stream that was opened.
+    pub fn tcp_opened(&self) {
+        self.tcp_opened.inc();
+    }
+
+    /// Counts a raw TCP stream that is over.
+    pub fn tcp_ended(&self, end: TcpEnd) {
+        self.tcp_ended.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
+    /// Counts an intent that was sent to a cluster agent, with or without secrets.
+    pub fn intent_sent(&self, is_full: bool) {
+        self.intents.get_or_create(&Cycle { cycle: if is_full { "full" } else { "partial" } }).inc();
+    }
+
+    /// Counts a report of a cluster agent.
+    pub fn reported(&self, end: ReportEnd) {
+        self.reports.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
+    /// Counts a config that was held back because it would have made a cluster agent delete what is needed.
+    pub fn config_held_back(&self) {
+        self.configs_held_back.inc();
+    }
+
+    /// Counts the end of an environment's preparation.
+    pub fn environment_job(&self, end: JobEnd) {
+        let [completed, failed] = &self.environment_jobs;
+        match end {
+            JobEnd::Completed => completed.inc(),
+            JobEnd::Failed => failed.inc(),
+        };
+    }
+
+    /// Sets the number of environments that have something to be made or removed.
+    pub fn environments_due(&self, count: usize) {
+        self.environments_due.set(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// Counts an answer to the question whether something has to be made before a job runs.
+    pub fn environment_unmet(&self, is_unmet: bool) {
+        // One counter per answer: no lock and no look-up.
+        let [unmet, met] = &self.environment_unmet;
+        if is_unmet {
+            unmet.inc()
+        } else {
+            met.inc()
+        };
+    }
+
+    /// Counts a job that a CI system is asked for.
+    pub fn run_began(&self) {
+        self.runs.inc();
+    }
+
+    /// Records the time until a job's agent connected.
+    pub fn run_up(&self, after: Duration) {
+        self.run_up.0.observe(after.as_secs_f64());
+    }
+
+    /// Counts the end of a job.
+    pub fn run_ended(&self, end: RunEnd) {
+        self.run_ends.get_or_create(&End { end: end.as_str() }).inc();
+    }
+
+    /// Registers the counters.
+    pub fn register(&self, registry: &mut Registry) {
+        process::register(registry);
+        let build = Family::<Build, Gauge<u64, AtomicU64>>::default();
+        build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("gateway_build_info", "The version of this program", build);
+        registry.register("gateway_responses", "Responses of apps, by class of status", self.responses.clone());
+        let took = "Time from the head of a request to the head of its answer";
+        registry.register_with_unit("gateway_request_duration", took, Unit::Seconds, self.durations.clone());
+        let opened = self.websockets_opened.clone();
+        registry.register("gateway_websockets_opened", "WebSockets that were opened", opened);
+        registry.register("gateway_websockets", "WebSockets that are open", self.websockets.clone());
+        registry.register(
+            "gateway_environment_jobs",
+            "Preparations of environments, by how they ended",
+            self.jobs.clone(),
+        );
+        let help = "Answers whether a job's environment has to be prepared first";
+        registry.register("gateway_environment_prerequisites", help, self.prerequisites.clone());
+        registry.register(
+            "gateway_environments_due",
+            "Environments of which something is to be made or removed",
+            self.environments_due.clone(),
+        );
+        registry.register("gateway_tcp_opened", "Raw TCP streams that were opened", self.tcp_opened.clone());
+        registry.register(
+            "gateway_tcp_ended",
+            "Raw TCP streams that are over, by how they ended",
+            self.tcp_ended.clone(),
+        );
+        registry.register("gateway_intents", "Intents that cluster agents were told", self.intents.clone());
+        registry.register(
+            "gateway_cluster_reports",
+            "Reports of cluster agents, by what came of them",
+            self.reports.clone(),
+        );
+        let held_back =
+            "Configs held back because they would have made a cluster agent delete what is needed: each is a bug";
+        registry.register("gateway_configs_held_back", held_back, self.configs_held_back.clone());
+        registry.register("gateway_ci_runs", "Jobs that CI systems were asked for", self.runs.clone());
+        registry.register("gateway_ci_runs_ended", "Such jobs that are over, by how they ended", self.run_ends.clone());
+        let up = "Time from asking for such a job until its agent was there";
+        registry.register_with_unit("gateway_ci_run_up", up, Unit::Seconds, self.run_up.0.clone());
+        registry.register("gateway_failures", "Requests that the gateway answered with a failure", self.failed.clone());
+        registry.register("gateway_audit_lost", "Records missing from the audit log", self.audit_lost.clone());
+        let lost = ConstCounter::new(program_log::stderr().lost());
+        registry.register("gateway_log_lost_lines", "Lines missing from the log", lost);
+    }
+}
+
+/// Label of [`bytes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+/// Registers the bytes of all sessions, by direction.
+pub fn bytes(registry: &mut Registry, counts: [(&'static str, u64); 2]) {
+    let bytes = Family::<Direction, Counter>::default();
+    for (direction, count) in counts {
+        bytes.get_or_create(&Direction { direction }).inc_by(count);
+    }
+    registry.register_with_unit("gateway_tunnel", "Payload of all sessions", Unit::Bytes, bytes);
+}
+
+/// Gauge that is set when metrics are requested.
+pub fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge<u64, AtomicU64> {
+    let gauge = Gauge::<u64, AtomicU64>::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+/// Starts logging to standard error, without ever waiting for its reader. `GATEWAY_LOG` overrides the level with a
+/// filter such as `gateway::edge=debug`.
+pub fn start_logging(log: &Log) {
+    let filter = EnvFilter::try_from_env("GATEWAY_LOG").unwrap_or_else(|_| {
+        // The HTTP libraries log every hiccup of every peer.
+        EnvFilter::new(format!("{},h2=off,hyper=off,sqlx=warn", log.level))
+    });
+    let lines = program_log::stderr();
+    lines.set_form(match log.format {
+        LogFormat::Text => program_log::Form::Text,
+        LogFormat::Json => program_log::Form::Json,
+    });
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(program_log::wants_colours())
+        // The library would write them to standard error itself, and panic if it cannot.
+        .log_internal_errors(false)
+        .with_writer(lines.writer());
+    // A second call, as in tests, keeps the first logger.
+    match log.format {
+        LogFormat::Text => builder.try_init().ok(),
+        LogFormat::Json => builder.json().try_init().ok(),
+    };
+}

@@ -1,0 +1,428 @@
+//! The HTTP API of the public host: JSON under [`PREFIX`], described by `api/openapi.json`, with failures as problem
+//! documents (RFC 9457).
+//!
+//! The caller is identified before a request gets here, as on every other host. A cookie speaks for its user only if no
+//! other site's page can have caused the request. Changes are written to the audit log, and a change that could not be
+//! recorded is not made.
+
+mod agents;
+mod answer;
+mod body;
+mod ci;
+mod confirm;
+mod device;
+mod environments;
+mod etag;
+mod events;
+mod external;
+mod grpc;
+mod lifecycle;
+mod list;
+mod page;
+mod problem;
+mod seats;
+mod sessions;
+mod shares;
+mod state;
+mod tokens;
+mod whoami;
+mod workspace_page;
+mod workspaces;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::routing::{MethodRouter, delete, get, post};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tokio::time::Instant;
+use tower_service::Service as _;
+use tunnel_link::drain::Drain;
+
+use gateway_agents::registry::Registry;
+use gateway_auth::attempts::Attempts;
+use gateway_auth::browser::{BrowserSessions, session_name};
+use gateway_auth::cache::Cache;
+use gateway_auth::device::Devices;
+use gateway_auth::policy::{Purpose, RequestShape, Source};
+use gateway_auth::public_ports::PublicPorts;
+use gateway_auth::request::{Identities, Offered};
+use gateway_auth::site::{Site, WORKSPACE_PAGES};
+use gateway_ci::downloads::Downloads;
+use gateway_http::host::HostRules;
+use gateway_net::audit::{Actor, Audit, Credential, Event, Record, Text, Unrecordable};
+use gateway_store::{Store, Workspace};
+use gateway_types::principal::{Principal, Via};
+use gateway_types::{UserName, WorkspaceName};
+use gateway_workspaces::cluster_configs::ClusterConfigs;
+use gateway_workspaces::service::Workspaces;
+
+use ci::Measured;
+pub use ci::{Definitions, NoDefinition};
+pub(crate) use confirm::DEVICE_PATH;
+pub use environments::{EnvironmentParts, Vouched};
+use events::Endless;
+pub(crate) use problem::Told;
+use problem::{Problem, Refused};
+use seats::Seats;
+
+/// Path of the API on the public host.
+const PREFIX: &str = "/api/v1";
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest answer, in bytes; a page of a list is far below.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Wrong user codes of one address, and of one user, before they have to wait.
+const CODE_ATTEMPTS_MAX: u32 = 10;
+
+/// Event streams that one user, and all users, may have open.
+const FOLLOWERS: (usize, usize) = (16, 2_000);
+
+/// Large bodies that one user, and all users, may have under way.
+const UPLOADS: (usize, usize) = (2, 16);
+
+/// Parts of the gateway that the API works on.
+pub struct ApiParts {
+    /// The database.
+    pub store: Store,
+    /// Live sessions.
+    pub registry: Arc<Registry>,
+    /// The public address.
+    pub site: Site,
+    /// Hosts of workspaces.
+    pub rules: HostRules,
+    /// Browser sessions.
+    pub sessions: Arc<BrowserSessions>,
+    /// Sign-ins of programs.
+    pub devices: Arc<Devices>,
+    /// Principals by their credentials.
+    pub identities: Arc<Identities>,
+    /// Owners and shares of workspaces, as the store had them.
+    pub workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    /// Ports that are open without a sign-in.
+    pub public_ports: Arc<PublicPorts>,
+    /// The audit log.
+    pub audit: Audit,
+    /// Takes owners' requests for their workspaces.
+    pub lifecycles: Workspaces,
+    /// Permissions of clusters.
+    pub cluster_configs: Arc<ClusterConfigs>,
+    /// The agent's programs, for CI jobs.
+    pub downloads: Arc<Downloads>,
+    /// Definitions of CI jobs.
+    pub definitions: Arc<dyn Definitions>,
+    /// Environments of CI jobs.
+    pub environments: EnvironmentParts,
+    /// External workspaces that one user may make.
+    pub external_max: u32,
+    /// Drain to which requests belong.
+    pub drain: Drain,
+}
+
+/// The parts, and what the API itself remembers.
+struct Shared {
+    parts: ApiParts,
+    codes_by_address: Attempts<IpAddr>,
+    codes_by_user: Attempts<UserName>,
+    followers: Arc<Seats>,
+    job_followers: Arc<Seats<u64>>,
+    operator_followers: Arc<Seats>,
+    uploads: Arc<Seats>,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = ApiParts;
+
+    fn deref(&self) -> &ApiParts {
+        &self.parts
+    }
+}
+
+/// Caller of the API, as far as it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    principal: Option<Principal>,
+    offered: Offered,
+    /// Proof of a caller that is no user.
+    vouched: Option<Vouched>,
+    peer: IpAddr,
+    /// The page that caused the request.
+    source: Source,
+    trace: Arc<str>,
+}
+
+impl Caller {
+    /// Takes the edge's findings. A principal by cookie counts only if no other site can have caused the request: for
+    /// the API, unlike for pages, not even by a link.
+    pub(crate) fn new(
+        principal: Option<Principal>,
+        offered: Offered,
+        (path, shape): (&str, RequestShape),
+        peer: IpAddr,
+        trace: &str,
+    ) -> Self {
+        let is_opened_page = is_page(path) && shape.purpose == Purpose::PageVisit;
+        let principal = principal.filter(|principal| match principal.via {
+            Via::ApiToken => true,
+            Via::Browser => is_opened_page || cookie_counts(shape),
+        });
+        Self { principal, offered, vouched: None, peer, source: shape.source, trace: trace.into() }
+    }
+
+    /// Leaves out a user who is known by a browser's cookie alone.
+    fn without_cookie(self) -> Self {
+        let principal = self.principal.filter(|principal| match principal.via {
+            Via::ApiToken => true,
+            Via::Browser => false,
+        });
+        Self { principal, ..self }
+    }
+
+    /// Adds the proof of a caller that is no user.
+    pub(crate) fn vouched(self, vouched: Option<Vouched>) -> Self {
+        Self { vouched, ..self }
+    }
+
+    /// Returns whether this is a visit to a page by a visitor who has to sign in first.
+    pub(crate) fn has_to_sign_in(&self, path: &str, shape: RequestShape) -> bool {
+        is_page(path) && shape.purpose != Purpose::Change && self.principal.is_none()
+    }
+
+    /// Returns the proven identity, with its proof.
+    pub(crate) fn proven(&self) -> Option<Proof> {
+        if let Some(Vouched::Job(_)) = &self.vouched {
+            return Some(Proof::Job);
+        }
+        Some(Proof::User(self.offered, self.principal.as_ref()?.user.clone()))
+    }
+
+    /// Returns the id that leads from the answer to the log.
+    pub(crate) fn trace(&self) -> Arc<str> {
+        self.trace.clone()
+    }
+
+    fn user(&self) -> Result<&Principal, Problem> {
+        self.principal.as_ref().ok_or_else(|| Refused::SignInRequired.into())
+    }
+
+    /// Makes a record of an event that this caller caused.
+    fn did(&self, event: Event) -> Record {
+        let credential = match &self.offered {
+            Offered::Session(id) => Credential::Session { id: Text::of(session_name(id)) },
+            Offered::Token(hash) => Credential::TokenHash(*hash),
+            Offered::Nothing | Offered::Refused => Credential::None,
+        };
+        Record::new(event).at_peer(self.peer).with(credential).traced(&self.trace)
+    }
+}
+
+/// Proof behind a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// A user, by the credential that they offered: it may end.
+    User(Offered, UserName),
+    /// A CI job, by a token that was good when it asked.
+    Job,
+}
+
+/// Returns whether a path has a page for people, which they may come to by a link.
+fn is_page(path: &str) -> bool {
+    path == DEVICE_PATH || path.starts_with(WORKSPACE_PAGES)
+}
+
+/// Tells whether a cookie speaks for its user on the public host.
+fn cookie_counts(shape: RequestShape) -> bool {
+    match (shape.source, shape.purpose) {
+        (Source::SameOrigin, _) => true,
+        // The address bar. A POST cannot be typed there.
+        (Source::UserInitiated, Purpose::PageVisit | Purpose::Read) => true,
+        // An old browser, or plain HTTP: what it reads cannot be seen by the page that made it ask.
+        (Source::Unstated, Purpose::PageVisit | Purpose::Read) => true,
+        (Source::UserInitiated | Source::Unstated, Purpose::Change) => false,
+        (Source::SameWorkspace | Source::Foreign, _) => false,
+    }
+}
+
+/// Names a user as the author of a change.
+fn actor(principal: &Principal) -> Actor {
+    Actor::User(Text::of(&principal.user))
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        // The edge puts one into each request; without it, no user is signed in.
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Refused::SignInRequired.into())
+    }
+}
+
+impl From<Unrecordable> for Problem {
+    fn from(_: Unrecordable) -> Self {
+        Refused::Overloaded { limit: "audit.queue" }.into()
+    }
+}
+
+/// A path, its methods, and its handlers.
+type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<Shared>>);
+
+/// Every path below [`PREFIX`] with its methods: what `openapi.json` describes too.
+fn routes() -> Vec<Route> {
+    let mut routes: Vec<Route> = vec![
+        ("/openapi.json", &["get"], get(answer::openapi)),
+        ("/whoami", &["get"], get(whoami::show)),
+        ("/workspaces", &["get", "post"], get(workspaces::list).post(lifecycle::create)),
+        (
+            "/workspaces/{name}",
+            &["delete", "get", "patch"],
+            get(workspaces::show).patch(lifecycle::change).delete(lifecycle::remove),
+        ),
+        ("/workspaces/{name}/events", &["get"], get(events::follow)),
+        ("/workspaces/{name}/shares", &["get", "put"], get(shares::show).put(shares::replace)),
+        ("/agents", &["get"], get(agents::list)),
+        ("/agents/{name}", &["get"], get(agents::show)),
+        ("/ci/pipeline", &["get"], get(ci::pipeline)),
+        ("/ci/agents/{sha256}", &["get"], get(ci::agent)),
+        ("/tokens", &["get", "post"], get(tokens::list).post(tokens::create)),
+        ("/tokens/{id}", &["delete"], delete(tokens::revoke)),
+        ("/tokens/{id}/rotate", &["post"], post(tokens::rotate)),
+        ("/sessions", &["delete", "get"], get(sessions::list).delete(sessions::end_all)),
+        ("/sessions/{id}", &["delete"], delete(sessions::end)),
+        ("/device", &["post"], post(device::ask)),
+        ("/device/token", &["post"], post(device::poll)),
+    ];
+    routes.extend(environments::routes());
+    routes
+}
+
+/// The API, the services that are called over gRPC, and the page on which users confirm sign-ins of programs.
+pub struct Api {
+    router: Router,
+    services: grpc::Services,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Makes the routes.
+    pub fn new(parts: ApiParts) -> Self {
+        let shared = Arc::new(Shared {
+            parts,
+            codes_by_address: Attempts::new(CODE_ATTEMPTS_MAX),
+            codes_by_user: Attempts::new(CODE_ATTEMPTS_MAX),
+            followers: Seats::new(FOLLOWERS.0, FOLLOWERS.1, ("event_streams_per_user", "event_streams")),
+            job_followers: environments::seats_of_jobs(),
+            operator_followers: environments::seats_of_operators(),
+            uploads: Seats::new(UPLOADS.0, UPLOADS.1, ("uploads_per_user", "uploads")),
+        });
+        let api = routes().into_iter().fold(Router::new(), |router, (path, _, methods)| router.route(path, methods));
+        let router = Router::new()
+            .nest(PREFIX, api)
+            .route(DEVICE_PATH, get(confirm::show).post(confirm::decide))
+            .route("/workspaces/{name}", get(workspace_page::show).post(workspace_page::act))
+            .fallback(async || Problem::from(Refused::NotFound))
+            .method_not_allowed_fallback(async || Problem::from(Refused::MethodNotAllowed))
+            // Bodies are read by `body`, which has a bound of its own.
+            .layer(DefaultBodyLimit::disable())
+            .with_state(shared.clone());
+        Self { router, services: grpc::Services::new(shared.clone()), shared }
+    }
+
+    /// Checks whether a request carries a proof that is no user's, on paths that accept one.
+    ///
+    /// Cancel safety: safe.
+    pub(crate) async fn vouched(&self, parts: &Parts, now: Instant) -> Option<Vouched> {
+        self.shared.environments.vouch(parts, now).await
+    }
+
+    /// Returns whether a request to the public host is a call of a service.
+    pub(crate) fn is_grpc(method: &http::Method, headers: &http::HeaderMap) -> bool {
+        grpc::is_call(method, headers)
+    }
+
+    /// Answers a call of a service, and returns the code with which it was refused, if it was.
+    ///
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    pub(crate) async fn call<B>(&self, request: Request<B>, caller: Caller) -> (Response<Body>, Option<&'static str>)
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        // No page can make a browser send such a call without a preflight; no cookie counts all the same.
+        let caller = caller.without_cookie();
+        self.services.answer(request, caller).await
+    }
+
+    /// Returns whether a path of the public host is answered here.
+    pub(crate) fn has(path: &str) -> bool {
+        is_page(path) || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Answers a request. The body is read as far as the API needs it, and never beyond what the path takes.
+    ///
+    /// Cancel safety: a change that was begun is made or not made, as a whole.
+    pub(crate) async fn answer<B>(&self, mut request: Request<B>, caller: Caller) -> Answer
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let trace = caller.trace.clone();
+        let is_head = request.method() == http::Method::HEAD;
+        request.extensions_mut().insert(caller);
+        let answered: Result<_, Infallible> = self.router.clone().call(request.map(Body::new)).await;
+        let Ok(mut response) = answered;
+        if response.extensions_mut().remove::<Endless>().is_some() && !is_head {
+            answer::seal_head(response.headers_mut(), &trace);
+            return Answer::Events(response);
+        }
+        if let Some(Measured { bytes }) = response.extensions_mut().remove::<Measured>()
+            && !is_head
+        {
+            answer::seal_head(response.headers_mut(), &trace);
+            return Answer::File(response, bytes);
+        }
+        let (parts, body) = response.into_parts();
+        // An endless body never comes to its end, so a HEAD request must not wait for it.
+        let read = async { http_body_util::Limited::new(body, ANSWER_BYTES_MAX).collect().await };
+        let body = if is_head {
+            Bytes::new()
+        } else {
+            read.await.map(http_body_util::Collected::to_bytes).unwrap_or_default()
+        };
+        let mut response = Response::from_parts(parts, body);
+        answer::seal(&mut response, &trace);
+        if is_head {
+            *response.body_mut() = Bytes::new();
+        }
+        Answer::Whole(response)
+    }
+}
+
+/// Answer of the API.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// All of it is there.
+    Whole(Response<Bytes>),
+    /// It goes on for as long as its reader listens and is authorised.
+    Events(Response<Body>),
+    /// That many bytes, which are read as they are sent.
+    File(Response<Body>, u64),
+}
+
+#[cfg(test)]
+mod tests;

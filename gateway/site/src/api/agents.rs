@@ -1,0 +1,83 @@
+//! Lists the clusters that can run workspaces, for users who want to make one, or who wonder why nothing happens. All
+//! users who are signed in may see their names, whether they take workspaces, whether their agent is connected, and
+//! that their newest configuration or a template of environments was refused; the contents are told by
+//! `gateway config check` and the log.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, answer};
+use gateway_store::Cluster;
+use workspace_spec::cluster_config::ClusterConfig;
+
+#[derive(Serialize)]
+struct List {
+    agents: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    /// Kind of its subject.
+    kind: &'static str,
+    /// New workspaces can be made there.
+    enabled: bool,
+    /// Its agent has a session.
+    connected: bool,
+    version: Option<String>,
+    connected_seconds: Option<u64>,
+    /// The file that configures it is wrong, and an older one is in force.
+    configuration_refused: bool,
+    /// Kind of the reason.
+    configuration_refusal: Option<&'static str>,
+    /// A file of its environment templates is wrong, and the last good one is in force, or none.
+    environment_templates_refused: bool,
+    created_at: String,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    caller.user()?;
+    let mut agents = Vec::new();
+    for cluster in api.store.clusters().await? {
+        agents.push(row(&api, cluster).await?);
+    }
+    Ok(answer::json(StatusCode::OK, &List { agents }))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    caller.user()?;
+    let name = name.ok().map(|Path(name)| name);
+    let known = api.store.clusters().await?;
+    let found = known.into_iter().find(|cluster| Some(cluster.name.as_str()) == name.as_deref());
+    let cluster = found.ok_or(Refused::NotFound)?;
+    Ok(answer::json(StatusCode::OK, &row(&api, cluster).await?))
+}
+
+async fn row(api: &Shared, cluster: Cluster) -> Result<Row, Problem> {
+    let config = api.store.cluster_config(cluster.id, None).await?;
+    let enabled = config.is_some_and(|(_, json)| ClusterConfig::from_json(&json).is_ok_and(|config| config.enabled));
+    let session = api.registry.cluster(&cluster.name);
+    let refusal = api.cluster_configs.refusal(&cluster.name);
+    Ok(Row {
+        name: cluster.name.to_string(),
+        kind: "cluster",
+        enabled,
+        connected: session.is_some(),
+        version: session.as_ref().map(|session| session.agent_version.clone()),
+        connected_seconds: session.as_ref().map(|session| session.since.elapsed().as_secs()),
+        configuration_refused: refusal.is_some(),
+        configuration_refusal: refusal.map(|refusal| refusal.code.as_str()),
+        environment_templates_refused: api.environments.service.has_refused_templates(&cluster.name),
+        created_at: cluster.created_at.to_string(),
+    })
+}

@@ -1,0 +1,67 @@
+//! Answers: JSON, and the headers that all of them carry.
+
+use axum::body::Body;
+use axum::response::Response as AxumResponse;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::problem::Told;
+use gateway_http::fields::GATEWAY_TRACE;
+
+/// The description of this API (OpenAPI 3.1). A test compares it with the routes, and answers with it.
+const OPENAPI: &str = include_str!("openapi.json");
+
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// Answers `GET /openapi.json`; the one answer that needs no sign-in.
+pub(super) async fn openapi() -> AxumResponse {
+    with_type(StatusCode::OK, "application/json", Bytes::from_static(OPENAPI.as_bytes()))
+}
+
+/// Writes a value.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> AxumResponse {
+    // The types that are written here have no way to fail.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    with_type(status, "application/json", Bytes::from(body))
+}
+
+/// Answers that it is done.
+pub(super) fn done() -> AxumResponse {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> AxumResponse {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Adds to every answer the trace id, also inside a problem document, and the headers against keeping and embedding it.
+pub(super) fn seal(response: &mut Response<Bytes>, trace: &str) {
+    if let Some(Told { mut document, code }) = response.extensions_mut().remove::<Told>() {
+        if let Some(members) = document.as_object_mut() {
+            members.insert("trace_id".to_owned(), trace.into());
+        }
+        *response.body_mut() = Bytes::from(document.to_string());
+        response.extensions_mut().insert(Told { document: serde_json::Value::Null, code });
+    }
+    seal_head(response.headers_mut(), trace);
+}
+
+/// Adds the headers that every answer carries.
+pub(super) fn seal_head(headers: &mut HeaderMap, trace: &str) {
+    if let Ok(trace) = HeaderValue::from_str(trace) {
+        headers.insert(GATEWAY_TRACE, trace);
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    // The library left it out or counted another body.
+    headers.remove(http::header::CONTENT_LENGTH);
+}

@@ -1,0 +1,77 @@
+//! Serves jobs of CI systems: the workspace agent's programs, which are public, and the definition of a workspace's
+//! pipeline, which only the job that was asked for it gets.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::future::BoxFuture;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+
+use super::Shared;
+use super::problem::{Problem, Refused};
+
+/// Makes definitions of pipelines for the jobs that they belong to.
+pub trait Definitions: Send + Sync {
+    /// Returns the definition for the job whose token is in the headers of a request.
+    fn definition<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<String, NoDefinition>>;
+}
+
+/// Reason a job gets no definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoDefinition {
+    /// Workspaces are not made in CI systems here.
+    Disabled,
+    /// The token is not one of such a job; the code says why.
+    Refused(&'static str),
+    /// The job's pipeline may be one that the gateway does not know of yet; the code says so.
+    NotYet(&'static str),
+    /// The job's pipeline is over, or told to end.
+    Over(&'static str),
+    /// A party that has to be asked does not answer.
+    Unavailable,
+    /// The stored values make no pipeline any more.
+    Broken,
+}
+
+impl From<NoDefinition> for Problem {
+    fn from(none: NoDefinition) -> Self {
+        match none {
+            NoDefinition::Disabled => Refused::ExecutorDisabled.into(),
+            NoDefinition::Refused(reason) => Refused::NotSuchJob { reason }.into(),
+            NoDefinition::NotYet(reason) => Refused::NotYet { reason }.into(),
+            NoDefinition::Over(reason) => Refused::Conflict { reason }.into(),
+            NoDefinition::Unavailable => Refused::Overloaded { limit: "credential_unchecked" }.into(),
+            NoDefinition::Broken => Refused::Conflict { reason: "no_definition" }.into(),
+        }
+    }
+}
+
+/// Answers `GET /ci/pipeline`: the token alone selects the pipeline.
+pub(super) async fn pipeline(State(api): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let text = api.definitions.definition(&headers).await?;
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+    Ok(response)
+}
+
+/// Length of an answer that is sent as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Measured {
+    pub(super) bytes: u64,
+}
+
+/// Answers `GET /ci/agents/{sha256}`.
+pub(super) async fn agent(State(api): State<Arc<Shared>>, Path(sha256): Path<String>) -> Result<Response, Problem> {
+    let download = api.downloads.find(&sha256).ok_or(Refused::NotFound)?;
+    let bytes = download.bytes();
+    let mut response = Response::new(Body::from_stream(api.downloads.read(download)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    // Its name is the hash of its content, so it never changes.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+    response.extensions_mut().insert(Measured { bytes });
+    Ok(response)
+}

@@ -1,0 +1,120 @@
+//! Sign-in of programs (RFC 8628): a program asks, and polls until its user has decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::body::{Object, text};
+use super::confirm::DEVICE_PATH;
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, answer};
+use gateway_auth::device::{Asking, DEVICE_AGE_MAX, Machine, NoDevice, POLL_INTERVAL, Polled};
+use gateway_net::audit::{Actor, Event, Text};
+use gateway_store::{Created, Note, Terms, wall_clock};
+use gateway_types::opaque::Opaque;
+use gateway_types::token::TokenKind;
+
+/// Lifetime of a sign-in's token.
+const TOKEN_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+#[derive(Serialize)]
+struct Codes {
+    device_code: String,
+    user_code: String,
+    verification_uri: String,
+    verification_uri_complete: String,
+    expires_in: u64,
+    interval: u64,
+}
+
+/// Members of RFC 6749, section 5.1, and those that the command line shows.
+#[derive(Serialize)]
+struct Granted {
+    access_token: String,
+    token_type: &'static str,
+    expires_in: u64,
+    expires_at: String,
+    token_id: String,
+    user: String,
+}
+
+pub(super) async fn ask(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+    let machine = body.read(|fields| {
+        let machine: Option<String> = fields.optional("machine", text);
+        Some(Machine::of(&machine.unwrap_or_default()))
+    })?;
+    let codes =
+        api.devices.ask(Asking { machine, peer: caller.peer }, Instant::now()).map_err(|error| match error {
+            NoDevice::Randomness(error) => error.into(),
+            NoDevice::AddressFull => Problem::from(Refused::TooMany { limit: "sign_ins_per_address" }),
+        })?;
+    // A program that was given a code may poll with it after a restart.
+    api.devices.journal().written().await;
+    let uri = api.site.public(DEVICE_PATH);
+    let answer = Codes {
+        device_code: codes.device.reveal(),
+        user_code: codes.user.to_string(),
+        verification_uri_complete: format!("{uri}?user_code={}", codes.user),
+        verification_uri: uri,
+        expires_in: DEVICE_AGE_MAX.as_secs(),
+        interval: POLL_INTERVAL.as_secs(),
+    };
+    Ok(answer::json(StatusCode::OK, &answer))
+}
+
+pub(super) async fn poll(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+    let code = body.read(|fields| {
+        // Some programs send it because the RFC has it; there is no other way here.
+        for name in ["grant_type", "client_id"] {
+            drop(fields.optional(name, text::<String>));
+        }
+        fields.required("device_code", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".to_owned()))
+    })?;
+    let device = Opaque::parse(&code).ok_or(Refused::ExpiredToken)?.digest();
+    // The place in the log comes first: nothing is made without one.
+    let slot = api.audit.slot().await?;
+    let (user, asking) = match api.devices.poll(&device, Instant::now()) {
+        Polled::Approved { user, asking } => (user, asking),
+        Polled::Pending => return Err(Refused::AuthorizationPending.into()),
+        Polled::SlowDown(interval) => {
+            let interval = u16::try_from(interval.as_secs()).unwrap_or(u16::MAX);
+            return Err(Refused::SlowDown { interval }.into());
+        }
+        Polled::Denied => return Err(Refused::AccessDenied.into()),
+        Polled::Expired => return Err(Refused::ExpiredToken.into()),
+    };
+    let now = wall_clock();
+    let note = Note::of(&format!("gateway login on {}", asking.machine));
+    let terms = Terms { note, expires_at: Some(now.later(TOKEN_LIFE)) };
+    let created = api.store.create_own_user_token(&user, &terms, now).await;
+    api.devices.settle(&device, matches!(created, Ok(Created::Made(_))), Instant::now());
+    let made = match created? {
+        Created::Made(made) => made,
+        Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),
+        Created::NoSuchWorkspace => return Err(Refused::NotFound.into()),
+    };
+    let expires_at = now.later(TOKEN_LIFE).to_string();
+    let event = Event::TokenCreated {
+        by: Actor::User(Text::of(&user)),
+        token: Text::of(made.id),
+        subject_kind: TokenKind::User.as_str(),
+        subject: Text::of(&user),
+        expires_at: Some(Text::new(&expires_at)),
+        note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
+    };
+    slot.record(caller.did(event));
+    let granted = Granted {
+        access_token: made.token.reveal().to_owned(),
+        token_type: "Bearer",
+        expires_in: TOKEN_LIFE.as_secs(),
+        expires_at,
+        token_id: made.id.to_string(),
+        user: user.to_string(),
+    };
+    Ok(answer::json(StatusCode::OK, &granted))
+}

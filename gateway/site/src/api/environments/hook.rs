@@ -1,0 +1,73 @@
+//! Deleted projects: reported by GitLab's system hook, or by an operator.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::asker::{hook, operator};
+use super::ops::missing;
+use crate::api::body::read;
+use crate::api::problem::{Mistake, Problem, Refused};
+use crate::api::{Caller, Shared, answer};
+use gateway_environments::on_record::OnRecord;
+use gateway_environments::request::By;
+use workspace_spec::environment::facts::ID_MAX;
+
+/// The event of a project that was deleted (GitLab documentation, system hooks).
+const PROJECT_DESTROY: &str = "project_destroy";
+
+#[derive(Serialize)]
+struct Swept {
+    environments: u32,
+}
+
+/// The parts of an event that count here.
+#[derive(Deserialize)]
+struct Heard {
+    event_name: Option<String>,
+    project_id: Option<u64>,
+}
+
+/// Takes an event. Those of other kinds are accepted too: a hook that is refused often is not called any more.
+pub(super) async fn gitlab(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    hook(&caller)?;
+    let bytes = match read(request.into_body()).await {
+        Ok(bytes) => bytes,
+        // Events of deleted projects are short.
+        Err(problem) if problem.is(Refused::TooLarge) => return Ok(answer::done()),
+        Err(problem) => return Err(problem),
+    };
+    let heard: Heard = serde_json::from_slice(&bytes).map_err(|_| Refused::BadRequest { reason: "malformed_json" })?;
+    if heard.event_name.as_deref() != Some(PROJECT_DESTROY) {
+        return Ok(answer::done());
+    }
+    let project = heard.project_id.filter(|id| *id <= ID_MAX).ok_or_else(|| missing("/project_id"))?;
+    let by = OnRecord::new(By::Hook, api.audit.slot().await?);
+    let count = api.environments.service.sweep(project, by).await?;
+    tracing::info!(project, count, "a project is gone, and its environments with it");
+    Ok(answer::done())
+}
+
+/// Does the same at an operator's request.
+pub(super) async fn sweep(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let user = operator(&api, &caller)?;
+    let project: Option<u64> = id.ok().and_then(|Path(text)| text.parse().ok()).filter(|id| *id <= ID_MAX);
+    let project = project.ok_or_else(|| {
+        Problem::invalid(vec![Mistake { pointer: "/id".to_owned(), detail: "has to be a whole number".to_owned() }])
+    })?;
+    let by = OnRecord::new(By::User(user), api.audit.slot().await?);
+    let environments = api.environments.service.sweep(project, by).await?;
+    Ok(answer::json(StatusCode::OK, &Swept { environments }))
+}

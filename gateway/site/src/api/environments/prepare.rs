@@ -1,0 +1,163 @@
+//! Prerequisites of a job: whether any are unmet, and meeting them.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Request, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::asker::{Asker, operator};
+use super::given::{AskedAgent, AskedEnvironment, AskedInfo, AskedProject};
+use super::ops::{self, Asked, Given, Wish};
+use super::stream;
+use crate::api::body::{self, Fields, Object, text};
+use crate::api::problem::Problem;
+use crate::api::{Caller, Shared, answer};
+use gateway_environments::request::{JobFacts, Unmet};
+use gateway_types::ClusterName;
+use workspace_spec::environment::template::TemplateName;
+
+#[derive(Serialize)]
+struct UnmetRow {
+    unmet: bool,
+    reason: Option<&'static str>,
+}
+
+pub(super) async fn unmet(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    // The caller is known before a byte of the body is read.
+    let asker = Asker::of(&api, &caller)?;
+    let asked = Object::from_request(request, &api).await?.read(asked)?;
+    let row = match ops::unmet(&api, &asker, asked)? {
+        Unmet::Unmet => UnmetRow { unmet: true, reason: None },
+        Unmet::Met(met) => UnmetRow { unmet: false, reason: Some(met.as_str()) },
+    };
+    Ok(answer::json(StatusCode::OK, &row))
+}
+
+pub(super) async fn complete(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    let asker = Asker::of(&api, &caller)?;
+    let asked = Object::from_request(request, &api).await?.read(asked)?;
+    let (following, held) = ops::complete(&api, &asker, asked).await?;
+    if stream::wants_events(&headers) {
+        return Ok(stream::events(&api, following, held));
+    }
+    stream::end(&api, following, held).await
+}
+
+pub(super) async fn ensure(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    let user = operator(&api, &caller)?;
+    let asker = Asker::Operator(user.clone());
+    let held = asker.seat(&api)?;
+    let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
+    let following = ops::ensure(&api, &asker, object.read(wish)?).await?;
+    drop((object, seat));
+    if stream::wants_events(&headers) {
+        return Ok(stream::events(&api, following, held));
+    }
+    stream::end(&api, following, held).await
+}
+
+fn asked(fields: &mut Fields<'_>) -> Option<Asked> {
+    let agent = fields.required("agent", text::<ClusterName>);
+    let template = fields.optional("template", text::<TemplateName>);
+    let is_disabled = fields.optional("disabled", truth).unwrap_or_default();
+    let url = fields.optional("url", words);
+    let environment = fields.optional("environment", words);
+    let job = fields.maybe_nested("job", job);
+    Some(Asked { agent: agent?, template, is_disabled, url, environment, job })
+}
+
+fn job(fields: &mut Fields<'_>) -> Option<JobFacts> {
+    let project_id = fields.required("project_id", number);
+    let project_path = fields.required("project_path", words);
+    let environment = fields.optional("environment", words);
+    let tier = fields.optional("tier", words);
+    let action = fields.optional("action", words);
+    let is_ref_protected = fields.optional("is_ref_protected", truth).unwrap_or_default();
+    let pipeline_id = fields.optional("pipeline_id", number);
+    let job_id = fields.required("job_id", number);
+    let user_id = fields.required("user_id", number);
+    let username = fields.required("username", words);
+    Some(JobFacts {
+        project_id: project_id?,
+        project_path: project_path?,
+        environment,
+        tier,
+        action,
+        is_ref_protected,
+        pipeline_id,
+        job_id: job_id?,
+        user_id: user_id?,
+        username: username?,
+    })
+}
+
+/// Reads what is to be rendered, or ensured.
+pub(super) fn wish(fields: &mut Fields<'_>) -> Option<Wish> {
+    let agent = fields.required("agent", text::<ClusterName>);
+    let template = fields.nested("template", |fields| {
+        let name = fields.required("name", text::<TemplateName>);
+        let data = fields.optional("data", words);
+        Some(Given { name: name?, data })
+    });
+    let info = fields.nested("info", info);
+    Some(Wish { agent: agent?, template: template?, info: info? })
+}
+
+fn info(fields: &mut Fields<'_>) -> Option<AskedInfo> {
+    let agent = fields.maybe_nested("agent", agent);
+    let environment = fields.nested("environment", |fields| {
+        let (id, name) = (fields.optional("id", number), fields.required("name", words));
+        let (slug, page_url) = (fields.optional("slug", words), fields.optional("page_url", words));
+        let (url, tier) = (fields.optional("url", words), fields.optional("tier", words));
+        Some(AskedEnvironment { id, name: name?, slug, page_url, url, tier })
+    });
+    let project = fields.nested("project", |fields| {
+        let (id, slug) = (fields.required("id", number), fields.optional("slug", words));
+        let (path, url) = (fields.required("path", words), fields.optional("url", words));
+        Some(AskedProject { id: id?, slug, path: path?, url })
+    });
+    let ci_pipeline = fields.maybe_nested("ci_pipeline", |fields| fields.required("id", number));
+    let ci_job = fields.maybe_nested("ci_job", |fields| fields.required("id", number));
+    let user = fields.maybe_nested("user", |fields| {
+        let (id, username) = (fields.required("id", number), fields.required("username", words));
+        Some((id?, username?))
+    });
+    Some(AskedInfo { agent, environment: environment?, project: project?, ci_pipeline, ci_job, user })
+}
+
+fn agent(fields: &mut Fields<'_>) -> Option<AskedAgent> {
+    let name = fields.required("name", words);
+    // Other facts that a client repeats after it has shown or rendered one: the gateway knows them itself.
+    let (_, _) = (fields.optional("id", number), fields.optional("url", words));
+    Some(AskedAgent { name: name? })
+}
+
+/// Reads any text; what it may say is decided where it is used.
+fn words(value: &Value) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| "has to be a text".to_owned())
+}
+
+fn number(value: &Value) -> Result<u64, String> {
+    value.as_u64().ok_or_else(|| "has to be a whole number".to_owned())
+}
+
+fn truth(value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| "has to be true or false".to_owned())
+}

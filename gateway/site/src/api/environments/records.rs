@@ -1,0 +1,196 @@
+//! Records of environments, and changes of their state.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Serialize;
+
+use super::asker::{Asker, operator};
+use super::ops::{self, Which, missing};
+use super::stream;
+use super::view::EnvironmentRow;
+use crate::api::body::{Object, text};
+use crate::api::list::Page;
+use crate::api::problem::{Mistake, Problem, Refused};
+use crate::api::{Caller, Shared, answer};
+use gateway_environments::refusal::RefusalCode;
+use gateway_environments::service::{Filter, Wanted};
+use gateway_types::ClusterName;
+
+/// Keeps cursors of this list apart from others.
+const CURSOR: &str = "e";
+
+/// Filters of the list.
+const FILTERS: [&str; 4] = ["agent", "project_id", "name", "state"];
+
+#[derive(Serialize)]
+struct List {
+    environments: Vec<EnvironmentRow>,
+    next_cursor: Option<String>,
+}
+
+/// Filters of a query.
+struct Narrowed {
+    filter: Filter,
+    name: Option<String>,
+}
+
+/// Lists environments. With a name it is one or none; a job sees its own.
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+    let asker = Asker::of(&api, &caller)?;
+    let (page, said) = Page::<u64>::read_filtered(&uri, CURSOR, &FILTERS)?;
+    let Narrowed { filter, name } = narrowed(&said)?;
+    let is_one = name.is_some() || matches!(asker, Asker::Job(_));
+    if !is_one {
+        let found = ops::list(&api, &filter, page.after, page.look_up()).await?;
+        let key = |found: &gateway_environments::record::Environment| found.id.to_string();
+        let (environments, next_cursor) = page.cut(found, CURSOR, key, |found| EnvironmentRow::from(found.clone()));
+        return Ok(answer::json(StatusCode::OK, &List { environments, next_cursor }));
+    }
+    let agent = filter.agent.ok_or_else(|| missing("?agent"))?;
+    let which = Which::Named { agent, project_id: filter.project_id, name };
+    let environments = match ops::find(&api, &asker, which).await {
+        Ok(found) => vec![EnvironmentRow::from(found)],
+        Err(problem) if problem.is(Refused::Environment(RefusalCode::NoSuchEnvironment)) => Vec::new(),
+        Err(problem) => return Err(problem),
+    };
+    let is_so = |row: &EnvironmentRow| filter.state.is_none_or(|state| state.as_str() == row.state);
+    let environments = environments.into_iter().filter(is_so).collect();
+    Ok(answer::json(StatusCode::OK, &List { environments, next_cursor: None }))
+}
+
+fn narrowed(said: &std::collections::BTreeMap<&'static str, String>) -> Result<Narrowed, Problem> {
+    let mut mistakes = Vec::new();
+    let mut wrong = |name: &str, detail: String| mistakes.push(Mistake { pointer: format!("?{name}"), detail });
+    let mut filter = Filter::default();
+    if let Some(agent) = said.get("agent") {
+        match agent.parse::<ClusterName>() {
+            Ok(agent) => filter.agent = Some(agent),
+            Err(error) => wrong("agent", error.to_string()),
+        }
+    }
+    if let Some(project) = said.get("project_id") {
+        match project.parse::<u64>() {
+            Ok(project) => filter.project_id = Some(project),
+            Err(_) => wrong("project_id", "has to be a whole number".to_owned()),
+        }
+    }
+    if let Some(state) = said.get("state") {
+        match state.parse::<Wanted>() {
+            Ok(state) => filter.state = Some(state),
+            Err(error) => wrong("state", error.to_string()),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(Narrowed { filter, name: said.get("name").cloned() })
+    } else {
+        Err(Problem::invalid(mistakes))
+    }
+}
+
+/// Reads the number of an environment; anything else is none.
+fn numbered(id: Result<Path<String>, PathRejection>) -> Result<u64, Problem> {
+    let number = id.ok().and_then(|Path(text)| text.parse().ok());
+    number.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchEnvironment).into())
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let asker = Asker::of(&api, &caller)?;
+    let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
+    Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(found)))
+}
+
+pub(super) async fn change(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let asker = Asker::of(&api, &caller)?;
+    let id = numbered(id)?;
+    let body = Object::from_request(request, &api).await?;
+    let wanted = body.read(|fields| fields.required("state", text::<Wanted>))?;
+    let changed = ops::set_state(&api, &asker, Which::Id(id), wanted).await?;
+    Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(changed)))
+}
+
+/// Reads whether an environment is only to be forgotten.
+fn is_forgotten(uri: &Uri) -> Result<bool, Problem> {
+    let (mut is_forgotten, mut mistakes) = (false, Vec::new());
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        let detail = match (&*name, &*value) {
+            ("forget", "true" | "false") => {
+                is_forgotten = &*value == "true";
+                continue;
+            }
+            ("forget", _) => "has to be true or false",
+            _ => "has an unknown parameter; known is forget",
+        };
+        let name = if name == "forget" { "forget" } else { "" };
+        mistakes.push(Mistake { pointer: format!("?{name}"), detail: detail.to_owned() });
+    }
+    if mistakes.is_empty() { Ok(is_forgotten) } else { Err(Problem::invalid(mistakes)) }
+}
+
+/// Reads whether only the end of a removal is waited for.
+fn is_of_removal(uri: &Uri) -> Result<bool, Problem> {
+    let (mut is_of_removal, mut mistakes) = (false, Vec::new());
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        let (name, detail) = match (&*name, &*value) {
+            ("of", "removal" | "everything") => {
+                is_of_removal = &*value == "removal";
+                continue;
+            }
+            ("of", _) => ("of", "has to be removal or everything"),
+            _ => ("", "has an unknown parameter; known is of"),
+        };
+        mistakes.push(Mistake { pointer: format!("?{name}"), detail: detail.to_owned() });
+    }
+    if mistakes.is_empty() { Ok(is_of_removal) } else { Err(Problem::invalid(mistakes)) }
+}
+
+/// Deletes the recorded objects, or with `forget` only the record. Progress is streamed, or the answer comes at once:
+/// an object may be held up for ever.
+pub(super) async fn remove(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let asker = Asker::Operator(operator(&api, &caller)?);
+    let id = numbered(id)?;
+    if is_forgotten(&uri)? {
+        let forgotten = ops::forget(&api, &asker, id).await?;
+        return Ok(answer::json(StatusCode::OK, &EnvironmentRow::from(forgotten)));
+    }
+    if stream::wants_events(&headers) {
+        let held = asker.seat(&api)?;
+        return Ok(stream::events(&api, ops::remove(&api, &asker, id).await?, held));
+    }
+    drop(ops::remove(&api, &asker, id).await?);
+    let found = ops::find(&api, &asker, Which::Id(id)).await?;
+    Ok(answer::json(StatusCode::ACCEPTED, &EnvironmentRow::from(found)))
+}
+
+pub(super) async fn follow(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let asker = Asker::of(&api, &caller)?;
+    let is_of_removal = is_of_removal(&uri)?;
+    let found = ops::find(&api, &asker, Which::Id(numbered(id)?)).await?;
+    let held = asker.seat_at(&api, &found.agent)?;
+    let service = &api.environments.service;
+    let following = if is_of_removal { service.follow_removal(found.id) } else { service.follow(found.id) };
+    Ok(stream::events(&api, following, held))
+}

@@ -1,0 +1,120 @@
+//! Templates, and their rendering.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::asker::operator;
+use super::ops;
+use super::prepare::wish;
+use crate::api::problem::{Place, Problem, Refused};
+use crate::api::{Caller, Shared, answer, body};
+use gateway_environments::files::RefusedFile;
+use gateway_environments::refusal::RefusalCode;
+use gateway_types::ClusterName;
+use workspace_spec::environment::template::TemplateName;
+
+/// Most faults shown of one file in a list: the template itself shows more.
+const LISTED_MAX: usize = 5;
+
+#[derive(Serialize)]
+struct TemplateRow {
+    name: String,
+    data: String,
+    /// Present faults of its file: if there are any, this is the last good version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<Value>,
+}
+
+#[derive(Serialize)]
+struct Name {
+    name: String,
+}
+
+#[derive(Serialize)]
+struct List {
+    templates: Vec<Name>,
+    refused: Vec<RefusedRow>,
+}
+
+/// A file that is not in force as it is.
+#[derive(Serialize)]
+struct RefusedRow {
+    file: String,
+    template: Option<String>,
+    problems: Vec<Value>,
+}
+
+impl From<RefusedFile> for RefusedRow {
+    fn from(refused: RefusedFile) -> Self {
+        let RefusedFile { file, template, problems } = refused;
+        let problems = problems.into_iter().take(LISTED_MAX).map(|problem| Place::from(problem).told()).collect();
+        Self { file, template: template.map(|name| name.to_string()), problems }
+    }
+}
+
+fn told(problems: &[Place]) -> Vec<Value> {
+    problems.iter().map(Place::told).collect()
+}
+
+pub(super) async fn render(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let user = operator(&api, &caller)?;
+    let (object, seat) = body::read_large(request, &api.uploads, &user).await?;
+    let (rendered, problems) = ops::render(&api, &caller, object.read(wish)?).await?;
+    drop((object, seat));
+    let (name, data) = (rendered.template.to_string(), rendered.to_yaml());
+    let row = TemplateRow { name, data, problems: told(&problems) };
+    Ok(answer::json(StatusCode::OK, &row))
+}
+
+pub(super) async fn list(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    operator(&api, &caller)?;
+    let agent = agent(name.map(|Path(name)| name).ok())?;
+    let service = &api.environments.service;
+    let templates = service.templates(&agent)?.iter().map(|name| Name { name: name.to_string() }).collect();
+    let refused = service.refused_templates(&agent).into_iter().map(RefusedRow::from).collect();
+    Ok(answer::json(StatusCode::OK, &List { templates, refused }))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Response, Problem> {
+    operator(&api, &caller)?;
+    let (name, template) = path.map(|Path(both)| both).ok().unzip();
+    let agent = agent(name)?;
+    let template: Option<TemplateName> = template.and_then(|text| text.parse().ok());
+    let template = template.ok_or(Refused::Environment(RefusalCode::NoSuchTemplate))?;
+    let found = ops::template(&api, &caller, &agent, &template)?;
+    let problems = told(&ops::template_problems(&api, &agent, &template));
+    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems };
+    Ok(answer::json(StatusCode::OK, &row))
+}
+
+/// Answers with the built-in template; all users who are signed in may see it.
+pub(super) async fn default(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    caller.user()?;
+    let found = api.environments.service.default_template();
+    let row = TemplateRow { name: found.name().to_string(), data: found.text().to_owned(), problems: Vec::new() };
+    Ok(answer::json(StatusCode::OK, &row))
+}
+
+/// Reads the name of an agent; an invalid name is no agent.
+fn agent(name: Option<String>) -> Result<ClusterName, Problem> {
+    let agent = name.and_then(|name| name.parse().ok());
+    agent.ok_or_else(|| Refused::Environment(RefusalCode::NoSuchAgent).into())
+}

@@ -1,0 +1,194 @@
+//! JSON of environments and of their events.
+
+use serde::Serialize;
+use tunnel_proto::environments::Step;
+
+use crate::api::state::BlockerRow;
+use gateway_environments::following::{Event, ObjectProgress, Outcome};
+use gateway_environments::record::{Environment, Failure, ObjectFailure};
+use workspace_spec::environment::facts::ObjectRef;
+
+/// An object in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::api) struct ObjectRow {
+    pub(in crate::api) group: String,
+    pub(in crate::api) version: String,
+    pub(in crate::api) kind: String,
+    pub(in crate::api) namespace: String,
+    pub(in crate::api) name: String,
+    pub(in crate::api) uid: String,
+}
+
+impl From<ObjectRef> for ObjectRow {
+    fn from(object: ObjectRef) -> Self {
+        let ObjectRef { group, version, kind, namespace, name, uid } = object;
+        Self { group, version, kind, namespace, name, uid }
+    }
+}
+
+/// Fault of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::api) struct ObjectErrorRow {
+    pub(in crate::api) object: Option<ObjectRow>,
+    pub(in crate::api) code: String,
+    pub(in crate::api) message: String,
+}
+
+impl From<ObjectFailure> for ObjectErrorRow {
+    fn from(failure: ObjectFailure) -> Self {
+        let ObjectFailure { object, code, message } = failure;
+        Self { object: object.map(ObjectRow::from), code, message }
+    }
+}
+
+/// Reason the last try failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::api) struct FailureRow {
+    pub(in crate::api) code: String,
+    pub(in crate::api) message: String,
+}
+
+/// An environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::api) struct EnvironmentRow {
+    pub(in crate::api) id: u64,
+    pub(in crate::api) agent: String,
+    pub(in crate::api) project_id: u64,
+    pub(in crate::api) project_path: String,
+    pub(in crate::api) name: String,
+    pub(in crate::api) slug: String,
+    pub(in crate::api) key: String,
+    pub(in crate::api) tier: Option<String>,
+    pub(in crate::api) url: Option<String>,
+    pub(in crate::api) page_url: String,
+    pub(in crate::api) state: &'static str,
+    pub(in crate::api) since: String,
+    pub(in crate::api) reason: Option<String>,
+    pub(in crate::api) template: Option<String>,
+    pub(in crate::api) deletion: Option<String>,
+    pub(in crate::api) objects: Vec<ObjectRow>,
+    pub(in crate::api) removal_due: bool,
+    pub(in crate::api) failure: Option<FailureRow>,
+    pub(in crate::api) retry_at: Option<String>,
+    pub(in crate::api) left: Vec<BlockerRow>,
+}
+
+impl From<Environment> for EnvironmentRow {
+    fn from(environment: Environment) -> Self {
+        Self {
+            id: environment.id,
+            agent: environment.agent.to_string(),
+            project_id: environment.project_id,
+            project_path: environment.project_path,
+            name: environment.name,
+            slug: environment.slug,
+            key: environment.key,
+            tier: environment.tier,
+            url: environment.url,
+            page_url: environment.page_url,
+            state: environment.state.as_str(),
+            since: environment.since.to_string(),
+            reason: environment.reason,
+            // Before the first job has a template, there is nothing to delete either.
+            deletion: environment.template.is_some().then(|| environment.deletion.as_str().to_owned()),
+            template: environment.template,
+            objects: environment.objects.into_iter().map(ObjectRow::from).collect(),
+            removal_due: environment.is_removal_due,
+            failure: environment.failure.map(|(code, message)| FailureRow { code, message }),
+            retry_at: environment.retry_at.map(|time| time.to_string()),
+            left: environment.left.into_iter().map(BlockerRow::from).collect(),
+        }
+    }
+}
+
+/// Outcome of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::api) struct OutcomeRow {
+    pub(in crate::api) outcome: &'static str,
+    pub(in crate::api) met: Option<&'static str>,
+    pub(in crate::api) code: Option<String>,
+    pub(in crate::api) message: Option<String>,
+    pub(in crate::api) objects: Vec<ObjectRow>,
+    pub(in crate::api) errors: Vec<ObjectErrorRow>,
+    pub(in crate::api) left: Vec<BlockerRow>,
+    pub(in crate::api) environment: Option<EnvironmentRow>,
+}
+
+impl From<Outcome> for OutcomeRow {
+    fn from(outcome: Outcome) -> Self {
+        let environment = outcome.environment.map(|environment| EnvironmentRow::from(*environment));
+        let (objects, left) =
+            environment.as_ref().map(|row| (row.objects.clone(), row.left.clone())).unwrap_or_default();
+        let (code, message, errors) = match outcome.failure {
+            Some(Failure { code, message, errors }) => (Some(code), Some(message), errors),
+            // An end without a failure must not suggest that everything is gone.
+            None if environment.as_ref().is_some_and(|row| !row.removal_due) && !left.is_empty() => {
+                let count = left.len();
+                (
+                    None,
+                    Some(format!("left in the cluster, as not or no longer the environment's own: {count}")),
+                    Vec::new(),
+                )
+            }
+            None => (None, None, Vec::new()),
+        };
+        Self {
+            outcome: if code.is_none() { "completed" } else { "failed" },
+            met: outcome.met.map(gateway_environments::request::Met::as_str),
+            code,
+            message,
+            objects,
+            errors: errors.into_iter().map(ObjectErrorRow::from).collect(),
+            left,
+            environment,
+        }
+    }
+}
+
+/// Data of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(in crate::api) enum EventRow {
+    Waiting { why: &'static str },
+    Object { object: ObjectRow, step: &'static str, message: String },
+    Retrying { code: String, message: String, at: String },
+    Done(Box<OutcomeRow>),
+}
+
+impl EventRow {
+    /// Returns the name of the event.
+    pub(in crate::api) fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Object { .. } => "object",
+            Self::Retrying { .. } => "retrying",
+            Self::Done(_) => "done",
+        }
+    }
+}
+
+impl From<Event> for EventRow {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Waiting { why } => Self::Waiting { why },
+            Event::Object(ObjectProgress { object, step, message }) => {
+                Self::Object { object: object.into(), step: step_name(step), message }
+            }
+            Event::Retrying { code, message, at } => Self::Retrying { code, message, at: at.to_string() },
+            Event::Done(outcome) => Self::Done(Box::new(outcome.into())),
+        }
+    }
+}
+
+/// Returns the step of an object as one lower-case word.
+fn step_name(step: Step) -> &'static str {
+    match step {
+        Step::Applied => "applied",
+        Step::Unchanged => "unchanged",
+        Step::Deleting => "deleting",
+        Step::Gone => "gone",
+        Step::Kept => "kept",
+        Step::Failed => "failed",
+        Step::Waiting => "waiting",
+    }
+}

@@ -1,0 +1,156 @@
+//! Server-sent events of a workspace for its owner (HTML Living Standard, section 9.2).
+//!
+//! `state` comes first and with every change, `progress` says what holds a termination up, `failure` why something went
+//! wrong (an event called `error` would be taken for one of the browser's own), `end` that nothing more will come. The
+//! id of an event is the revision that it reports. Missed changes are covered by the next state, so nothing is sent
+//! again.
+
+mod words;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use self::words::{Told, View};
+use super::lifecycle::owned;
+use super::problem::Problem;
+use super::seats::Seat;
+use super::state::StateRow;
+use super::workspaces::is_connected;
+use super::{Caller, Shared, answer};
+use gateway_store::{Managed, StoreError, WorkspaceId, wall_clock};
+use gateway_workspaces::changes::{Heard, Listener};
+
+/// Interval at which the agent's presence is checked, because no event reports it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval at which the store is read without a notification: changes of other processes send none.
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Longest silence of a stream, so that no proxy takes it for dead.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Keeps a proxy (nginx) from buffering events that are to go out at once.
+pub(super) const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Marks an answer whose body goes on for as long as its reader listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endless;
+
+pub(super) async fn follow(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    // Listens first: a change between the look and the listening would be missed.
+    let listener = api.lifecycles.listen();
+    let managed = owned(&api, &caller, name, wall_clock()).await?;
+    let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
+    if managed.lifecycle.is_over() && last == Some(managed.lifecycle.revision) {
+        // A client that has heard the end and comes again is told to stay away: a browser does not try again after
+        // this.
+        return Ok(answer::done());
+    }
+    let seat = api.followers.take(&caller.user()?.user)?;
+    let now = Instant::now();
+    let following = Following {
+        id: managed.workspace.id,
+        found: Some(managed),
+        told: Told::default(),
+        listener,
+        read_at: now,
+        sent_at: now,
+        _seat: seat,
+        api,
+    };
+    let body = Body::from_stream(stream::unfold(following, Following::next));
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
+    headers.insert(NO_BUFFERING, HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Endless);
+    Ok(response)
+}
+
+/// A reader of one workspace's events.
+struct Following {
+    api: Arc<Shared>,
+    id: WorkspaceId,
+    /// Latest record read; `None` once the workspace is forgotten.
+    found: Option<Managed>,
+    told: Told,
+    listener: Listener,
+    read_at: Instant,
+    sent_at: Instant,
+    _seat: Seat,
+}
+
+impl Following {
+    /// Waits for something to tell. A drain ends it without an event, so that the reader comes again, elsewhere.
+    async fn next(mut self) -> Option<(Result<String, Infallible>, Self)> {
+        loop {
+            if self.told.is_end() {
+                return None;
+            }
+            let view = self.found.as_ref().map(|managed| View {
+                state: StateRow::new(managed),
+                actual: managed.lifecycle.actual,
+                is_over: managed.lifecycle.is_over(),
+                revision: managed.lifecycle.revision,
+                connected: is_connected(&self.api, &managed.workspace.name),
+            });
+            let mut text = self.told.tell(view);
+            if text.is_empty() && self.sent_at.elapsed() >= HEARTBEAT_INTERVAL {
+                text.push_str(words::HEARTBEAT);
+            }
+            if !text.is_empty() {
+                self.sent_at = Instant::now();
+                return Some((Ok(text), self));
+            }
+            if !self.wait().await {
+                return None;
+            }
+        }
+    }
+
+    /// Waits until it is time to look again, and reads the store if that is due; false when the reader is to be told no
+    /// more.
+    async fn wait(&mut self) -> bool {
+        let draining = self.api.drain.draining().clone();
+        let is_about_this = tokio::select! {
+            biased;
+            () = draining.cancelled() => return false,
+            heard = self.listener.next() => match heard {
+                Heard::Change(change) => change.workspace == self.id,
+                Heard::Missed => true,
+            },
+            () = tokio::time::sleep(LOOK_INTERVAL) => false,
+        };
+        if is_about_this || self.read_at.elapsed() >= STORE_INTERVAL {
+            self.read_at = Instant::now();
+            match self.read().await {
+                Ok(found) => self.found = found,
+                // The last state stays true enough until the store answers again.
+                Err(error) => tracing::warn!(%error, "the store did not answer somebody who follows a workspace"),
+            }
+        }
+        true
+    }
+
+    async fn read(&self) -> Result<Option<Managed>, StoreError> {
+        self.api.store.managed_by_id(self.id).await
+    }
+}

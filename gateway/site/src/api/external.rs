@@ -1,0 +1,84 @@
+//! External workspaces: their owners make and delete them by themselves. They run elsewhere, so nothing is started or stopped
+//! here.
+
+use axum::response::Response;
+use http::header::LOCATION;
+use http::{HeaderValue, StatusCode};
+use tokio::time::Instant;
+use tunnel_proto::reason::Reason;
+
+use super::problem::{Problem, Refused};
+use super::workspaces::detail;
+use super::{Caller, PREFIX, Shared, actor, answer};
+use gateway_auth::policy::Seen;
+use gateway_net::audit::{Event, Text};
+use gateway_store::{CreateError, Workspace, wall_clock};
+use gateway_types::principal::Principal;
+use gateway_types::{UnixSeconds, WorkspaceName};
+
+/// Makes a workspace and records its maker.
+pub(super) async fn make(
+    api: &Shared,
+    caller: &Caller,
+    principal: &Principal,
+    name: &WorkspaceName,
+    now: UnixSeconds,
+) -> Result<Workspace, Problem> {
+    let slot = api.audit.slot().await?;
+    let made = api.store.create_external(name, &principal.user, Some(api.external_max), now).await.map_err(problem)?;
+    slot.record(caller.did(Event::WorkspaceCreated {
+        by: actor(principal),
+        workspace: Text::of(name),
+        cluster: None,
+        provider: None,
+    }));
+    // The cache may remember that there was none.
+    api.workspaces.forget(name, Instant::now());
+    Ok(made)
+}
+
+/// Answers a request for a new external workspace.
+pub(super) async fn create(
+    api: &Shared,
+    caller: &Caller,
+    name: &WorkspaceName,
+    now: UnixSeconds,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let workspace = make(api, caller, principal, name, now).await?;
+    let shown = detail(api, principal, (&workspace, Seen::Owner), None, now).await;
+    let mut response = answer::json(StatusCode::CREATED, &shown);
+    if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Deletes an external workspace of the caller: its agent's session, tokens and shares end, and the name is free.
+pub(super) async fn delete(api: &Shared, caller: &Caller, name: &WorkspaceName) -> Result<(), Problem> {
+    let principal = caller.user()?;
+    let slot = api.audit.slot().await?;
+    if !api.store.delete_external(name, Some(&principal.user), wall_clock()).await? {
+        return Err(Refused::NotFound.into());
+    }
+    slot.record(caller.did(Event::WorkspaceForgotten { by: actor(principal), workspace: Text::of(name) }));
+    api.workspaces.forget(name, Instant::now());
+    // The next owner of the name must not find this agent there, as it could be until its token is checked again.
+    if let Some(session) = api.registry.current(name) {
+        api.registry.release(&session);
+        session.lanes.close(Reason::Revoked);
+        session.tunnel.close(Reason::Revoked, "the workspace was deleted");
+    }
+    Ok(())
+}
+
+fn problem(error: CreateError) -> Problem {
+    match error {
+        CreateError::NameTaken => Refused::Conflict { reason: "name_taken" }.into(),
+        CreateError::UserQuota(_) | CreateError::ClusterQuota(_) => {
+            Refused::Conflict { reason: "limits.external_workspaces_per_user" }.into()
+        }
+        CreateError::ConfigChanged => Refused::Changed.into(),
+        CreateError::Store(error) => error.into(),
+    }
+}

@@ -1,0 +1,84 @@
+//! Table of failures for gRPC: codes of the protocol, and ours beside them.
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use super::body::ascii;
+use crate::api::problem::{Problem, Refused};
+use gateway_http::fields::{GATEWAY_ERROR, GATEWAY_TRACE};
+
+/// Translates a refusal.
+pub(super) fn status_of(problem: &Problem) -> (Status, &'static str) {
+    let (code, status, words) = problem.in_a_line();
+    (with_code(Status::new(grpc_code(code, status), words), code), code)
+}
+
+/// Adds our code to a status.
+pub(super) fn with_code(status: Status, code: &str) -> Status {
+    let mut metadata = MetadataMap::new();
+    if let Ok(value) = MetadataValue::try_from(code) {
+        metadata.insert("gateway-error", value);
+    }
+    Status::with_metadata(status.code(), status.message(), metadata)
+}
+
+/// Our code of a call whose deadline has passed: ours, or the caller's own.
+pub(super) const RESPONSE_TIMEOUT: &str = "response_timeout";
+
+/// Says that a call's time is over.
+pub(super) fn late(words: &str) -> Status {
+    with_code(Status::new(Code::DeadlineExceeded, words), RESPONSE_TIMEOUT)
+}
+
+/// Translates a code of ours, and the status that HTTP has for it.
+pub(super) fn grpc_code(code: &str, status: StatusCode) -> Code {
+    match (code, status) {
+        ("overloaded", _) => Code::ResourceExhausted,
+        ("agent_too_old", _) => Code::FailedPrecondition,
+        ("environment_busy", _) => Code::Aborted,
+        (_, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNSUPPORTED_MEDIA_TYPE) => {
+            Code::InvalidArgument
+        }
+        (_, StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
+        (_, StatusCode::FORBIDDEN) => Code::PermissionDenied,
+        (_, StatusCode::NOT_FOUND) => Code::NotFound,
+        (_, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED) => Code::FailedPrecondition,
+        (_, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS) => Code::ResourceExhausted,
+        (_, StatusCode::SERVICE_UNAVAILABLE) => Code::Unavailable,
+        (_, StatusCode::GATEWAY_TIMEOUT) => Code::DeadlineExceeded,
+        _ => Code::Unknown,
+    }
+}
+
+/// Adds the headers of every answer.
+pub(super) fn seal(headers: &mut HeaderMap, trace: &str) {
+    headers.insert(GATEWAY_TRACE, ascii(trace));
+    // Refusals of the library have no code of ours: a message that is invalid, too large, or for no method.
+    if headers.get("grpc-status").is_some_and(|status| status != "0") && !headers.contains_key(GATEWAY_ERROR) {
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(Refused::BadRequest { reason: "no_call" }.code()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gateway_environments::refusal::RefusalCode;
+
+    #[test]
+    fn every_refusal_has_a_code_of_the_protocol_and_ours() {
+        for code in RefusalCode::ALL {
+            let (status, ours) = status_of(&Refused::Environment(code).into());
+            assert!(status.code() != Code::Unknown && status.code() != Code::Ok, "{code}");
+            assert_eq!(status.metadata().get("gateway-error").unwrap(), code.as_str());
+            assert_eq!(ours, code.as_str());
+        }
+        let code = |refused: Refused| status_of(&refused.into()).0.code();
+        assert_eq!(code(Refused::SignInRequired), Code::Unauthenticated);
+        assert_eq!(code(Refused::NotSuchJob { reason: "credential_expired" }), Code::Unauthenticated);
+        assert_eq!(code(Refused::NotOperator), Code::PermissionDenied);
+        assert_eq!(code(Refused::Environment(RefusalCode::AgentAbsent)), Code::Unavailable);
+        assert_eq!(code(Refused::Environment(RefusalCode::NoSuchTemplate)), Code::NotFound);
+        assert_eq!(code(Refused::Environment(RefusalCode::CallTimeout)), Code::DeadlineExceeded);
+    }
+}

@@ -1,0 +1,321 @@
+//! Requests of owners to create, start, stop, restart and delete workspaces. They are carried out elsewhere, later: see
+//! `events`.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::header::{IF_MATCH, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::body::{self, Fields, Object, text};
+use super::etag::Condition;
+use super::problem::{Mistake, Place, Problem, Refused};
+use super::workspaces::{detail, tagged};
+use super::{Caller, PREFIX, Shared, actor, answer, external, shares, state};
+use gateway_auth::policy::Seen;
+use gateway_net::audit::{Event, Text};
+use gateway_store::{CiProject, Executor, Managed, SecretText, Variable, VariableKind, Workspace, wall_clock};
+use gateway_types::{ClusterName, DesiredState, ProviderName, UnixSeconds, WorkspaceName};
+use gateway_workspaces::ci::NoTarget;
+use gateway_workspaces::service::{
+    BadVariable, NewOn, NewOnCi, NewWorkspace, VARIABLES_MAX, WorkspaceError, check_variables,
+};
+
+/// Name of a change to a state in the audit log.
+pub(super) fn deed(desired: DesiredState) -> &'static str {
+    match desired {
+        DesiredState::Running => "start",
+        DesiredState::Stopped => "stop",
+        DesiredState::RestartRequested => "restart",
+        DesiredState::Terminated => "terminate",
+    }
+}
+
+pub(super) async fn create(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    // Devfiles are large: the caller is known before a byte of them is read.
+    let (object, seat) = body::read_large(request, &api.uploads, &principal.user).await?;
+    let now = wall_clock();
+    let new = match read(&object)? {
+        Wanted::External(name) => return external::create(&api, &caller, &name, now).await,
+        Wanted::Managed(new) => new,
+    };
+    drop(object);
+    let name = new.name.clone();
+    let slot = api.audit.slot().await?;
+    let managed = api.lifecycles.create(&principal.user, new, now).await.map_err(problem)?;
+    drop(seat);
+    slot.record(caller.did(Event::WorkspaceCreated {
+        by: actor(principal),
+        workspace: Text::of(&name),
+        cluster: managed.kubernetes().map(|state| Text::of(&state.cluster_name)),
+        provider: managed.ci().map(|state| Text::of(&state.provider)),
+    }));
+    // The cache may remember that there was none.
+    api.workspaces.forget(&name, Instant::now());
+    let shown = detail(&api, principal, (&managed.workspace, Seen::Owner), Some(&managed), now).await;
+    let mut response = tagged(answer::json(StatusCode::CREATED, &shown), Some(&managed));
+    if let Ok(location) = HeaderValue::try_from(format!("{PREFIX}/workspaces/{name}")) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(super) async fn change(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Object,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_MATCH)?;
+    let now = wall_clock();
+    let managed = owned(&api, &caller, name, now).await?;
+    let desired = body.read(|fields| fields.required("desired_state", text::<DesiredState>))?;
+    let managed = request(&api, &caller, managed, desired, &condition).await?;
+    shown(&api, &caller, StatusCode::OK, &managed, now).await
+}
+
+/// Terminates a workspace, or forgets one of which nothing is left, or that runs elsewhere.
+pub(super) async fn remove(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_MATCH)?;
+    let now = wall_clock();
+    let workspace = shares::owned(&api, &caller, name, now).await?;
+    if !workspace.executor.is_managed() {
+        external::delete(&api, &caller, &workspace.name).await?;
+        return Ok(answer::done());
+    }
+    let managed = managed_of(&api, workspace).await?;
+    if !managed.lifecycle.is_over() {
+        let managed = request(&api, &caller, managed, DesiredState::Terminated, &condition).await?;
+        return shown(&api, &caller, StatusCode::ACCEPTED, &managed, now).await;
+    }
+    if !condition.allows_change_of(&state::tag(&managed)) {
+        return Err(Refused::Changed.into());
+    }
+    let slot = api.audit.slot().await?;
+    api.lifecycles.forget(&managed, now).await.map_err(problem)?;
+    let name = &managed.workspace.name;
+    slot.record(caller.did(Event::WorkspaceForgotten { by: actor(caller.user()?), workspace: Text::of(name) }));
+    api.workspaces.forget(name, Instant::now());
+    Ok(answer::done())
+}
+
+/// Requests another state, and records the caller.
+pub(super) async fn request(
+    api: &Shared,
+    caller: &Caller,
+    managed: Managed,
+    desired: DesiredState,
+    condition: &Condition,
+) -> Result<Managed, Problem> {
+    let slot = api.audit.slot().await?;
+    let (id, before) = (managed.workspace.id, managed.lifecycle.generation);
+    let may_change = |life: &gateway_types::Lifecycle| condition.allows_change_of(&state::tag_of(id, life.generation));
+    let changed = api.lifecycles.change(managed, desired, may_change, wall_clock()).await.map_err(problem)?;
+    // A request for the state that is desired already changes nothing, and is not recorded.
+    if changed.lifecycle.generation != before {
+        slot.record(caller.did(Event::WorkspaceRequested {
+            by: actor(caller.user()?),
+            workspace: Text::of(&changed.workspace.name),
+            how: deed(desired),
+            generation: changed.lifecycle.generation,
+        }));
+    }
+    Ok(changed)
+}
+
+/// Finds a managed workspace of the caller. A share gives no say in its state.
+pub(super) async fn owned(
+    api: &Shared,
+    caller: &Caller,
+    name: Result<Path<String>, PathRejection>,
+    now: UnixSeconds,
+) -> Result<Managed, Problem> {
+    managed_of(api, shares::owned(api, caller, name, now).await?).await
+}
+
+/// Loads the managed state of a workspace.
+pub(super) async fn managed_of(api: &Shared, workspace: Workspace) -> Result<Managed, Problem> {
+    let Workspace { id, executor, .. } = workspace;
+    if !executor.is_managed() {
+        return Err(Refused::Conflict { reason: "not_managed" }.into());
+    }
+    api.store.managed_by_id(id).await?.ok_or_else(|| Refused::NotFound.into())
+}
+
+async fn shown(
+    api: &Shared,
+    caller: &Caller,
+    status: StatusCode,
+    managed: &Managed,
+    now: UnixSeconds,
+) -> Result<Response, Problem> {
+    let detail = detail(api, caller.user()?, (&managed.workspace, Seen::Owner), Some(managed), now).await;
+    Ok(tagged(answer::json(status, &detail), Some(managed)))
+}
+
+/// A workspace that a caller asks for.
+enum Wanted {
+    /// Name of a workspace that runs elsewhere.
+    External(WorkspaceName),
+    /// A workspace that is run for its owner.
+    Managed(NewWorkspace),
+}
+
+fn read(body: &Object) -> Result<Wanted, Problem> {
+    body.read(|fields| {
+        let name = fields.required("name", text::<WorkspaceName>);
+        let executor = fields.required("executor", |value| match value.as_str() {
+            Some("kubernetes") => Ok(Executor::Kubernetes),
+            Some("ci") => Ok(Executor::Ci),
+            Some("external") => Ok(Executor::External),
+            Some(_) | None => Err("has to be kubernetes, ci or external".to_owned()),
+        });
+        if executor == Some(Executor::External) {
+            // Any other member is refused as unknown.
+            return Some(Wanted::External(name?));
+        }
+        let on = match executor {
+            Some(Executor::Ci) => on_ci(fields),
+            Some(Executor::Kubernetes | Executor::External) | None => {
+                fields.required("agent", text::<ClusterName>).map(|cluster| NewOn::Kubernetes { cluster })
+            }
+        };
+        let devfile =
+            fields.optional("devfile", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+        let ports = fields.optional("ports", |value| match value.as_array() {
+            Some(ports) if ports.is_empty() => Ok(()),
+            Some(_) | None => Err("has to be empty: the endpoints of the devfile say them".to_owned()),
+        });
+        let _nothing: Option<()> = ports;
+        let variables = match fields.has("variables") {
+            true => fields.objects("variables", VARIABLES_MAX, variable),
+            false => fields.optional("variables", |_| Ok(Vec::new())).or_else(|| Some(Vec::new())),
+        };
+        let variables = variables?;
+        for wrong in check_variables(&variables) {
+            fields.at(place(&wrong), wrong.to_string());
+        }
+        Some(Wanted::Managed(NewWorkspace { name: name?, on: on?, devfile: devfile.map(Into::into), variables }))
+    })
+}
+
+/// Reads the settings of a workspace in a CI system.
+fn on_ci(fields: &mut Fields<'_>) -> Option<NewOn> {
+    let provider = fields.optional("agent", text::<ProviderName>);
+    let is_named = fields.has("agent");
+    let project = fields.optional("project", project);
+    let tags = fields.optional("tags", |value| {
+        let tags = value.as_array().ok_or("has to be a list of texts")?;
+        let tags = tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+        tags.ok_or_else(|| "has to be a list of texts".to_owned())
+    });
+    let is_project = fields.has("project");
+    let is_good = is_named == provider.is_some() && is_project == project.is_some();
+    is_good.then(|| NewOn::Ci(NewOnCi { provider, project, tags: tags.unwrap_or_default() }))
+}
+
+fn project(value: &Value) -> Result<CiProject, String> {
+    const SHAPE: &str = "has to be an object with url and, if wanted, ref";
+    let members = value.as_object().ok_or(SHAPE)?;
+    if members.keys().any(|name| name != "url" && name != "ref") {
+        return Err(SHAPE.to_owned());
+    }
+    let url = members.get("url").and_then(Value::as_str).ok_or(SHAPE)?.to_owned();
+    let reference = match members.get("ref") {
+        None | Some(Value::Null) => None,
+        Some(reference) => Some(reference.as_str().ok_or(SHAPE)?.to_owned()),
+    };
+    Ok(CiProject { url, reference })
+}
+
+fn variable(fields: &mut Fields<'_>) -> Option<Variable> {
+    let name = fields.required("name", |value| value.as_str().map(str::to_owned).ok_or("has to be a text".into()));
+    let value = fields.required("value", |value: &Value| {
+        value.as_str().map(|text| SecretText::new(text.to_owned())).ok_or("has to be a text".into())
+    });
+    let kind = fields.required("kind", |value| match value.as_str() {
+        Some("env") => Ok(VariableKind::Env),
+        Some("file") => Ok(VariableKind::File),
+        Some(_) | None => Err("has to be env or file".to_owned()),
+    });
+    Some(Variable { kind: kind?, name: name?, value: value? })
+}
+
+/// Returns the place of a wrong variable in the body.
+fn place(wrong: &BadVariable) -> String {
+    match wrong {
+        BadVariable::EnvName { number }
+        | BadVariable::FileName { number }
+        | BadVariable::Reserved { number }
+        | BadVariable::Twice { number } => format!("/variables/{number}/name"),
+        BadVariable::Nul { number } => format!("/variables/{number}/value"),
+        BadVariable::Number | BadVariable::Size => "/variables".to_owned(),
+    }
+}
+
+/// Explains why a workspace is not made or changed.
+pub(super) fn problem(error: WorkspaceError) -> Problem {
+    let mistake = |pointer: &str, error: &WorkspaceError| {
+        Problem::invalid(vec![Mistake { pointer: pointer.to_owned(), detail: error.to_string() }])
+    };
+    let conflict = |reason| Refused::Conflict { reason }.into();
+    match error {
+        WorkspaceError::NoSuchWorkspace => Refused::NotFound.into(),
+        WorkspaceError::NoSuchCluster | WorkspaceError::ClusterDisabled => mistake("/agent", &error),
+        WorkspaceError::CiDisabled => Refused::ExecutorDisabled.into(),
+        WorkspaceError::Target(NoTarget::Unknown | NoTarget::Unnamed) => mistake("/agent", &error),
+        WorkspaceError::Target(NoTarget::Tag(number)) => mistake(&format!("/tags/{number}"), &error),
+        WorkspaceError::Target(NoTarget::Tags) => mistake("/tags", &error),
+        WorkspaceError::NameTooLong { .. } => mistake("/name", &error),
+        WorkspaceError::Variables(wrong) => {
+            Problem::invalid(wrong.iter().map(|one| Mistake { pointer: place(one), detail: one.to_string() }).collect())
+        }
+        WorkspaceError::NameTaken => conflict("name_taken"),
+        WorkspaceError::ClusterQuota(_) => conflict("cluster_quota"),
+        WorkspaceError::UserQuota(_) => conflict("user_quota"),
+        WorkspaceError::Refused(_) => conflict("terminated"),
+        WorkspaceError::NotOver => conflict("not_terminated"),
+        WorkspaceError::Changed => Refused::Changed.into(),
+        WorkspaceError::Busy => Refused::Overloaded { limit: "workspace_changes" }.into(),
+        WorkspaceError::Interrupted => Refused::Overloaded { limit: "interrupted" }.into(),
+        WorkspaceError::ClusterUnreadable => {
+            tracing::error!("the stored configuration of a cluster cannot be read");
+            Refused::Overloaded { limit: "cluster_configuration" }.into()
+        }
+        WorkspaceError::Devfile(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|one| Place { code: "", path: one.path, line: one.line, column: one.column, message: one.message })
+                .collect(),
+        ),
+        WorkspaceError::Frozen(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|message| Place { code: "", path: String::new(), line: None, column: None, message })
+                .collect(),
+        ),
+        WorkspaceError::Pipeline(problems) => Problem::devfile(
+            problems
+                .into_iter()
+                .map(|one| Place { code: "", path: one.place, line: None, column: None, message: one.message })
+                .collect(),
+        ),
+        WorkspaceError::Randomness(error) => error.into(),
+        WorkspaceError::Store(error) => error.into(),
+    }
+}

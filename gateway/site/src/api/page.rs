@@ -1,0 +1,114 @@
+//! Shared parts of the API's pages for people: their look, and the reading of forms. They hold no words of a request
+//! but those that were parsed into types, or escaped.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest;
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::Caller;
+use super::problem::{Problem, Refused};
+use gateway_http::fields::GATEWAY_ERROR;
+use gateway_types::principal::{Principal, Via};
+
+const STYLE: &str = include_str!("page.css");
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// A page may show its own style and send its own form, and no site may frame it.
+static PLAIN_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| policy(""));
+
+/// Parts of a page.
+pub(super) struct Parts<'a> {
+    pub(super) status: StatusCode,
+    pub(super) code: Option<&'static str>,
+    pub(super) title: &'a str,
+    /// HTML.
+    pub(super) text: &'a str,
+    /// HTML of the head, beside title and style.
+    pub(super) head: &'a str,
+    /// Allows more than [`plain`] pages may.
+    pub(super) policy: HeaderValue,
+}
+
+/// Makes the policy of a page that may also do what `more` says: directives, each with a semicolon at its end.
+pub(super) fn policy(more: &str) -> HeaderValue {
+    let style = hash_of(STYLE);
+    let policy = format!(
+        "default-src 'none'; style-src {style}; {more}form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"))
+}
+
+/// Names a style or script by its hash (Content Security Policy Level 3, section 2.3.1).
+pub(super) fn hash_of(text: &str) -> String {
+    format!("'sha256-{}'", STANDARD.encode(digest::digest(&digest::SHA256, text.as_bytes())))
+}
+
+/// Makes a page that has nothing but text and forms.
+pub(super) fn plain(status: StatusCode, code: Option<&'static str>, title: &str, text: &str) -> Response {
+    html(Parts { status, code, title, text, head: "", policy: PLAIN_POLICY.clone() })
+}
+
+/// Makes a page.
+pub(super) fn html(parts: Parts<'_>) -> Response {
+    let Parts { status, code, title, text, head, policy } = parts;
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title>\
+         <style>{STYLE}</style>{head}</head><body><main><h1>{title}</h1>{text}</main></body></html>\n"
+    );
+    let mut response = Response::new(Body::from(page));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    if let Some(code) = code {
+        headers.insert(GATEWAY_ERROR, HeaderValue::from_static(code));
+    }
+    response
+}
+
+/// Returns the user who is signed in with a browser. A program's token is good for the API, and not for pages.
+pub(super) fn browser(caller: &Caller) -> Result<&Principal, Problem> {
+    caller.user().ok().filter(|principal| principal.via == Via::Browser).ok_or_else(|| Refused::SignInRequired.into())
+}
+
+/// Returns whether a body is a form.
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    media.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// Returns a parameter if it is there exactly once.
+pub(super) fn only(form: &[u8], name: &str) -> Option<String> {
+    let mut found = form_urlencoded::parse(form).filter(|(key, _)| key == name);
+    let (_, value) = found.next()?;
+    found.next().is_none().then(|| value.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn style_is_named_by_its_hash_and_nothing_else_may_run() {
+        let policy = PLAIN_POLICY.to_str().unwrap();
+        assert!(policy.contains("form-action 'self'") && policy.contains("frame-ancestors 'none'"));
+        assert!(policy.contains("style-src 'sha256-") && !policy.contains("unsafe") && !policy.contains("script"));
+    }
+
+    #[test]
+    fn parameter_counts_only_if_it_is_there_once() {
+        assert_eq!(only(b"a=1&b=2", "a").as_deref(), Some("1"));
+        assert_eq!(only(b"a=1&a=2", "a"), None);
+        assert_eq!(only(b"", "a"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Counts the open streams and uploads of users, or of others that have a name or a number, so that none has too many
+//! and all together have no more than there is room for.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::problem::Refused;
+use gateway_types::UserName;
+
+/// The seats of one kind.
+#[derive(Debug)]
+pub(super) struct Seats<K: Eq + Hash = UserName> {
+    per_user: usize,
+    all: usize,
+    /// Names in refusals: of the bound of one user, and of the bound of all.
+    names: (&'static str, &'static str),
+    taken: Mutex<HashMap<K, usize>>,
+}
+
+/// One seat. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Seat<K: Eq + Hash = UserName> {
+    seats: Arc<Seats<K>>,
+    user: K,
+}
+
+impl<K: Eq + Hash + Clone> Seats<K> {
+    /// Makes `per_user` seats for each user, and `all` in total.
+    pub(super) fn new(per_user: usize, all: usize, names: (&'static str, &'static str)) -> Arc<Self> {
+        Arc::new(Self { per_user, all, names, taken: Mutex::default() })
+    }
+
+    /// Takes a seat.
+    pub(super) fn take(self: &Arc<Self>, user: &K) -> Result<Seat<K>, Refused> {
+        let mut taken = self.taken.lock();
+        if taken.get(user).is_some_and(|own| *own >= self.per_user) {
+            return Err(Refused::TooMany { limit: self.names.0 });
+        }
+        if taken.values().sum::<usize>() >= self.all {
+            return Err(Refused::Overloaded { limit: self.names.1 });
+        }
+        *taken.entry(user.clone()).or_default() += 1;
+        Ok(Seat { seats: self.clone(), user: user.clone() })
+    }
+}
+
+impl<K: Eq + Hash> Drop for Seat<K> {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken.lock();
+        if let Some(own) = taken.get_mut(&self.user) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                taken.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_bounded_by_user_and_together_and_come_back() {
+        let seats = Seats::new(2, 3, ("of_user", "of_all"));
+        let [ann, bob] = ["ann", "bob"].map(|name| name.parse::<UserName>().unwrap());
+        let (first, _second) = (seats.take(&ann).unwrap(), seats.take(&ann).unwrap());
+        assert_eq!(seats.take(&ann).unwrap_err(), Refused::TooMany { limit: "of_user" });
+        let bobs = seats.take(&bob).unwrap();
+        assert_eq!(seats.take(&bob).unwrap_err(), Refused::Overloaded { limit: "of_all" });
+        drop(bobs);
+        drop(first);
+        let again = seats.take(&ann).unwrap();
+        assert_eq!(seats.take(&ann).unwrap_err(), Refused::TooMany { limit: "of_user" });
+        drop((again, _second));
+        assert!(seats.taken.lock().is_empty(), "nobody is remembered who has nothing");
+    }
+}

@@ -1,0 +1,117 @@
+//! A user's own browser sessions.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, answer};
+use gateway_auth::browser::{SessionName, SessionRow, session_name};
+use gateway_auth::request::Offered;
+use gateway_net::audit::{Event, Items, Text};
+use gateway_store::wall_clock;
+use gateway_types::UnixSeconds;
+use gateway_types::principal::Principal;
+
+#[derive(Serialize)]
+struct List {
+    sessions: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    /// The session of this request.
+    current: bool,
+    signed_in_at: String,
+    used_at: String,
+    /// Time of its end, if it is not used.
+    expires_at: String,
+    /// The address of the sign-in.
+    address: IpAddr,
+    /// The workspace hosts that it is signed in to.
+    hosts: usize,
+    /// Each of these sign-ins, the newest first.
+    sign_ins: Vec<SignInRow>,
+}
+
+#[derive(Serialize)]
+struct SignInRow {
+    host: Box<str>,
+    signed_in_at: String,
+    used_at: String,
+    /// Address of the browser that took it.
+    address: IpAddr,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let current = match &caller.offered {
+        Offered::Session(id) => Some(session_name(id)),
+        Offered::Token(_) | Offered::Nothing | Offered::Refused => None,
+    };
+    let now = wall_clock();
+    let ago = |time: Duration| UnixSeconds::new(now.get().saturating_sub(seconds(time))).to_string();
+    let row = |row: SessionRow| Row {
+        current: current.as_ref() == Some(&row.name),
+        id: row.name.to_string(),
+        signed_in_at: ago(row.age),
+        used_at: ago(row.idle),
+        expires_at: now.later(row.ends_in).to_string(),
+        address: row.peer.to_canonical(),
+        hosts: row.hosts.len(),
+        sign_ins: row
+            .hosts
+            .into_iter()
+            .map(|sign_in| SignInRow {
+                host: sign_in.host,
+                signed_in_at: ago(sign_in.age),
+                used_at: ago(sign_in.idle),
+                address: sign_in.peer.to_canonical(),
+            })
+            .collect(),
+    };
+    let sessions = api.sessions.list(&principal.user, Instant::now()).into_iter().map(row).collect();
+    Ok(answer::json(StatusCode::OK, &List { sessions }))
+}
+
+pub(super) async fn end(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let name = id.ok().and_then(|Path(id)| id.parse::<SessionName>().ok()).ok_or(Refused::NotFound)?;
+    let slot = api.audit.slot().await?;
+    if !api.sessions.end_named(&principal.user, &name) {
+        return Err(Refused::NotFound.into());
+    }
+    api.sessions.journal().written().await;
+    slot.record(caller.did(signed_out(principal, &[name])));
+    Ok(answer::done())
+}
+
+/// Ends all of them: signs out everywhere. Tokens stay; they are listed and revoked on their own.
+pub(super) async fn end_all(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let slot = api.audit.slot().await?;
+    let ended = api.sessions.end_all(&principal.user);
+    api.sessions.journal().written().await;
+    slot.record(caller.did(signed_out(principal, &ended)));
+    Ok(answer::done())
+}
+
+fn signed_out(principal: &Principal, sessions: &[SessionName]) -> Event {
+    Event::SignedOut { user: Text::of(&principal.user), how: "user", sessions: sessions.iter().collect::<Items>() }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,193 @@
+//! Shares of a workspace's ports with others: read and replaced as a whole, by the owner.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::body::{Fields, Object, text};
+use super::etag::{self, Condition};
+use super::problem::{Mistake, Problem, Refused};
+use super::{Caller, Shared, actor, answer, workspaces};
+use gateway_auth::policy::Seen;
+use gateway_net::audit::{Event, Text};
+use gateway_store::{Replaced, Workspace, wall_clock};
+use gateway_types::{Audience, Port, Share, UnixSeconds};
+
+/// Most shares of one workspace that are made here.
+const SHARES_MAX: usize = 200;
+
+/// A share as it is read and written.
+#[derive(Serialize)]
+pub(super) struct ShareRow {
+    port: u16,
+    audience: String,
+    expires_at: Option<String>,
+}
+
+impl ShareRow {
+    pub(super) fn new(share: &Share) -> Self {
+        Self {
+            port: share.port.get(),
+            audience: share.audience.to_string(),
+            expires_at: share.expires_at.map(|time| time.to_string()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct List {
+    shares: Vec<ShareRow>,
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_NONE_MATCH)?;
+    let now = wall_clock();
+    let workspace = owned(&api, &caller, name, now).await?;
+    let live: Vec<Share> = workspace.shares.iter().filter(|share| share.is_live(now)).cloned().collect();
+    if condition.has(&etag::of_shares(&live)) {
+        let mut response = answer::done();
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(tagged(response, &live));
+    }
+    Ok(tagged(listed(&live), &live))
+}
+
+pub(super) async fn replace(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Object,
+) -> Result<Response, Problem> {
+    let condition = Condition::read(&headers, &IF_MATCH)?;
+    let now = wall_clock();
+    let Workspace { name, owner, shares: present, .. } = owned(&api, &caller, name, now).await?;
+    let wanted = read_shares(&body, now)?;
+    confirm_unknown(&api, &wanted, &present).await?;
+    let shares: Vec<Share> = wanted.into_iter().map(|wanted| wanted.share).collect();
+    let slot = api.audit.slot().await?;
+    let expected = |present: &[Share]| condition.allows_change_of(&etag::of_shares(present));
+    let (before, after) = match api.store.replace_shares((&name, &owner), &shares, expected, now).await? {
+        Replaced::Done { before, after } => (before, after),
+        Replaced::NoSuchWorkspace => return Err(Refused::NotFound.into()),
+        Replaced::Changed => return Err(Refused::Changed.into()),
+    };
+    // Here it counts at once; elsewhere within the seconds that a remembered record may be old.
+    api.workspaces.forget(&name, Instant::now());
+    let public = after.iter().filter(|share| share.audience == Audience::Public && share.is_live(now));
+    api.public_ports.change(&name, public.map(|share| share.port));
+    let missing = |from: &[Share], of: &[Share]| of.iter().filter(|share| !from.contains(share)).map(told).collect();
+    let event = Event::SharesChanged {
+        by: actor(caller.user()?),
+        workspace: Text::of(&name),
+        added: missing(&before, &after),
+        removed: missing(&after, &before),
+    };
+    slot.record(caller.did(event));
+    Ok(tagged(listed(&after), &after))
+}
+
+/// Finds a workspace for its owner. Other users who may know of it are told that they may not do that.
+pub(super) async fn owned(
+    api: &Shared,
+    caller: &Caller,
+    name: Result<Path<String>, PathRejection>,
+    now: UnixSeconds,
+) -> Result<Workspace, Problem> {
+    match workspaces::find(api, caller.user()?, name, now).await? {
+        (workspace, Seen::Owner) => Ok(workspace),
+        (_, Seen::Shared) => Err(Refused::Forbidden.into()),
+    }
+}
+
+/// A share as it is asked for.
+struct Wanted {
+    share: Share,
+    /// Confirms that the user's name has no sign-in so far.
+    is_unknown_meant: bool,
+}
+
+/// Refuses a share with a name that has no sign-in so far, because it would go to the first person to come under it,
+/// unless the request says that this is meant. In dev mode, names are the operator's own.
+async fn confirm_unknown(api: &Shared, wanted: &[Wanted], present: &[Share]) -> Result<(), Problem> {
+    if api.environments.dev.is_some() {
+        return Ok(());
+    }
+    let mut mistakes = Vec::new();
+    for (index, Wanted { share, is_unknown_meant }) in wanted.iter().enumerate() {
+        let Audience::User(user) = &share.audience else { continue };
+        let is_new = !present.iter().any(|present| present.port == share.port && present.audience == share.audience);
+        if is_new && !is_unknown_meant && !api.store.is_user_known(user).await? {
+            let detail = "there is no sign-in under this name yet, so the first person to come under it would have the port; let them sign in, \
+                 or say \"unknown_user\": true beside it";
+            mistakes.push(Mistake { pointer: format!("/shares/{index}/audience"), detail: detail.to_owned() });
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(Problem::invalid(mistakes)) }
+}
+
+fn read_shares(body: &Object, now: UnixSeconds) -> Result<Vec<Wanted>, Problem> {
+    body.read(|fields| {
+        let mut seen: Vec<(Port, String)> = Vec::new();
+        fields.objects("shares", SHARES_MAX, |fields| {
+            let share = read_share(fields, now);
+            let truth = |value: &Value| value.as_bool().ok_or_else(|| "has to be true or false".to_owned());
+            let is_unknown_meant = fields.optional("unknown_user", truth).unwrap_or_default();
+            let share = share?;
+            let key = (share.port, share.audience.to_string());
+            if seen.contains(&key) {
+                fields.object("audience", "is there twice for this port");
+                return None;
+            }
+            seen.push(key);
+            Some(Wanted { share, is_unknown_meant })
+        })
+    })
+}
+
+fn read_share(fields: &mut Fields<'_>, now: UnixSeconds) -> Option<Share> {
+    let port = fields.required("port", |value| {
+        let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
+        number.and_then(Port::new).ok_or_else(|| "has to be a number from 1 to 65535".to_owned())
+    });
+    let audience = fields.required("audience", text);
+    let expires_at = fields.optional("expires_at", |value: &Value| {
+        let time: UnixSeconds = text(value)?;
+        if time > now { Ok(time) } else { Err("is not in the future".to_owned()) }
+    });
+    let share = Share { port: port?, audience: audience?, expires_at };
+    if let Err(refused) = share.check() {
+        fields.object("audience", refused.to_string());
+        return None;
+    }
+    Some(share)
+}
+
+/// Writes a share as the audit log has it.
+fn told(share: &Share) -> String {
+    let until = share.expires_at.map(|time| format!(" until {time}")).unwrap_or_default();
+    format!("{} {}{until}", share.port, share.audience)
+}
+
+fn listed(shares: &[Share]) -> Response {
+    answer::json(StatusCode::OK, &List { shares: shares.iter().map(ShareRow::new).collect() })
+}
+
+fn tagged(mut response: Response, shares: &[Share]) -> Response {
+    if let Ok(tag) = HeaderValue::try_from(etag::of_shares(shares)) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}

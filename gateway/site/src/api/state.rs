@@ -1,0 +1,127 @@
+//! Desired and actual state of a workspace, as its owner is told.
+
+use serde::Serialize;
+
+use tunnel_proto::reconcile::Blocker;
+
+use gateway_store::{Managed, WorkspaceId};
+use gateway_types::blockers;
+use gateway_types::{ActualState, UnixSeconds};
+
+/// A workspace's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct StateRow {
+    desired: &'static str,
+    actual: &'static str,
+    /// Reason of the actual state.
+    reason: Option<String>,
+    /// Counts the changes of intent.
+    generation: u64,
+    /// Counts everything that was written about it.
+    revision: i64,
+    /// Time at which the actual state began.
+    since: String,
+    /// Time at which the desired state was set.
+    desired_since: String,
+    /// Objects that hold a termination up.
+    blockers: Vec<BlockerRow>,
+}
+
+/// An object that is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct BlockerRow {
+    pub(super) object: String,
+    pub(super) finalizers: Vec<String>,
+    /// Time at which its deletion began.
+    pub(super) since: Option<String>,
+    pub(super) message: String,
+}
+
+impl From<Blocker> for BlockerRow {
+    fn from(blocker: Blocker) -> Self {
+        Self {
+            object: blocker.object,
+            finalizers: blocker.finalizers,
+            since: (blocker.since > 0).then(|| UnixSeconds::new(blocker.since).to_string()),
+            message: blocker.message,
+        }
+    }
+}
+
+impl StateRow {
+    /// Makes one from the store's record.
+    pub(super) fn new(managed: &Managed) -> Self {
+        let life = &managed.lifecycle;
+        let stored = managed.termination().map(blockers::from_json).unwrap_or_default();
+        Self {
+            desired: life.desired.as_str(),
+            actual: life.actual.as_str(),
+            reason: life.reason.as_deref().map(str::to_owned),
+            generation: life.generation,
+            revision: life.revision,
+            since: life.actual_at.to_string(),
+            desired_since: life.desired_at.to_string(),
+            blockers: stored.into_iter().map(BlockerRow::from).collect(),
+        }
+    }
+
+    /// Returns the reason of the actual state.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Returns the objects that hold a termination up.
+    pub(super) fn blockers(&self) -> &[BlockerRow] {
+        &self.blockers
+    }
+}
+
+#[cfg(test)]
+impl StateRow {
+    /// Makes one of a workspace that is to run.
+    pub(super) fn for_tests(actual: ActualState, reason: Option<&str>, blockers: &[&str], revision: i64) -> Self {
+        let blocker = |object: &&str| BlockerRow {
+            object: (*object).to_owned(),
+            finalizers: Vec::new(),
+            since: None,
+            message: String::new(),
+        };
+        Self {
+            desired: "Running",
+            actual: actual.as_str(),
+            reason: reason.map(str::to_owned),
+            generation: 1,
+            revision,
+            since: String::new(),
+            desired_since: String::new(),
+            blockers: blockers.iter().map(blocker).collect(),
+        }
+    }
+}
+
+/// Returns whether a state is a failure that a reason explains.
+pub(super) fn is_failure(actual: ActualState) -> bool {
+    match actual {
+        ActualState::Failed | ActualState::Error => true,
+        ActualState::CreationRequested
+        | ActualState::Starting
+        | ActualState::Running
+        | ActualState::Stopping
+        | ActualState::Stopped
+        | ActualState::Terminating
+        | ActualState::Terminated
+        | ActualState::Unknown => false,
+    }
+}
+
+/// Makes the entity tag of a workspace's intent, which is compared with `If-Match` of a change. The id is in it because
+/// a name can have another workspace later; observed state is not, because it changes between a client's read and
+/// write.
+pub(super) fn tag(managed: &Managed) -> String {
+    tag_of(managed.workspace.id, managed.lifecycle.generation)
+}
+
+/// Like [`tag`], for one generation.
+pub(super) fn tag_of(id: WorkspaceId, generation: u64) -> String {
+    format!("\"{id}.{generation}\"")
+}

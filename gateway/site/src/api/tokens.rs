@@ -1,0 +1,242 @@
+//! A user's own tokens, and those of the agents of their workspaces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::body::{Object, seconds, text};
+use super::list::Page;
+use super::problem::{Problem, Refused};
+use super::{Caller, Shared, actor, answer, external};
+use gateway_net::audit::{Event, Text};
+use gateway_store::{Created, Note, Rotated, Terms, TokenId, TokenRecord, TokenSubject, wall_clock};
+use gateway_types::token::TokenKind;
+use gateway_types::{UnixSeconds, WorkspaceName};
+
+/// Keeps cursors of this list apart from others.
+const CURSOR: &str = "t";
+
+/// Shortest and longest life that can be asked for, in seconds.
+const LIFE_SECONDS: (u64, u64) = (60, 365 * 24 * 60 * 60);
+
+/// Longest time, in seconds, for which a rotated token may still be good.
+const OVERLAP_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// Time that a rotated token stays good by default.
+const OVERLAP_DEFAULT: Duration = Duration::from_secs(10 * 60);
+
+#[derive(Serialize)]
+struct List {
+    tokens: Vec<TokenRow>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TokenRow {
+    id: String,
+    /// `agent` or `user`.
+    kind: &'static str,
+    user: Option<String>,
+    workspace: Option<String>,
+    /// The last characters of its text.
+    hint: String,
+    /// `live`, `expired` or `revoked`.
+    state: &'static str,
+    note: Option<String>,
+    created_at: String,
+    expires_at: Option<String>,
+    revoked_at: Option<String>,
+    /// The token that took its place.
+    replaced_by: Option<String>,
+}
+
+impl TokenRow {
+    fn new(token: &TokenRecord, now: UnixSeconds) -> Self {
+        let (user, workspace) = match &token.subject {
+            TokenSubject::Agent { workspace, .. } => (None, Some(workspace.to_string())),
+            TokenSubject::User { user } => (Some(user.to_string()), None),
+            // The operator's own: in no user's list.
+            TokenSubject::Cluster { .. } => (None, None),
+        };
+        let time = |time: Option<UnixSeconds>| time.map(|time| time.to_string());
+        Self {
+            id: token.id.to_string(),
+            kind: token.subject.kind().as_str(),
+            user,
+            workspace,
+            hint: token.hint.clone(),
+            state: match (token.is_live(now), token.revoked_at) {
+                (true, _) => "live",
+                (false, Some(_)) => "revoked",
+                (false, None) => "expired",
+            },
+            note: token.note.as_ref().map(|note| note.as_str().to_owned()),
+            created_at: token.created_at.to_string(),
+            expires_at: time(token.expires_at),
+            revoked_at: time(token.revoked_at),
+            replaced_by: token.replaced_by.map(|id| id.to_string()),
+        }
+    }
+}
+
+/// A token that was just made: the only answer with its text.
+#[derive(Serialize)]
+struct Made {
+    id: String,
+    token: String,
+    expires_at: Option<String>,
+}
+
+#[derive(Serialize)]
+struct MadeForOld {
+    #[serde(flatten)]
+    made: Made,
+    /// The old one.
+    replaces: String,
+    /// Time until which the old one is good.
+    old_expires_at: String,
+}
+
+/// Body of a request for a token.
+struct Wanted {
+    kind: TokenKind,
+    workspace: Option<WorkspaceName>,
+    lasting: Option<Duration>,
+    note: Option<Note>,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let page: Page<TokenId> = Page::read(&uri, CURSOR)?;
+    let found = api.store.tokens_of(&principal.user, page.after, page.look_up()).await?;
+    let now = wall_clock();
+    let (tokens, next_cursor) =
+        page.cut(found, CURSOR, |token| token.id.to_string(), |token| TokenRow::new(token, now));
+    Ok(answer::json(StatusCode::OK, &List { tokens, next_cursor }))
+}
+
+pub(super) async fn create(State(api): State<Arc<Shared>>, caller: Caller, body: Object) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let Wanted { kind, workspace, lasting, note } = read(&body)?;
+    let now = wall_clock();
+    let terms = Terms { note, expires_at: lasting.map(|time| now.later(time)) };
+    if let Some(workspace) = &workspace {
+        own_workspace(&api, &caller, workspace, now).await?;
+    }
+    let slot = api.audit.slot().await?;
+    let created = match &workspace {
+        Some(workspace) => api.store.create_own_agent_token(workspace, &principal.user, &terms, now).await?,
+        None => api.store.create_own_user_token(&principal.user, &terms, now).await?,
+    };
+    let made = match created {
+        Created::Made(made) => made,
+        Created::NoSuchWorkspace => return Err(Refused::NotFound.into()),
+        Created::TooMany => return Err(Refused::Conflict { reason: "too_many_tokens" }.into()),
+    };
+    let expires_at = terms.expires_at.map(|time| time.to_string());
+    let event = Event::TokenCreated {
+        by: actor(principal),
+        token: Text::of(made.id),
+        subject_kind: kind.as_str(),
+        subject: workspace.map_or_else(|| Text::of(&principal.user), Text::of),
+        expires_at: expires_at.as_deref().map(Text::new),
+        note: terms.note.as_ref().map(|note| Text::new(note.as_str())),
+    };
+    slot.record(caller.did(event));
+    let made = Made { id: made.id.to_string(), token: made.token.reveal().to_owned(), expires_at };
+    Ok(answer::json(StatusCode::CREATED, &made))
+}
+
+/// Makes an external workspace of the caller's, if there is none of the name.
+async fn own_workspace(api: &Shared, caller: &Caller, name: &WorkspaceName, now: UnixSeconds) -> Result<(), Problem> {
+    let principal = caller.user()?;
+    if api.store.workspace_or_none(name).await?.is_some() {
+        return Ok(());
+    }
+    external::make(api, caller, principal, name, now).await.map(drop)
+}
+
+fn read(body: &Object) -> Result<Wanted, Problem> {
+    body.read(|fields| {
+        let kind = fields.required("kind", |value| match value.as_str() {
+            Some("user") => Ok(TokenKind::User),
+            Some("agent") => Ok(TokenKind::Agent),
+            Some(_) | None => Err("has to be user or agent".to_owned()),
+        });
+        let workspace: Option<WorkspaceName> = fields.optional("workspace", text);
+        let lasting = fields.optional("expires_in", |value| seconds(value, LIFE_SECONDS.0, LIFE_SECONDS.1));
+        let note = fields.optional("note", text);
+        match (kind, fields.has("workspace")) {
+            (Some(TokenKind::Agent), false) => fields.object("workspace", "has to name a workspace, for an agent"),
+            (Some(TokenKind::User), true) => fields.object("workspace", "is for tokens of agents only"),
+            // The operator makes tokens of clusters, on the gateway's machine.
+            (Some(TokenKind::Agent), true)
+            | (Some(TokenKind::User) | None, false)
+            | (Some(TokenKind::Cluster), _)
+            | (None, true) => {}
+        }
+        Some(Wanted { kind: kind?, workspace, lasting, note })
+    })
+}
+
+pub(super) async fn revoke(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let id = token_id(id)?;
+    let slot = api.audit.slot().await?;
+    let revoked = api.store.revoke_own_token(&principal.user, id, wall_clock()).await?;
+    let hash = revoked.ok_or(Refused::NotFound)?;
+    slot.record(caller.did(Event::TokenRevoked { by: actor(principal), token: Text::of(id) }));
+    api.identities.forget_token(&hash, Instant::now());
+    Ok(answer::done())
+}
+
+pub(super) async fn rotate(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+    body: Object,
+) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let id = token_id(id)?;
+    let (overlap, lasting) = body.read(|fields| {
+        let overlap = fields.optional("overlap", |value| seconds(value, 0, OVERLAP_SECONDS_MAX));
+        let lasting = fields.optional("expires_in", |value| seconds(value, LIFE_SECONDS.0, LIFE_SECONDS.1));
+        Some((overlap.unwrap_or(OVERLAP_DEFAULT), lasting))
+    })?;
+    let slot = api.audit.slot().await?;
+    let rotated = api.store.rotate_token(Some(&principal.user), id, (overlap, lasting), wall_clock()).await?;
+    let (successor, expires_at, until, old_hash) = match rotated {
+        Rotated::Done { successor, expires_at, until, old_hash } => (successor, expires_at, until, old_hash),
+        Rotated::NoSuchToken => return Err(Refused::NotFound.into()),
+        Rotated::NotLive => return Err(Refused::Conflict { reason: "token_not_live" }.into()),
+    };
+    let event = Event::TokenRotated {
+        by: actor(principal),
+        token: Text::of(id),
+        successor: Text::of(successor.id),
+        until: Text::of(until),
+    };
+    slot.record(caller.did(event));
+    api.identities.forget_token(&old_hash, Instant::now());
+    let made = Made {
+        id: successor.id.to_string(),
+        token: successor.token.reveal().to_owned(),
+        expires_at: expires_at.map(|time| time.to_string()),
+    };
+    let made = MadeForOld { made, replaces: id.to_string(), old_expires_at: until.to_string() };
+    Ok(answer::json(StatusCode::CREATED, &made))
+}
+
+fn token_id(id: Result<Path<String>, PathRejection>) -> Result<TokenId, Problem> {
+    id.ok().and_then(|Path(id)| id.parse().ok()).ok_or_else(|| Refused::NotFound.into())
+}

@@ -1,0 +1,63 @@
+//! `GET /whoami`: the user that this request proves, and the credential.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::problem::Problem;
+use super::{Caller, Shared, answer};
+use gateway_auth::browser::session_name;
+use gateway_auth::request::Offered;
+use gateway_types::principal::Via;
+
+#[derive(Serialize)]
+struct WhoAmI {
+    user: String,
+    groups: Vec<String>,
+    via: &'static str,
+    token: Option<OwnToken>,
+    session: Option<String>,
+    public_url: String,
+    /// `{port}` and `{name}` are to be replaced.
+    workspace_url: String,
+}
+
+#[derive(Serialize)]
+struct OwnToken {
+    id: String,
+    note: Option<String>,
+    expires_at: Option<String>,
+}
+
+pub(super) async fn show(State(api): State<Arc<Shared>>, caller: Caller) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let (token, session) = match &caller.offered {
+        Offered::Token(hash) => {
+            let record = api.store.token_by_hash(hash).await?;
+            let token = record.map(|record| OwnToken {
+                id: record.id.to_string(),
+                note: record.note.map(|note| note.as_str().to_owned()),
+                expires_at: record.expires_at.map(|time| time.to_string()),
+            });
+            (token, None)
+        }
+        Offered::Session(id) => (None, Some(session_name(id).to_string())),
+        Offered::Nothing | Offered::Refused => (None, None),
+    };
+    let who = WhoAmI {
+        user: principal.user.to_string(),
+        groups: principal.groups.iter().map(ToString::to_string).collect(),
+        via: match principal.via {
+            Via::Browser => "browser",
+            Via::ApiToken => "token",
+        },
+        token,
+        session,
+        public_url: api.site.public(""),
+        workspace_url: api.site.workspace(&format!("{{port}}-{{name}}.{}", api.rules.zone()), "/"),
+    };
+    Ok(answer::json(StatusCode::OK, &who))
+}

@@ -1,0 +1,231 @@
+//! Page of one workspace, for its owner in a browser: its state, and buttons to start, stop and restart it. A visitor
+//! who comes from a host of a stopped workspace gets back there as soon as its agent can be reached.
+//!
+//! It changes nothing by being opened, whatever its address says: another site's page can have a browser open it. The buttons
+//! are forms, for which the edge lets no cookie speak but from this very origin. Without JavaScript the page loads itself again
+//! while something is under way; with it, a small script follows the events.
+
+mod external;
+mod words;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::header::{LOCATION, REFERER};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+
+use super::etag::Condition;
+use super::external::delete;
+use super::lifecycle::{managed_of, request};
+use super::page::{Parts, browser, hash_of, html, is_form, only, plain, policy};
+use super::problem::{Problem, Refused};
+use super::workspaces::is_connected;
+use super::{Caller, Shared, body, shares};
+use gateway_auth::sign_in::path::ReturnPath;
+use gateway_auth::site::WORKSPACE_PAGES;
+use gateway_http::host::HostTarget;
+use gateway_store::{Managed, Workspace, wall_clock};
+use gateway_types::{DesiredState, WorkspaceName};
+
+const SCRIPT: &str = include_str!("workspace_page.js");
+
+/// The page may also run its own script, and that may listen to the API.
+static POLICY: LazyLock<HeaderValue> =
+    LazyLock::new(|| policy(&format!("script-src {}; connect-src 'self'; ", hash_of(SCRIPT))));
+
+/// Place that a visitor came from, and wants to get back to.
+struct Back {
+    /// A host of this workspace.
+    host: String,
+    path: ReturnPath,
+}
+
+/// Query of the page's address.
+struct Asked {
+    back: Option<Back>,
+    /// The visitor has pressed the button, and waits for the workspace.
+    follows: bool,
+}
+
+impl Asked {
+    /// Reads a query or a form. Invalid values are left out: they only say where to go afterwards.
+    fn read(api: &Shared, name: &WorkspaceName, form: &[u8]) -> Self {
+        let host = only(form, "host").filter(|host| match api.rules.parse(host) {
+            // Only in its one spelling, so that it cannot have anything else in it.
+            Ok(HostTarget::Workspace { name: of, port }) => of == *name && api.rules.format(&of, port) == *host,
+            Ok(HostTarget::Public) | Err(_) => false,
+        });
+        let path = ReturnPath::parse_or_root(&only(form, "return").unwrap_or_default());
+        Self { back: host.map(|host| Back { host, path }), follows: only(form, "follow").as_deref() == Some("1") }
+    }
+
+    /// Adds the page that the link was on, as the browser names it, if it belongs to the host that the visitor came
+    /// from: the failure page repeats nothing of a request, so it cannot name it.
+    fn or_from(mut self, api: &Shared, headers: &HeaderMap) -> Self {
+        let referrer = headers.get(REFERER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let Some((authority, path)) = authority_and_path(referrer) else { return self };
+        if let Some(back) = self.back.as_mut().filter(|back| back.path.as_str() == "/") {
+            let is_there = match api.rules.parse(authority) {
+                Ok(HostTarget::Workspace { name, port }) => api.rules.format(&name, port) == back.host,
+                Ok(HostTarget::Public) | Err(_) => false,
+            };
+            if is_there {
+                back.path = ReturnPath::parse_or_root(path);
+            }
+        }
+        self
+    }
+
+    /// Writes the address of the page with its query.
+    fn address(&self, name: &WorkspaceName, follows: bool) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        if let Some(Back { host, path }) = &self.back {
+            query.append_pair("host", host).append_pair("return", path.as_str());
+        }
+        if follows {
+            query.append_pair("follow", "1");
+        }
+        format!("{WORKSPACE_PAGES}{name}?{}", query.finish())
+    }
+}
+
+/// Splits an address into its authority and the rest, which begins with a slash.
+fn authority_and_path(address: &str) -> Option<(&str, &str)> {
+    let (_, rest) = address.split_once("://")?;
+    rest.split_at_checked(rest.find('/')?)
+}
+
+/// A workspace of the visitor's.
+enum Page {
+    /// It is run for them.
+    Managed(Box<Managed>),
+    /// It runs elsewhere.
+    External(Workspace),
+}
+
+async fn whose(api: &Shared, caller: &Caller, name: Result<Path<String>, PathRejection>) -> Result<Page, Problem> {
+    let workspace = shares::owned(api, caller, name, wall_clock()).await?;
+    if !workspace.executor.is_managed() {
+        return Ok(Page::External(workspace));
+    }
+    Ok(Page::Managed(Box::new(managed_of(api, workspace).await?)))
+}
+
+/// Shows the page, or sends a visitor who waited back to where they came from.
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    browser(&caller)?;
+    let managed = match whose(&api, &caller, name).await {
+        Ok(Page::Managed(managed)) => *managed,
+        Ok(Page::External(workspace)) => return Ok(external::page(&api, &workspace).await),
+        Err(problem) => return refused(problem),
+    };
+    let name = managed.workspace.name.clone();
+    let asked = Asked::read(&api, &name, uri.query().unwrap_or_default().as_bytes()).or_from(&api, &headers);
+    let connected = is_connected(&api, &name);
+    let back = asked.back.as_ref().map(|back| api.site.workspace(&back.host, back.path.as_str()));
+    if let Some(back) = back.as_deref().filter(|_| asked.follows && words::is_usable(&managed, connected)) {
+        return Ok(see_other(back));
+    }
+    Ok(page(&api, &managed, &asked, connected, back.as_deref()))
+}
+
+/// Carries out the action of a button.
+pub(super) async fn act(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+    request_in: Request,
+) -> Result<Response, Problem> {
+    browser(&caller)?;
+    if !is_form(request_in.headers()) {
+        return Err(Refused::BadRequest { reason: "not_a_form" }.into());
+    }
+    let page = match whose(&api, &caller, name).await {
+        Ok(page) => page,
+        Err(problem) => return refused(problem),
+    };
+    let form = body::read(request_in.into_body()).await?;
+    let managed = match page {
+        Page::Managed(managed) => *managed,
+        Page::External(workspace) => {
+            if only(&form, "action").as_deref() != Some("delete") {
+                return Err(Refused::BadRequest { reason: "no_action" }.into());
+            }
+            return match delete(&api, &caller, &workspace.name).await {
+                Ok(()) => Ok(see_other("/")),
+                Err(problem) => refused(problem),
+            };
+        }
+    };
+    let desired = match only(&form, "action").as_deref() {
+        Some("start") => DesiredState::Running,
+        Some("stop") => DesiredState::Stopped,
+        Some("restart") => DesiredState::RestartRequested,
+        Some(_) | None => return Err(Refused::BadRequest { reason: "no_action" }.into()),
+    };
+    let asked = Asked::read(&api, &managed.workspace.name, &form);
+    let changed = match request(&api, &caller, managed, desired, &Condition::Absent).await {
+        Ok(changed) => changed,
+        Err(problem) => return refused(problem),
+    };
+    let follows = match desired {
+        DesiredState::Running | DesiredState::RestartRequested => true,
+        DesiredState::Stopped | DesiredState::Terminated => false,
+    };
+    // A page that is loaded again must not press the button again.
+    Ok(see_other(&asked.address(&changed.workspace.name, follows)))
+}
+
+/// Tells a person what the API would tell a program.
+fn refused(problem: Problem) -> Result<Response, Problem> {
+    let Some((code, status, title, text)) = problem.for_people() else { return Err(problem) };
+    let text = format!("<p>{text}</p><p><a href=\"/\">All workspaces</a></p>");
+    Ok(plain(status, Some(code), title, &text))
+}
+
+fn page(api: &Shared, managed: &Managed, asked: &Asked, connected: bool, back: Option<&str>) -> Response {
+    let name = &managed.workspace.name;
+    let open = api.site.workspace(&api.rules.format(name, None), "/");
+    let hidden = asked.back.as_ref().map(|back| (back.host.as_str(), back.path.as_str()));
+    let text = words::text(managed, connected, &words::Ways { open: &open, back, hidden, follows: asked.follows });
+    let head = if words::is_under_way(managed, connected) {
+        "<noscript><meta http-equiv=\"refresh\" content=\"2\"></noscript>"
+    } else {
+        ""
+    };
+    let text = format!("{text}<script>{SCRIPT}</script>");
+    html(Parts { status: StatusCode::OK, code: None, title: name.as_str(), text: &text, head, policy: POLICY.clone() })
+}
+
+fn see_other(address: &str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    match HeaderValue::try_from(address) {
+        Ok(address) => response.headers_mut().insert(LOCATION, address),
+        Err(_) => response.headers_mut().insert(LOCATION, HeaderValue::from_static("/")),
+    };
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_runs_its_own_script_and_no_other() {
+        let policy = POLICY.to_str().unwrap();
+        assert!(policy.contains(&format!("script-src {};", hash_of(SCRIPT))), "{policy}");
+        assert!(!policy.contains("unsafe") && policy.contains("connect-src 'self';"), "{policy}");
+        assert!(policy.contains("form-action 'self'") && policy.contains("frame-ancestors 'none'"));
+        assert!(!SCRIPT.contains("</") && !SCRIPT.contains("innerHTML"), "what it is told is text");
+    }
+}

@@ -1,0 +1,46 @@
+//! The page of a workspace that runs elsewhere: whether it is connected, its ports, how its agent is started, and its end.
+
+use axum::response::Response;
+use http::StatusCode;
+
+use crate::api::page::plain;
+use crate::api::{Shared, workspaces::is_connected};
+use gateway_store::Workspace;
+use gateway_types::Port;
+use gateway_types::markup::escape;
+
+/// Shows the page.
+pub(super) async fn page(api: &Shared, workspace: &Workspace) -> Response {
+    // Names are plain by their type.
+    let name = &workspace.name;
+    let session = api.registry.current(name).filter(|_| is_connected(api, name));
+    let state = match &session {
+        None => format!(
+            "<p class=\"state\">Not connected</p><p>It runs where you start its agent: make a token with <code>gateway token \
+             create --workspace {name}</code>, and start <code>workspace-agent run</code> with it where your code is.</p>"
+        ),
+        Some(session) => {
+            let listening = session.listening().await;
+            let known: Vec<Port> = match &listening {
+                Some(ports) => ports.to_vec(),
+                None => session.ports().iter().filter_map(|port| Port::new(port.number)).collect(),
+            };
+            let rows: String = known.iter().map(|port| row(api, workspace, *port)).collect();
+            let rows = if rows.is_empty() { "<li>Nothing listens on a port yet.</li>".to_owned() } else { rows };
+            format!("<p class=\"state\">Connected</p><ul>{rows}</ul>")
+        }
+    };
+    let text = format!(
+        "{state}<form method=\"post\"><details><summary>Delete this workspace</summary><p>Its agent is cut off, its tokens and \
+         shares end, and the name stays yours for a while. What runs on the machine goes on.</p>\
+         <button name=\"action\" value=\"delete\">Delete {name}</button></details></form>\
+         <p><a href=\"/\">All workspaces</a></p>"
+    );
+    plain(StatusCode::OK, None, name.as_str(), &text)
+}
+
+fn row(api: &Shared, workspace: &Workspace, port: Port) -> String {
+    let address = escape(&api.site.workspace(&api.rules.format(&workspace.name, Some(port)), "/"));
+    let label = port.label().map(|label| format!(" ({label})")).unwrap_or_default();
+    format!("<li><a href=\"{address}\">port {port}</a>{label}</li>")
+}

@@ -1,0 +1,217 @@
+//! Workspaces: the user's own, and those that others share with the user.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::header::ETAG;
+use http::{HeaderValue, StatusCode, Uri};
+use serde::Serialize;
+
+use super::list::Page;
+use super::problem::{Problem, Refused};
+use super::shares::ShareRow;
+use super::state::{self, StateRow};
+use super::{Caller, Shared, answer};
+use gateway_agents::registry::LiveSession;
+use gateway_auth::policy::{Exposure, Seen, sees, shared_with};
+use gateway_store::{Listed, Managed, Workspace, WorkspaceId, wall_clock};
+use gateway_types::principal::Principal;
+use gateway_types::{Port, UnixSeconds, WorkspaceName};
+
+/// Keeps cursors of this list apart from others.
+const CURSOR: &str = "w";
+
+#[derive(Serialize)]
+struct List {
+    workspaces: Vec<Row>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    name: String,
+    owner: String,
+    /// `owner` or `shared`.
+    access: &'static str,
+    executor: &'static str,
+    /// The cluster that runs it; only the owner is told, as of the state.
+    cluster: Option<String>,
+    /// The CI system that runs it; only the owner is told.
+    provider: Option<String>,
+    /// Address of its job there, once that is known.
+    run_url: Option<String>,
+    /// `None` for one that runs elsewhere.
+    state: Option<StateRow>,
+    created_at: String,
+    connected: bool,
+    /// The address of its default port.
+    url: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Detail {
+    #[serde(flatten)]
+    row: Row,
+    /// `{port}` is to be replaced.
+    port_url: String,
+    agent: Option<AgentRow>,
+    /// Shares that admit the caller. The owner may reach every port, and finds all shares at `/shares`.
+    shared_with_you: Vec<ShareRow>,
+}
+
+#[derive(Serialize)]
+struct AgentRow {
+    /// Seconds since its session came up.
+    connected_seconds: u64,
+    default_port: Option<u16>,
+    /// The ports that it names; empty for every port.
+    ports: Vec<PortRow>,
+    /// The ports on which something listens; `None` from an agent that does not report them.
+    listening: Option<Vec<PortRow>>,
+    /// Only the owner is told.
+    version: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PortRow {
+    port: u16,
+    url: String,
+    /// The service on it, if that is this product's own.
+    label: Option<&'static str>,
+}
+
+pub(super) async fn list(State(api): State<Arc<Shared>>, caller: Caller, uri: Uri) -> Result<Response, Problem> {
+    let principal = caller.user()?;
+    let page: Page<WorkspaceName> = Page::read(&uri, CURSOR)?;
+    let part = Listed { after: page.after.as_ref(), limit: page.look_up() };
+    let found = api.store.workspaces_seen_by(&principal.user, &principal.groups, part, wall_clock()).await?;
+    // All of one's own on this page are among the first of them behind the same name.
+    let own: HashMap<WorkspaceId, Managed> = match found.iter().any(|workspace| workspace.executor.is_managed()) {
+        true => api.store.managed_of_owner(&principal.user, part).await?,
+        false => Vec::new(),
+    }
+    .into_iter()
+    .map(|managed| (managed.workspace.id, managed))
+    .collect();
+    let row = |workspace: &Workspace| {
+        let seen = if workspace.owner == principal.user { Seen::Owner } else { Seen::Shared };
+        row(&api, workspace, seen, own.get(&workspace.id))
+    };
+    let (workspaces, next_cursor) = page.cut(found, CURSOR, |workspace| workspace.name.to_string(), row);
+    Ok(answer::json(StatusCode::OK, &List { workspaces, next_cursor }))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Shared>>,
+    caller: Caller,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    let now = wall_clock();
+    let (workspace, seen) = find(&api, caller.user()?, name, now).await?;
+    let managed = match seen {
+        Seen::Owner if workspace.executor.is_managed() => api.store.managed_by_id(workspace.id).await?,
+        Seen::Owner | Seen::Shared => None,
+    };
+    let shown = detail(&api, caller.user()?, (&workspace, seen), managed.as_ref(), now).await;
+    Ok(tagged(answer::json(StatusCode::OK, &shown), managed.as_ref()))
+}
+
+/// Adds the entity tag of a workspace's intent.
+pub(super) fn tagged(mut response: Response, managed: Option<&Managed>) -> Response {
+    if let Some(tag) = managed.and_then(|managed| HeaderValue::try_from(state::tag(managed)).ok()) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// Describes a workspace as far as one user may know of it.
+///
+/// Cancel safety: safe. Waits for the workspace's agent, for a second at most.
+pub(super) async fn detail(
+    api: &Shared,
+    principal: &Principal,
+    (workspace, seen): (&Workspace, Seen),
+    managed: Option<&Managed>,
+    now: UnixSeconds,
+) -> Detail {
+    let shared: Vec<_> = shared_with(principal, &workspace.shares, now).cloned().collect();
+    let may_reach = |port: Port| seen == Seen::Owner || shared.iter().any(|share| share.port == port);
+    let agent = match api.registry.current(&workspace.name) {
+        Some(session) => Some(agent(api, (&workspace.name, &session), seen, may_reach).await),
+        None => None,
+    };
+    let port_url = api.site.workspace(&format!("{{port}}-{}", api.rules.format(&workspace.name, None)), "/");
+    let shared_with_you = shared.iter().map(ShareRow::new).collect();
+    Detail { row: row(api, workspace, seen, managed), port_url, agent, shared_with_you }
+}
+
+/// Finds a workspace that the user may know of. A workspace that does not exist, one that the user may not see, and an
+/// impossible name get the same answer; the first two after the same look-ups.
+pub(super) async fn find(
+    api: &Shared,
+    principal: &Principal,
+    name: Result<Path<String>, PathRejection>,
+    now: UnixSeconds,
+) -> Result<(Workspace, Seen), Problem> {
+    let name = name.ok().and_then(|Path(name)| name.parse::<WorkspaceName>().ok()).ok_or(Refused::NotFound)?;
+    let found = api.store.workspace_or_none(&name).await?;
+    let seen = found.and_then(|workspace| {
+        let exposure = Exposure { owner: &workspace.owner, ports: None, shares: &workspace.shares };
+        let seen = sees(principal, &exposure, now)?;
+        Some((workspace, seen))
+    });
+    seen.ok_or_else(|| Refused::NotFound.into())
+}
+
+/// Returns whether the agent of a workspace can be reached now.
+pub(super) fn is_connected(api: &Shared, name: &WorkspaceName) -> bool {
+    api.registry.current(name).is_some_and(|session| !session.tunnel.is_detached())
+}
+
+fn row(api: &Shared, workspace: &Workspace, seen: Seen, managed: Option<&Managed>) -> Row {
+    let Workspace { id, name, owner, executor, created_at, .. } = workspace;
+    Row {
+        id: id.to_string(),
+        name: name.to_string(),
+        owner: owner.to_string(),
+        access: match seen {
+            Seen::Owner => "owner",
+            Seen::Shared => "shared",
+        },
+        executor: executor.as_str(),
+        cluster: managed.and_then(Managed::kubernetes).map(|state| state.cluster_name.to_string()),
+        provider: managed.and_then(Managed::ci).map(|state| state.provider.to_string()),
+        run_url: managed.and_then(Managed::run_url).map(str::to_owned),
+        state: managed.map(StateRow::new),
+        created_at: created_at.to_string(),
+        connected: is_connected(api, name),
+        url: api.site.workspace(&api.rules.format(name, None), "/"),
+    }
+}
+
+async fn agent(
+    api: &Shared,
+    (name, session): (&WorkspaceName, &LiveSession),
+    seen: Seen,
+    may_reach: impl Fn(Port) -> bool,
+) -> AgentRow {
+    let row = |port: Port| PortRow {
+        port: port.get(),
+        url: api.site.workspace(&api.rules.format(name, Some(port)), "/"),
+        label: port.label(),
+    };
+    let named = session.ports().iter().filter_map(|port| Port::new(port.number));
+    let listening = session.listening().await;
+    AgentRow {
+        connected_seconds: session.since.elapsed().as_secs(),
+        default_port: session.default_port().filter(|port| may_reach(*port)).map(Port::get),
+        ports: named.filter(|port| may_reach(*port)).map(row).collect(),
+        listening: listening
+            .map(|ports| ports.iter().filter(|port| may_reach(**port)).map(|port| row(*port)).collect()),
+        version: (seen == Seen::Owner).then(|| session.agent_version.clone()),
+    }
+}

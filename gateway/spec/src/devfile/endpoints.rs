@@ -1,0 +1,106 @@
+//! `endpoints` of containers, which share one network: a port or name counts for the whole file.
+
+use std::collections::BTreeMap;
+
+use tunnel_proto::terminal::TERMINAL_PORT;
+
+use super::{EDITOR_PORT, Endpoint, Exposure, names};
+use crate::document::{At, Fields, Problems, show};
+
+/// Ports of our own programs, and the names of these.
+const RESERVED: [(u16, &str); 2] = [(EDITOR_PORT, "the editor"), (TERMINAL_PORT, "the terminal")];
+
+const PROTOCOLS: [&str; 6] = ["http", "https", "ws", "wss", "tcp", "udp"];
+
+/// Ports and names that the endpoints so far took.
+#[derive(Default)]
+pub(super) struct Ports {
+    /// By port: endpoint and component.
+    ports: BTreeMap<u16, (String, String)>,
+    /// By name: the component.
+    names: BTreeMap<String, String>,
+}
+
+/// Reads the endpoints of a component.
+pub(super) fn read(at: &At<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Vec<Endpoint> {
+    at.items(problems).iter().filter_map(|item| read_one(item, component, ports, problems)).collect()
+}
+
+fn read_one(at: &At<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Option<Endpoint> {
+    let mut fields = at.fields(problems)?;
+    let name = read_name(&mut fields, component, ports, problems);
+    let target_port = read_port(&mut fields, name.as_deref().unwrap_or_default(), component, ports, problems);
+    let exposure = read_exposure(&mut fields, problems);
+    let protocol = read_protocol(&mut fields, problems);
+    let secure = fields.take("secure").and_then(|at| at.boolean(problems)).unwrap_or(false);
+    // For programs that show links; nothing here depends on them.
+    if let Some(at) = fields.take("path") {
+        names::shown(&at, problems);
+    }
+    fields.take("attributes");
+    fields.refuse(&[("annotation", "is not supported: annotations come from the cluster's configuration")], problems);
+    fields.finish(problems);
+    Some(Endpoint { name: name?, target_port: target_port?, exposure, protocol, secure })
+}
+
+fn read_name(fields: &mut Fields<'_>, component: &str, ports: &mut Ports, problems: &mut Problems) -> Option<String> {
+    let at = fields.require("name", problems)?;
+    let name = names::label(&at, problems)?;
+    match ports.names.get(name) {
+        Some(other) => at.object(problems, format!("is the name of another endpoint, of component {}", show(other))),
+        None => {
+            ports.names.insert(name.to_owned(), component.to_owned());
+        }
+    }
+    Some(name.to_owned())
+}
+
+fn read_port(
+    fields: &mut Fields<'_>,
+    name: &str,
+    component: &str,
+    ports: &mut Ports,
+    problems: &mut Problems,
+) -> Option<u16> {
+    let at = fields.require("targetPort", problems)?;
+    let port = u16::try_from(at.whole(1..=i64::from(u16::MAX), problems)?).ok()?;
+    if let Some((_, owner)) = RESERVED.iter().find(|(reserved, _)| *reserved == port) {
+        at.object(problems, format!("{port} is the port of {owner}"));
+    }
+    match ports.ports.get(&port) {
+        Some((other, other_component)) => {
+            let message =
+                format!("{port} is the port of endpoint {} of component {}", show(other), show(other_component));
+            at.object(problems, format!("{message}: all containers of a workspace share one network"));
+        }
+        None => {
+            ports.ports.insert(port, (name.to_owned(), component.to_owned()));
+        }
+    }
+    Some(port)
+}
+
+fn read_exposure(fields: &mut Fields<'_>, problems: &mut Problems) -> Exposure {
+    let Some((at, text)) = fields.take("exposure").and_then(|at| at.text(problems).map(|text| (at, text))) else {
+        return Exposure::Public;
+    };
+    match text {
+        "public" => Exposure::Public,
+        "internal" => Exposure::Internal,
+        "none" => Exposure::None,
+        other => {
+            at.object(problems, format!("must be public, internal or none, not {}", show(other)));
+            Exposure::None
+        }
+    }
+}
+
+fn read_protocol(fields: &mut Fields<'_>, problems: &mut Problems) -> String {
+    let Some((at, text)) = fields.take("protocol").and_then(|at| at.text(problems).map(|text| (at, text))) else {
+        return "http".to_owned();
+    };
+    if !PROTOCOLS.contains(&text) {
+        at.object(problems, format!("must be one of {}, not {}", PROTOCOLS.join(", "), show(text)));
+    }
+    text.to_owned()
+}

@@ -1,0 +1,38 @@
+//! Checks of the inputs together. A problem of one input alone is refused where that input is read.
+
+use super::{Plan, resources};
+use crate::frozen::FrozenProblem;
+use crate::frozen::names::{GATEWAY_DIR, unfit_for_kubernetes};
+use crate::syntax::is_web_url;
+
+/// Returns all problems.
+pub(super) fn problems(plan: &Plan<'_>) -> Vec<FrozenProblem> {
+    let mut problems = Vec::new();
+    let mut tell = |place: &str, message: String| problems.push(FrozenProblem::new(place.to_owned(), message));
+    if let Some(message) = unfit_for_kubernetes(plan.facts.workspace) {
+        tell("name", message);
+    }
+    for (what, text) in [("public_url", plan.facts.public_url), ("gateway_url", plan.gateway_url())] {
+        if !is_web_url(text) {
+            tell(what, "is no URL of a gateway".to_owned());
+        }
+    }
+    let own = [plan.names.env(), plan.names.file()];
+    for secret in plan.config.image_pull_secrets.iter().filter(|secret| own.contains(&secret.name)) {
+        let message = "a secret for pulling images has the name that a secret of this workspace would have";
+        tell("name", format!("{message}: {}", secret.name));
+    }
+    for component in &plan.devfile.components {
+        for mount in &component.volume_mounts {
+            let path = mount.mount_path();
+            if std::path::Path::new(&path).starts_with(GATEWAY_DIR) {
+                tell(
+                    &format!("component {}", component.name),
+                    format!("a volume is mounted in {GATEWAY_DIR}, which is the gateway's"),
+                );
+            }
+        }
+    }
+    problems.extend(resources::beyond_the_most(plan));
+    problems
+}

@@ -1,0 +1,158 @@
+//! Resource requests and limits of containers.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Plan;
+use crate::cluster_config::Resources;
+use crate::devfile::Component;
+use crate::frozen::FrozenProblem;
+use crate::syntax::Quantity;
+
+/// Requests and limits of one container, as Kubernetes quantities.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs<T = String> {
+    pub(super) cpu: Amounts<T>,
+    pub(super) memory: Amounts<T>,
+}
+
+/// One resource of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts<T = String> {
+    request: Option<T>,
+    limit: Option<T>,
+}
+
+/// Selector of one amount of a container.
+type Pick = fn(&Needs) -> Option<&String>;
+
+/// Requests and limits of the container that copies the tools.
+pub(super) const TOOLS: Needs<&str> = Needs {
+    cpu: Amounts { request: Some("100m"), limit: Some("500m") },
+    memory: Amounts { request: Some("256Mi"), limit: Some("512Mi") },
+};
+
+impl<T: AsRef<str>> Needs<T> {
+    /// Returns the container's `resources`; null if there are none.
+    pub(super) fn to_json(&self) -> Value {
+        let of = |pick: fn(&Amounts<T>) -> Option<&T>| {
+            let both = [("cpu", pick(&self.cpu)), ("memory", pick(&self.memory))];
+            let said: BTreeMap<_, _> =
+                both.into_iter().filter_map(|(name, value)| Some((name, value?.as_ref()))).collect();
+            (!said.is_empty()).then_some(said)
+        };
+        let (requests, limits) = (of(|amounts| amounts.request.as_ref()), of(|amounts| amounts.limit.as_ref()));
+        if requests.is_none() && limits.is_none() {
+            return Value::Null;
+        }
+        json!({"requests": requests, "limits": limits})
+    }
+}
+
+/// Returns the needs of a component's container: the devfile's amounts, and the cluster's defaults for those that it
+/// leaves out.
+pub(super) fn of(plan: &Plan<'_>, component: &Component) -> Needs {
+    let defaults = plan.config.default_resources.as_ref();
+    let default = |pick: fn(&Resources) -> &String| defaults.map(pick);
+    let merge = |request: &Option<String>, limit: &Option<String>, defaults: [Option<&String>; 2]| {
+        merged(request.as_ref(), limit.as_ref(), defaults)
+    };
+    Needs {
+        cpu: merge(
+            &component.cpu_request,
+            &component.cpu_limit,
+            [default(|all| &all.requests.cpu), default(|all| &all.limits.cpu)],
+        ),
+        memory: merge(
+            &component.memory_request,
+            &component.memory_limit,
+            [default(|all| &all.requests.memory), default(|all| &all.limits.memory)],
+        ),
+    }
+}
+
+/// Puts the devfile's amounts before the defaults; a default that contradicts the devfile's other amount gives way to
+/// it.
+fn merged(request: Option<&String>, limit: Option<&String>, [usual, usual_limit]: [Option<&String>; 2]) -> Amounts {
+    let amount = |text: Option<&String>| text.and_then(|text| read(text));
+    let exceeds = |request: Option<&String>, limit: Option<&String>| match (amount(request), amount(limit)) {
+        (Some(request), Some(limit)) => request > limit,
+        (None, _) | (_, None) => false,
+    };
+    let (request, limit) = match (request, limit) {
+        (None, Some(limit)) if exceeds(usual, Some(limit)) => (Some(limit), Some(limit)),
+        (Some(request), None) if exceeds(Some(request), usual_limit) => (Some(request), Some(request)),
+        (request, limit) => (request.or(usual), limit.or(usual_limit)),
+    };
+    Amounts { request: request.cloned(), limit: limit.cloned() }
+}
+
+fn read(text: &str) -> Option<Quantity> {
+    text.parse().ok()
+}
+
+/// Finds amounts above the cluster's maximum for one workspace: Kubernetes would refuse its pod, and only the cluster's
+/// administrator would see why.
+pub(super) fn beyond_the_most(plan: &Plan<'_>) -> Vec<FrozenProblem> {
+    let Some(most) = plan.config.max_resources.as_ref().filter(|_| plan.config.shared_namespace.is_none()) else {
+        return Vec::new();
+    };
+    let rows: [(&str, Pick, &str); 4] = [
+        ("CPU request", |needs| needs.cpu.request.as_ref().or(needs.cpu.limit.as_ref()), &most.requests.cpu),
+        ("CPU limit", |needs| needs.cpu.limit.as_ref(), &most.limits.cpu),
+        (
+            "memory request",
+            |needs| needs.memory.request.as_ref().or(needs.memory.limit.as_ref()),
+            &most.requests.memory,
+        ),
+        ("memory limit", |needs| needs.memory.limit.as_ref(), &most.limits.memory),
+    ];
+    let mut problems = Vec::new();
+    for (what, pick, bound) in rows {
+        for component in plan.init.iter().chain(&plan.containers) {
+            if pick(&of(plan, component)).is_none() {
+                let message = format!("needs a {what}: the cluster bounds what a workspace takes");
+                problems.push(FrozenProblem::new(format!("component {}", component.name), message));
+            }
+        }
+        let amounts = |components: &[&Component]| -> Vec<Quantity> {
+            components.iter().filter_map(|component| pick(&of(plan, component)).and_then(|text| read(text))).collect()
+        };
+        let together = amounts(&plan.containers).into_iter().fold(Quantity::default(), Quantity::saturating_add);
+        let alone = amounts(&plan.init).into_iter().max().unwrap_or_default();
+        if read(bound).is_some_and(|bound| together.max(alone) > bound) {
+            let message =
+                format!("all containers together have a {what} over the most that a workspace may have, {bound}");
+            problems.push(FrozenProblem::new("components".to_owned(), message));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(said: [Option<&str>; 2], defaults: [Option<&str>; 2], expected: [Option<&str>; 2]) {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let [request, limit] = said.map(own);
+        let defaults = defaults.map(own);
+        let merged = merged(request.as_ref(), limit.as_ref(), defaults.each_ref().map(Option::as_ref));
+        let [request, limit] = expected.map(own);
+        assert_eq!(merged, Amounts { request, limit }, "{said:?} {defaults:?}");
+    }
+
+    #[test]
+    fn devfile_goes_before_defaults_and_defaults_never_contradict_it() {
+        let defaults = [Some("1Gi"), Some("2Gi")];
+        check([None, None], [None, None], [None, None]);
+        check([None, None], defaults, defaults);
+        check([Some("100Mi"), None], defaults, [Some("100Mi"), Some("2Gi")]);
+        check([None, Some("1536Mi")], defaults, [Some("1Gi"), Some("1536Mi")]);
+        check([None, Some("512Mi")], defaults, [Some("512Mi"), Some("512Mi")]);
+        check([Some("4Gi"), None], defaults, [Some("4Gi"), Some("4Gi")]);
+        check([Some("3Gi"), Some("4Gi")], defaults, [Some("3Gi"), Some("4Gi")]);
+    }
+}

@@ -1,0 +1,23 @@
+//! What a workspace or an environment is to be: documents of users and operators are parsed, checked with all their
+//! problems at once, and made into the definitions that executors carry out.
+//!
+//! * [`document`]: YAML as a tree that knows its places, within a budget. [`syntax`]: names and amounts that Kubernetes
+//!   accepts.
+//! * [`devfile`]: the source of a workspace. [`cluster_config`]: the permissions of a cluster.
+//! * [`frozen`]: a workspace's Kubernetes objects, made once of the two and stored byte for byte; `validate` refuses fields
+//!   that it does not know, also in what is stored.
+//! * [`pipeline`]: the definition of a workspace's CI job, made of a devfile. [`shell`]: words that a shell reads.
+//! * [`environment`]: environments of CI jobs: facts, names, templates, manifests and labels.
+//!
+//! `tests/frozen`, `tests/pipelines` and `tests/environments` have what each version made, for ever.
+//!
+//! Pure: nothing in this crate's dependencies has a socket, a clock or a runtime.
+
+pub mod cluster_config;
+pub mod devfile;
+pub mod document;
+pub mod environment;
+pub mod frozen;
+pub mod pipeline;
+pub mod shell;
+pub mod syntax;

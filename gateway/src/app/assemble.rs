@@ -1,0 +1,346 @@
+//! Builds the parts of a gateway from its configuration, from the foot to the head.
+
+use std::sync::Arc;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use tokio_util::sync::CancellationToken;
+use tunnel_link::drain::Drain;
+use tunnel_proto::mux::ReplicaBudget;
+
+use super::ci::CiParts;
+use super::environments::EnvironmentParts;
+use super::listeners::Listeners;
+use super::sign_in::{self, SignInParts};
+use super::sign_ins::SignIns;
+use super::{App, Bound, StartError, environment_api};
+use gateway_agents::admission::{Admission, Owners};
+use gateway_agents::registry::Registry;
+use gateway_agents::service::AgentService;
+use gateway_auth::cache::Cache;
+use gateway_auth::public_ports::PublicPorts;
+use gateway_auth::request::Identities;
+use gateway_auth::site::{BadPublicUrl, Site};
+use gateway_config::{Config, LogFormat};
+use gateway_edge::admin::{self, Admin};
+use gateway_edge::cookies::CookieNames;
+use gateway_edge::followers::Followers;
+use gateway_edge::forward::Forwarder;
+use gateway_edge::guard::ShapeLimits;
+use gateway_edge::living::Living;
+use gateway_edge::service::{Edge, Failures, Neighbours, Traces, Visitors};
+use gateway_edge::upstream::Upstreams;
+use gateway_http::host::{HostRules, HostTarget};
+use gateway_http::respond::Failure;
+use gateway_net::audit::{Audit, TokenIds, Writer};
+use gateway_net::limits::Shares;
+use gateway_net::telemetry::Metrics;
+use gateway_net::tls::Tls;
+use gateway_site::api::{Api, ApiParts};
+use gateway_site::public_host::PublicHost;
+use gateway_store::{Store, Workspace, wall_clock_ms};
+use gateway_types::{Scheme, WorkspaceName};
+use gateway_workspaces::addresses::Addresses as SeenFromWorkspaces;
+use gateway_workspaces::changes::Changes;
+use gateway_workspaces::cluster_configs::ClusterConfigs;
+use gateway_workspaces::kubernetes::Driver;
+use gateway_workspaces::service::Workspaces;
+
+/// Longest request target, in bytes: hyper refuses longer ones on its own.
+const URI_BYTES_MAX: usize = 32 * 1024;
+
+/// Parts that most others stand on.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) store: Store,
+    pub(super) registry: Arc<Registry>,
+    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) metrics: Metrics,
+    pub(super) audit: Audit,
+    pub(super) shares: Arc<Shares>,
+    pub(super) drain: Drain,
+}
+
+/// Names under which users reach the gateway.
+struct Names {
+    site: Site,
+    rules: HostRules,
+}
+
+/// Parts that workspace hosts and the public host share.
+struct Shared {
+    visitors: Arc<Visitors>,
+    failures: Arc<Failures>,
+    followers: Arc<Followers>,
+    workspaces: Arc<Cache<WorkspaceName, Workspace>>,
+    public_ports: Arc<PublicPorts>,
+}
+
+/// Services that the API offers to users and programs.
+struct Services {
+    workspaces: Workspaces,
+    cluster_configs: Arc<ClusterConfigs>,
+    ci: CiParts,
+    jobs: super::ci::Jobs,
+    environments: gateway_site::api::EnvironmentParts,
+}
+
+/// Opens the store, and builds a gateway that can run from it and the bound parts.
+pub(super) async fn assemble(config: Config, bound: Bound) -> Result<App, StartError> {
+    let Bound { single, renewal, certificates, shares, listeners } = bound;
+    let (base, audit_writer) = Base::open(&config, shares).await?;
+    let changes = Changes::default();
+    let seen = workspaces_see(&config, &listeners)?;
+    let ci = CiParts::new(&config, &seen, &base.store).await?;
+    let cluster_configs = ClusterConfigs::open(config.agents_dir.clone(), &base.store).await?;
+    let environments = EnvironmentParts::open(&config, &base).await?;
+    let identities = ci.identities(&config, &base.store)?;
+    let sign_ins = SignIns::open(&config, &base.store).await?;
+    let services = Services {
+        workspaces: ci.open_for(Workspaces::new(base.store.clone(), changes.clone(), seen)),
+        cluster_configs: cluster_configs.clone(),
+        jobs: ci.jobs(&identities, &base.store),
+        environments: environment_api::parts(&config, &environments.environments)?,
+        ci: ci.clone(),
+    };
+    let agents_port = listeners.agents.local_addr().map_err(StartError::Address)?.port();
+    let names = Names::new(&config)?;
+    let (public, shared) = public_host(&config, &base, &names, &sign_ins, services)?;
+    let edge = edge(&config, &base, names, shared, public.clone(), agents_port);
+    let budget = ReplicaBudget::new(config.tunnel.replica_budget);
+    let closed = CancellationToken::new();
+    let agents = AgentService::new(
+        identities.clone(),
+        admission(&config, &base, &budget, &edge),
+        config.limits.sessions_per_second,
+        config.timeouts.clone(),
+        closed.clone(),
+        base.audit.clone(),
+        &config.public_url,
+    );
+    let driver = Arc::new(Driver {
+        registry: base.registry.clone(),
+        store: base.store.clone(),
+        changes,
+        configs: cluster_configs,
+        metrics: base.metrics.clone(),
+    });
+    let admin = admin_pages(&config, &base, &certificates, budget);
+    Ok(App {
+        config,
+        base,
+        edge,
+        public,
+        agents,
+        identities,
+        admin,
+        single,
+        replaced: CancellationToken::new(),
+        closed,
+        listeners,
+        certificates,
+        audit_writer,
+        renewal,
+        driver,
+        ci,
+        environments,
+        sign_ins,
+    })
+}
+
+impl Base {
+    /// Opens the store and the audit log; returns the parts, and the writer of the log.
+    async fn open(config: &Config, shares: Arc<Shares>) -> Result<(Self, Writer), StartError> {
+        let store = Store::open_with(&config.store).await?;
+        let metrics = Metrics::default();
+        metrics.expect_failures(&Failure::CODES);
+        let (audit, writer) = open_audit(config, &store, &metrics)?;
+        let base = Self {
+            registry: Arc::new(Registry::new(config.limits.sessions, wall_clock_ms())),
+            upstreams: Upstreams::new(config.timeouts.upstream_idle),
+            drain: Drain::default(),
+            store,
+            metrics,
+            audit,
+            shares,
+        };
+        Ok((base, writer))
+    }
+}
+
+impl Names {
+    fn new(config: &Config) -> Result<Self, StartError> {
+        let public: http::Uri = config.public_url.to_string().parse().map_err(|_| BadPublicUrl)?;
+        let site = Site::new(&public)?;
+        debug_assert_eq!(config.public_url.scheme() == Scheme::Https, site.is_https());
+        let rules = HostRules::new(site.authority(), config.zone.clone()).map_err(|_| BadPublicUrl)?;
+        Ok(Self { site, rules })
+    }
+}
+
+/// Builds the public host, and the parts that it shares with workspace hosts.
+fn public_host(
+    config: &Config,
+    base: &Base,
+    names: &Names,
+    sign_ins: &SignIns,
+    services: Services,
+) -> Result<(Arc<PublicHost>, Shared), StartError> {
+    let Names { site, rules } = names;
+    let SignIns { sessions, devices, .. } = sign_ins.clone();
+    let is_workspace_host = {
+        let rules = rules.clone();
+        Box::new(move |host: &str| matches!(rules.parse(host), Ok(HostTarget::Workspace { .. })))
+    };
+    let SignInParts { sign_in, provider } = sign_in::parts(config, site, &sessions, is_workspace_host)?;
+    let sign_in = Arc::new(sign_in);
+    let remembered = base.store.availability();
+    let identities = Arc::new(Identities::bridging(sessions.clone(), remembered.clone()));
+    let shared = Shared {
+        visitors: Arc::new(Visitors {
+            identities: identities.clone(),
+            users: Cache::bridging(remembered.clone()),
+            groups_age_max: config.auth.session_max,
+            sign_in: sign_in.clone(),
+            store: base.store.clone(),
+        }),
+        failures: Arc::new(Failures {
+            metrics: base.metrics.clone(),
+            shares: base.shares.clone(),
+            traces: Traces::new(random_start()?),
+        }),
+        followers: Arc::new(Followers::default()),
+        workspaces: Arc::new(Cache::bridging(remembered.clone())),
+        public_ports: Arc::new(PublicPorts::default()),
+    };
+    let api = Api::new(ApiParts {
+        public_ports: shared.public_ports.clone(),
+        store: base.store.clone(),
+        registry: base.registry.clone(),
+        site: site.clone(),
+        rules: rules.clone(),
+        sessions,
+        devices,
+        identities,
+        workspaces: shared.workspaces.clone(),
+        audit: base.audit.clone(),
+        lifecycles: services.workspaces,
+        cluster_configs: services.cluster_configs,
+        downloads: services.ci.downloads,
+        definitions: Arc::new(services.jobs),
+        environments: services.environments,
+        external_max: config.limits.external_workspaces_per_user,
+        drain: base.drain.clone(),
+    });
+    let public = Arc::new(PublicHost {
+        rules: rules.clone(),
+        site: site.clone(),
+        visitors: shared.visitors.clone(),
+        sign_in,
+        provider,
+        followers: shared.followers.clone(),
+        failures: shared.failures.clone(),
+        api,
+        audit: base.audit.clone(),
+        registry: base.registry.clone(),
+        store: base.store.clone(),
+    });
+    Ok((public, shared))
+}
+
+/// Returns the number from which trace ids are counted, so that two processes do not give the same ones.
+fn random_start() -> Result<u64, StartError> {
+    let mut start = [0; 8];
+    SystemRandom::new().fill(&mut start).map_err(|_| StartError::Randomness)?;
+    Ok(u64::from_be_bytes(start))
+}
+
+fn edge(
+    config: &Config,
+    base: &Base,
+    names: Names,
+    shared: Shared,
+    public: Arc<PublicHost>,
+    agents_port: u16,
+) -> Arc<Edge> {
+    let Names { site, rules } = names;
+    Arc::new(Edge {
+        rules,
+        forwarder: forwarder(config, &site, &base.upstreams),
+        site,
+        limits: ShapeLimits {
+            uri_bytes_max: URI_BYTES_MAX,
+            header_count_max: config.limits.headers,
+            header_bytes_max: usize::try_from(config.limits.header_bytes).unwrap_or(usize::MAX),
+        },
+        visitors: shared.visitors,
+        workspaces: shared.workspaces,
+        lives: Cache::bridging(base.store.availability().clone()),
+        public_ports: shared.public_ports,
+        living: Living::new(base.audit.clone()),
+        followers: shared.followers,
+        neighbours: Neighbours::new(config.auth.neighbour_ports),
+        failures: shared.failures,
+        audit: base.audit.clone(),
+        public,
+        registry: base.registry.clone(),
+        store: base.store.clone(),
+        drain: base.drain.clone(),
+        agents_port,
+    })
+}
+
+fn forwarder(config: &Config, site: &Site, upstreams: &Arc<Upstreams>) -> Forwarder {
+    let own = site.cookies();
+    Forwarder {
+        upstreams: upstreams.clone(),
+        timeouts: config.timeouts.clone(),
+        cookies: CookieNames::new(own.session, own.pre),
+        zone: config.zone.clone(),
+    }
+}
+
+fn admission(config: &Config, base: &Base, budget: &Arc<ReplicaBudget>, edge: &Edge) -> Admission {
+    Admission {
+        registry: base.registry.clone(),
+        budget: budget.clone(),
+        owners: Owners::default(),
+        tunnel: config.tunnel.clone(),
+        requests_max: config.limits.requests_per_workspace,
+        workspace_url: edge.site.workspace(&format!("{{name}}.{}", edge.rules.zone()), "/").into(),
+        drain: base.drain.clone(),
+    }
+}
+
+fn admin_pages(config: &Config, base: &Base, certificates: &[Arc<Tls>], budget: Arc<ReplicaBudget>) -> Arc<Admin> {
+    Arc::new(Admin {
+        certificates: certificates.to_vec(),
+        hosts: config.listen.admin_hosts.clone(),
+        registry: base.registry.clone(),
+        upstreams: base.upstreams.clone(),
+        budget,
+        metrics: base.metrics.clone(),
+        shares: base.shares.clone(),
+        audit: base.audit.clone(),
+        drain: base.drain.clone(),
+        availability: base.store.availability().clone(),
+        listeners: admin::Listeners::default(),
+    })
+}
+
+/// Opens the audit log. Its writer asks the store for the ids of tokens, so that no other task has to.
+fn open_audit(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Audit, Writer), StartError> {
+    let store = store.clone();
+    let token_ids: TokenIds = Box::new(move |hash| {
+        let store = store.clone();
+        Box::pin(async move { Some(store.token_by_hash(&hash).await.ok()??.id.to_string()) })
+    });
+    let (audit, writer) = Audit::open(&config.audit, wall_clock_ms, token_ids, metrics.audit_lost())
+        .map_err(|source| StartError::Audit { path: config.audit.path.clone().unwrap_or_default(), source })?;
+    Ok((audit, if config.log.format == LogFormat::Text { writer.in_words() } else { writer }))
+}
+
+/// Returns the gateway's address for workspaces in a cluster: the public host, on the port for agents.
+fn workspaces_see(config: &Config, listeners: &Listeners) -> Result<SeenFromWorkspaces, StartError> {
+    let agents = listeners.agents.local_addr().map_err(StartError::Address)?;
+    Ok(SeenFromWorkspaces::of(config, agents.port()))
+}

@@ -1,0 +1,196 @@
+//! Runs a gateway: starts its tasks, serves its listeners, and drains.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use tunnel_link::drain::{Drain, Drained};
+use tunnel_proto::reason::Reason;
+
+use super::ci::CiParts;
+use super::{App, outage};
+use gateway_agents::leases;
+use gateway_agents::recheck::recheck;
+use gateway_agents::registry::Registry;
+use gateway_edge::admin;
+use gateway_edge::connection::Server;
+use gateway_http::host::{HostTarget, host_in};
+use gateway_net::audit::{Event, Record};
+use gateway_net::listen::{First, Listener, Placing};
+use gateway_net::workers::Workers;
+use gateway_store::wall_clock;
+use gateway_workspaces::kubernetes::Driver;
+use gateway_workspaces::timers::Timers;
+
+/// Earliest redial of agents after their session was drained, so that a restart does not become a storm.
+const REDIAL_AFTER: Duration = Duration::from_secs(1);
+
+/// Time to answer the last connections that came during a drain, once nothing else runs.
+const LATE_GRACE: Duration = Duration::from_millis(250);
+
+/// Time limit for writing the last audit records.
+const AUDIT_GRACE: Duration = Duration::from_secs(5);
+
+/// Interval of checks whether requests have ended in a drain.
+const QUIET_INTERVAL: Duration = Duration::from_millis(20);
+
+impl App {
+    /// Serves until `stop`, then drains: takes nothing new, tells agents, lets running work finish up to
+    /// `timeouts.drain`, also over links that break and come back meanwhile, and cuts the rest.
+    pub async fn run(self, stop: CancellationToken) -> Drained {
+        self.run_on(&Workers::none(), stop).await
+    }
+
+    /// Like [`App::run`], with connections served by `workers`. Dropped, it ends all at once, as if it were killed.
+    pub async fn run_on(self, workers: &Workers, stop: CancellationToken) -> Drained {
+        let (for_users, for_agents) = self.placing(workers);
+        let server = Server::new(self.edge.clone(), &self.config);
+        let (writing, written) = (Drain::default(), CancellationToken::new());
+        let background = Drain::default();
+        // Dropping this future ends the whole gateway: nothing of it lives on beside the next one.
+        let late = Drain::default();
+        let _cut = (
+            self.base.upstreams.cut_on_drop(),
+            [&self.base.drain, &background, &writing, &late].map(Drain::cut_on_drop),
+        );
+        writing.spawn(self.audit_writer.run(written.clone()));
+        writing.spawn(self.sign_ins.keep(written.clone()));
+        self.base.audit.record(Record::new(Event::GatewayStarted { version: env!("CARGO_PKG_VERSION") }));
+        background.spawn(self.base.upstreams.clone().sweep(self.base.drain.clone()));
+        let edge = self.edge.clone();
+        background.spawn(async move { edge.recheck().await });
+        background.spawn(self.base.shares.clone().keep());
+        let memory = outage::Memory { edge: self.edge.clone(), identities: self.identities.clone() };
+        let (store, single) = (self.base.store.clone(), self.single.clone());
+        background.spawn(outage::watch(store, single, memory, self.replaced.clone(), self.closed.clone()));
+        background.spawn(leases::watch(self.base.registry.clone(), self.identities.clone(), self.closed.clone()));
+        background.spawn(recheck(self.base.registry.clone(), self.base.store.clone(), self.closed.clone()));
+        self.ci.execute(&self.base, &self.driver.changes, &background);
+        let (registry, store) = (self.base.registry.clone(), self.base.store.clone());
+        self.environments.execute(registry, store, &self.driver.configs, &self.base.drain, &background, &self.closed);
+        execute(self.driver, &self.ci, &background, &self.closed);
+        let public = self.public.clone();
+        background.spawn(async move { public.greet_provider().await });
+        for tls in self.certificates {
+            background.spawn(tls.watch(self.base.drain.draining().clone()));
+        }
+        if let Some(renewal) = self.renewal {
+            background.spawn(renewal.run(self.base.drain.draining().clone()));
+        }
+        let ended = CancellationToken::new();
+        let lost = &self.admin.listeners;
+        let (listener, drain) = (self.listeners.public, self.base.drain.clone());
+        let served = serve_users(listener, server, for_users, drain, late.clone(), ended.clone());
+        background.spawn(lost.clone().serving(served, ended.clone()));
+        let agents = self.agents.clone();
+        let serve = move |connection| agents.serve(connection);
+        // Sessions outlive their links in a drain too: agents have to be accepted for as long as there are sessions.
+        let (listener, drain, closed) = (self.listeners.agents, self.base.drain.clone(), self.closed.clone());
+        let served = async move { listener.run(drain, closed, for_agents, serve).await };
+        background.spawn(lost.clone().serving(served, self.closed.clone()));
+        if let Some(listener) = self.listeners.admin {
+            let router = admin::router(self.admin.clone());
+            let serve = move |connection| admin::serve(router.clone(), connection);
+            let (drain, stopped) = (background.clone(), background.draining().clone());
+            background.spawn(async move { listener.run(drain, stopped, Placing::Here, serve).await });
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.replaced.cancelled() => {}
+        }
+        info!(tasks = self.base.drain.live(), "draining");
+        let drained =
+            drain_sessions(&self.base.registry, &self.base.drain, &self.closed, self.config.timeouts.drain).await;
+        self.base.upstreams.close().await;
+        ended.cancel();
+        late.run(LATE_GRACE).await;
+        background.run(Duration::ZERO).await;
+        self.base.audit.record(Record::new(Event::GatewayStopped));
+        written.cancel();
+        writing.run(AUDIT_GRACE).await;
+        self.base.store.close().await;
+        drained
+    }
+}
+
+impl App {
+    /// Chooses the worker of each connection: users go to the thread of the agent that they ask for.
+    fn placing(&self, workers: &Workers) -> (Placing, Placing) {
+        if !workers.are_several() {
+            return (Placing::Here, Placing::Here);
+        }
+        let (edge, registry, of) = (self.edge.clone(), self.base.registry.clone(), workers.clone());
+        let place = move |first: First<'_>| {
+            let host = match first {
+                First::ServerName(name) => name,
+                First::Bytes(head) => host_in(head)?,
+            };
+            match edge.rules.parse(host) {
+                Ok(HostTarget::Workspace { name, .. }) => of.of(registry.current(&name)?.peer()),
+                Ok(HostTarget::Public) | Err(_) => None,
+            }
+        };
+        (Placing::ByRequest(workers.clone(), Arc::new(place)), Placing::ByPeer(workers.clone()))
+    }
+}
+
+/// Accepts users' connections until the gateway ends. During a drain, each gets an answer that says so: a refused
+/// connection would look like a fault, and say nothing of when to come back.
+async fn serve_users(
+    listener: Listener,
+    server: Server,
+    placing: Placing,
+    drain: Drain,
+    late: Drain,
+    ended: CancellationToken,
+) {
+    let serve = move |connection| server.serve(connection);
+    let draining = drain.draining().clone();
+    listener.run(drain, draining, placing, serve.clone()).await;
+    // The drain does not wait for these: they are answered at once.
+    listener.run(late, ended, Placing::Here, serve).await;
+}
+
+/// Starts the tasks that reconcile workspaces.
+fn execute(driver: Arc<Driver>, ci: &CiParts, background: &Drain, closed: &CancellationToken) {
+    background.spawn(driver.configs.clone().watch(driver.store.clone(), closed.clone()));
+    let timers = Timers::new(driver.store.clone(), driver.changes.clone(), Arc::new(wall_clock));
+    background.spawn(ci.limit(timers).run(closed.clone()));
+    background.spawn(driver.run(closed.clone()));
+}
+
+/// Tells agents that the gateway drains, and ends requests, streams and sessions.
+async fn drain_sessions(registry: &Registry, drain: &Drain, closed: &CancellationToken, deadline: Duration) -> Drained {
+    for session in &registry.all() {
+        session.tunnel.drain(deadline, REDIAL_AFTER);
+    }
+    // Requests and streams first; sessions carry them, and are closed when these are through or time is up.
+    let (drained, cut) = tokio::join!(drain.run(deadline), close_when_quiet(registry, closed, deadline));
+    let drained = match drained {
+        Drained::Clean if cut == 0 => Drained::Clean,
+        Drained::Clean => Drained::Cut(cut),
+        Drained::Cut(tasks) => Drained::Cut(tasks.max(cut)),
+    };
+    if let Drained::Cut(tasks) = drained {
+        warn!(tasks, "cut what did not finish in time");
+    }
+    drained
+}
+
+/// Closes sessions once no request uses them any more, so that a drain takes no longer than its work, and then stops
+/// accepting agents. Returns how many requests and streams were cut because the time was up.
+async fn close_when_quiet(registry: &Registry, closed: &CancellationToken, deadline: Duration) -> usize {
+    let by = Instant::now() + deadline.saturating_sub(2 * QUIET_INTERVAL);
+    while registry.all().iter().any(|session| session.in_flight() > 0) && Instant::now() < by {
+        tokio::time::sleep(QUIET_INTERVAL).await;
+    }
+    let mut cut = 0;
+    for session in registry.all() {
+        cut += session.in_flight();
+        session.tunnel.close(Reason::Shutdown, "the gateway is shutting down");
+    }
+    closed.cancel();
+    cut
+}

@@ -1,0 +1,115 @@
+//! External workspaces: names for workspaces that run elsewhere. Their owners create and delete them.
+
+use super::create::{CreateError, delete_workspace, insert_workspace, make_room};
+use super::database::{About, sql};
+use super::{Executor, Quotas, Store, StoreError, Workspace, WorkspaceId};
+use gateway_types::{UnixSeconds, UserName, WorkspaceName};
+
+impl Store {
+    /// Creates an external workspace, of which a user may have `most`.
+    ///
+    /// # Errors
+    /// [`CreateError::NameTaken`] or [`CreateError::UserQuota`], or a failed database; then nothing is stored.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it stores everything or nothing.
+    pub async fn create_external(
+        &self,
+        name: &WorkspaceName,
+        owner: &UserName,
+        most: Option<u32>,
+        now: UnixSeconds,
+    ) -> Result<Workspace, CreateError> {
+        let mut transaction = self.write(About::WorkspacesOf(owner.as_str())).await?;
+        make_room(&mut transaction, name, owner, (now, self.name_hold)).await?;
+        let statement = "SELECT count(*) AS theirs FROM workspaces WHERE owner = $1 AND executor = $2";
+        let row = sql(statement).bind(owner.as_str()).bind(Executor::External.as_str());
+        let theirs = row.fetch_one(&mut transaction).await?.get("theirs")?;
+        Quotas { cluster: None, user: most }.admit(0, theirs)?;
+        let workspace =
+            insert_workspace(&mut transaction, (name, self.name_hold), owner, Executor::External, now).await?;
+        transaction.commit().await?;
+        Ok(workspace)
+    }
+
+    /// Deletes an external workspace, with its shares and the tokens of its agent: its owner may use the name again, and others
+    /// once it is not held back any more. Of `owner` alone, if one is given. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]; then nothing is deleted.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it deletes everything or nothing.
+    pub async fn delete_external(
+        &self,
+        name: &WorkspaceName,
+        owner: Option<&UserName>,
+        now: UnixSeconds,
+    ) -> Result<bool, StoreError> {
+        let mut transaction = self.write(About::Workspace(name.as_str())).await?;
+        let statement = sql("SELECT id, owner FROM workspaces WHERE name = $1 AND executor = $2");
+        let statement = statement.bind(name.as_str()).bind(Executor::External.as_str());
+        let Some(row) = statement.fetch_optional(&mut transaction).await? else { return Ok(false) };
+        if let Some(owner) = owner
+            && row.get::<&str>("owner")? != owner.as_str()
+        {
+            return Ok(false);
+        }
+        let is_deleted = delete_workspace(&mut transaction, WorkspaceId(row.get("id")?), (now, self.name_hold)).await?;
+        transaction.commit().await?;
+        Ok(is_deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::each::each;
+    use super::*;
+    use gateway_types::{Audience, Port, Share};
+
+    const NOW: UnixSeconds = UnixSeconds::new(1_000);
+
+    fn name(text: &str) -> WorkspaceName {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn user_may_have_so_many_and_a_deleted_one_makes_room() {
+        each(async |store| {
+            let (ann, bob) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+            for number in ["a", "b"] {
+                assert!(store.create_external(&name(number), &ann, Some(2), NOW).await.is_ok());
+            }
+            let beyond = store.create_external(&name("c"), &ann, Some(2), NOW).await;
+            assert!(matches!(beyond, Err(CreateError::UserQuota(2))), "{beyond:?}");
+            let taken = store.create_external(&name("a"), &bob, Some(2), NOW).await;
+            assert!(matches!(taken, Err(CreateError::NameTaken)), "{taken:?}");
+            assert!(!store.delete_external(&name("a"), Some(&bob), NOW).await.unwrap(), "not theirs");
+            assert!(store.delete_external(&name("a"), Some(&ann), NOW).await.unwrap());
+            assert!(!store.delete_external(&name("a"), Some(&ann), NOW).await.unwrap(), "it is gone");
+            let held = store.create_external(&name("a"), &bob, Some(2), NOW).await;
+            assert!(matches!(held, Err(CreateError::NameTaken)), "{held:?}");
+            assert!(
+                store.create_external(&name("a"), &ann, Some(2), NOW).await.is_ok(),
+                "the name is free for its owner"
+            );
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn tokens_and_shares_go_with_it() {
+        each(async |store| {
+            let ann = "ann".parse().unwrap();
+            let token = store.create_agent_token(&name("a"), &ann, NOW).await.unwrap();
+            let share = Share { port: Port::new(80).unwrap(), audience: Audience::Public, expires_at: None };
+            assert!(store.share(&name("a"), &share, &ann, NOW).await.unwrap());
+            assert!(store.delete_external(&name("a"), None, NOW).await.unwrap());
+            assert!(store.list_tokens().await.unwrap().iter().all(|left| left.id != token.id));
+            store.create_external(&name("a"), &ann, None, NOW).await.unwrap();
+            let again = store.workspace(&name("a")).await.unwrap().unwrap();
+            assert!(again.shares.is_empty(), "{again:?}");
+        })
+        .await;
+    }
+}

@@ -1,0 +1,19 @@
+//! The system's clock.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gateway_types::UnixSeconds;
+
+/// Reads the system's clock: the only source of the store's and the commands' time.
+#[must_use]
+pub fn wall_clock() -> UnixSeconds {
+    UnixSeconds::new(i64::try_from(wall_clock_ms() / 1000).unwrap_or(i64::MAX))
+}
+
+/// Reads the system's clock in milliseconds since 1970, for numbers that have to grow over restarts.
+#[must_use]
+pub fn wall_clock_ms() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the border where wall-clock time enters")]
+    let now = SystemTime::now();
+    now.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

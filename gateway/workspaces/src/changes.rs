@@ -1,0 +1,75 @@
+//! Announces within this process that a workspace has changed, so that no task has to poll.
+//!
+//! An announcement does not contain the change: listeners read the truth from the store. So a lost message costs a look
+//! and nothing else, and the queues can be bounded.
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use gateway_store::{ClusterId, WorkspaceId};
+
+/// Most changes that a listener may be behind before it has to look at everything.
+const BEHIND_MAX: usize = 4096;
+
+/// Notice that a workspace has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// Its cluster, if it is in one.
+    pub cluster: Option<ClusterId>,
+}
+
+/// Publisher of changes. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    sender: broadcast::Sender<Change>,
+}
+
+/// Hears of every change from its making on.
+#[derive(Debug)]
+pub struct Listener {
+    receiver: broadcast::Receiver<Change>,
+}
+
+/// News for a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Something changed.
+    Change(Change),
+    /// More than could be remembered: anything may have changed.
+    Missed,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { sender: broadcast::Sender::new(BEHIND_MAX) }
+    }
+}
+
+impl Changes {
+    /// Notifies all listeners, and waits for none.
+    pub fn say(&self, change: Change) {
+        // No listener is no fault.
+        drop(self.sender.send(change));
+    }
+
+    /// Makes a listener. Listen first and read the store then: the other way round misses what is in between.
+    #[must_use]
+    pub fn listen(&self) -> Listener {
+        Listener { receiver: self.sender.subscribe() }
+    }
+}
+
+impl Listener {
+    /// Waits for the next change. Never completes once all publishers are gone.
+    ///
+    /// Cancel safety: safe; nothing is lost.
+    pub async fn next(&mut self) -> Heard {
+        match self.receiver.recv().await {
+            Ok(change) => Heard::Change(change),
+            Err(RecvError::Lagged(_)) => Heard::Missed,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Creates workspaces and changes their desired state: validated, frozen, stored, announced.
+//!
+//! Callers have authenticated and authorised the user. The store is the truth: an announcement afterwards only says
+//! that there is something to read.
+
+mod ci;
+mod error;
+mod variables;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::addresses::Addresses;
+use super::changes::{Change, Changes, Listener};
+use super::ci::CiTargets;
+use gateway_store::{Cluster, ConfigVersion, CreateError, Managed, NewManaged, Quotas, Store, Variable};
+use gateway_types::token::{Token, TokenKind};
+use gateway_types::{ClusterName, DesiredState, Lifecycle, UnixSeconds, UserName, WorkspaceName};
+use workspace_spec::cluster_config::ClusterConfig;
+use workspace_spec::devfile;
+use workspace_spec::frozen::{Facts, freeze};
+
+pub use ci::NewOnCi;
+pub use error::WorkspaceError;
+pub use variables::{BadVariable, VARIABLES_BYTES_MAX, VARIABLES_MAX, check as check_variables};
+
+/// Longest name of a namespace (RFC 1123 label), in bytes.
+const NAMESPACE_BYTES_MAX: usize = 63;
+
+/// Most attempts at a change of the desired state when something else was written meanwhile. Reports of a cluster come
+/// a few times a second for one workspace at most.
+const TRIES: usize = 16;
+
+/// Most preparations of a workspace when its cluster got another configuration meanwhile. Operators change files by
+/// hand.
+const CONFIGS_MAX: usize = 4;
+
+/// Request for a new workspace.
+#[derive(Debug)]
+pub struct NewWorkspace {
+    /// Its name.
+    pub name: WorkspaceName,
+    /// Executor that is to run it.
+    pub on: NewOn,
+    /// Devfile to run; `None` for [`devfile::DEFAULT_DEVFILE`].
+    pub devfile: Option<Bytes>,
+    /// Variables and files for its containers.
+    pub variables: Vec<Variable>,
+}
+
+/// Executor that is to run a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewOn {
+    /// A Kubernetes cluster.
+    Kubernetes {
+        /// Its name.
+        cluster: ClusterName,
+    },
+    /// A CI system.
+    Ci(NewOnCi),
+}
+
+/// Creates workspaces and changes their desired state. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Workspaces {
+    store: Store,
+    changes: Changes,
+    addresses: Arc<Addresses>,
+    /// The CI systems; `None` while workspaces are not made there.
+    ci: Option<Arc<CiTargets>>,
+}
+
+/// A workspace's objects and their namespace, before anything is stored.
+struct Prepared {
+    devfile: String,
+    frozen: String,
+    namespace: String,
+    config_version: ConfigVersion,
+    quotas: Quotas,
+}
+
+impl Workspaces {
+    /// Makes one that announces on `changes` what it stores.
+    #[must_use]
+    pub fn new(store: Store, changes: Changes, addresses: Addresses) -> Self {
+        Self { store, changes, addresses: Arc::new(addresses), ci: None }
+    }
+
+    /// Lets workspaces be made in CI systems.
+    #[must_use]
+    pub fn with_ci(mut self, targets: Arc<CiTargets>) -> Self {
+        self.ci = Some(targets);
+        self
+    }
+
+    /// Hears of every change from now on.
+    #[must_use]
+    pub fn listen(&self) -> Listener {
+        self.changes.listen()
+    }
+
+    /// Makes a workspace that is to run. In a cluster, its objects are generated here, once, and never again.
+    ///
+    /// # Errors
+    /// [`WorkspaceError`] names the problem, of a devfile all problems at once; then nothing is stored.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, it stores everything or nothing.
+    pub async fn create(
+        &self,
+        owner: &UserName,
+        new: NewWorkspace,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let cluster = match &new.on {
+            NewOn::Kubernetes { cluster } => cluster.clone(),
+            NewOn::Ci(on) => {
+                let on = on.clone();
+                return self.create_on_ci(owner, new, on, now).await;
+            }
+        };
+        let NewWorkspace { name, devfile, variables, .. } = new;
+        let wrong = variables::check(&variables);
+        if !wrong.is_empty() {
+            return Err(WorkspaceError::Variables(wrong));
+        }
+        let cluster = self.store.cluster(&cluster).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let agent_token = Token::generate(TokenKind::Agent)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let prepared = self.prepare(&name, &cluster, devfile.clone()).await?;
+            let new = NewManaged {
+                name: &name,
+                owner,
+                cluster: cluster.id,
+                config_version: prepared.config_version,
+                namespace: &prepared.namespace,
+                devfile: &prepared.devfile,
+                frozen: &prepared.frozen,
+                variables: &variables,
+                agent_token: &agent_token,
+                quotas: prepared.quotas,
+            };
+            match self.store.create_managed(&new, now).await {
+                Ok(managed) => {
+                    self.say(&managed);
+                    return Ok(managed);
+                }
+                Err(CreateError::ConfigChanged) if tries < CONFIGS_MAX => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes a workspace's objects as its cluster is configured now.
+    async fn prepare(
+        &self,
+        name: &WorkspaceName,
+        cluster: &Cluster,
+        devfile: Option<Bytes>,
+    ) -> Result<Prepared, WorkspaceError> {
+        let (config_version, config) =
+            self.store.cluster_config(cluster.id, None).await?.ok_or(WorkspaceError::NoSuchCluster)?;
+        let config = ClusterConfig::from_json(&config).map_err(|_| WorkspaceError::ClusterUnreadable)?;
+        if !config.enabled {
+            return Err(WorkspaceError::ClusterDisabled);
+        }
+        let (addresses, name, cluster) = (self.addresses.clone(), name.clone(), cluster.name.clone());
+        // A large devfile takes long enough to keep others on this thread waiting.
+        let work = move || prepare(&addresses, &name, &cluster, (config_version, &config), devfile.as_deref());
+        tokio::task::spawn_blocking(work).await.map_err(|_| WorkspaceError::Interrupted)?
+    }
+
+    /// Changes the desired state of a workspace.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NoSuchWorkspace`] also for one that no executor runs for its owner; else as
+    /// [`Workspaces::change`].
+    pub async fn request(
+        &self,
+        name: &WorkspaceName,
+        desired: DesiredState,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let found = self.store.managed(name).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+        self.change(found, desired, |_| true, now).await
+    }
+
+    /// Changes the desired state of a workspace that was `found`, if `may_change` agrees to its lifecycle at the time
+    /// of the write. It is this workspace that changes, and not another that has taken its name meanwhile.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::Refused`] if the lifecycle does not allow it, [`WorkspaceError::Changed`] if `may_change` does
+    /// not agree.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, the change is stored or not, as a whole.
+    pub async fn change(
+        &self,
+        found: Managed,
+        desired: DesiredState,
+        may_change: impl Fn(&Lifecycle) -> bool + Send,
+        now: UnixSeconds,
+    ) -> Result<Managed, WorkspaceError> {
+        let (id, mut found) = (found.workspace.id, found);
+        for _ in 0..TRIES {
+            if !may_change(&found.lifecycle) {
+                return Err(WorkspaceError::Changed);
+            }
+            let next = found.lifecycle.request(desired, now)?;
+            if next == found.lifecycle {
+                // Nothing to write; but only if the workspace is still as it was found.
+                let present = self.store.managed_by_id(id).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+                if present.lifecycle.revision == found.lifecycle.revision {
+                    return Ok(present);
+                }
+                found = present;
+                continue;
+            }
+            let is_written = self.store.swap_lifecycle(id, found.lifecycle.revision, &next).await?;
+            if is_written {
+                self.say(&found);
+            }
+            found = self.store.managed_by_id(id).await?.ok_or(WorkspaceError::NoSuchWorkspace)?;
+            if is_written {
+                return Ok(found);
+            }
+        }
+        Err(WorkspaceError::Busy)
+    }
+
+    /// Forgets a workspace of which nothing is left, and frees its name: at once for its owner, for others after
+    /// `store.name_hold`.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::NotOver`] while something is left.
+    pub async fn forget(&self, found: &Managed, now: UnixSeconds) -> Result<(), WorkspaceError> {
+        if !self.store.forget(found.workspace.id, now).await? {
+            return Err(WorkspaceError::NotOver);
+        }
+        self.say(found);
+        Ok(())
+    }
+
+    fn say(&self, managed: &Managed) {
+        self.changes.say(Change { workspace: managed.workspace.id, cluster: managed.cluster() });
+    }
+}
+
+/// Makes a workspace's objects from the request.
+fn prepare(
+    addresses: &Addresses,
+    name: &WorkspaceName,
+    cluster: &ClusterName,
+    (config_version, config): (ConfigVersion, &ClusterConfig),
+    given: Option<&[u8]>,
+) -> Result<Prepared, WorkspaceError> {
+    let text = given.unwrap_or(devfile::DEFAULT_DEVFILE.as_bytes());
+    let devfile = devfile::parse(text)?;
+    let namespace = namespace(name, config)?;
+    let facts = Facts {
+        workspace: name,
+        cluster,
+        namespace: &namespace,
+        zone: &addresses.zone,
+        public_url: &addresses.public_url,
+        agents_url: config.gateway_url.as_deref().unwrap_or(&addresses.agents_url),
+    };
+    let frozen = freeze(&devfile, config, &facts)
+        .map_err(|problems| WorkspaceError::Frozen(problems.iter().map(ToString::to_string).collect()))?;
+    let quotas = Quotas { cluster: config.quota, user: config.quota_per_user };
+    let devfile = String::from_utf8_lossy(text).into_owned();
+    Ok(Prepared { devfile, frozen: frozen.to_json(), namespace, config_version, quotas })
+}
+
+/// Returns the namespace that a workspace's objects go to.
+fn namespace(name: &WorkspaceName, config: &ClusterConfig) -> Result<String, WorkspaceError> {
+    if let Some(shared) = &config.shared_namespace {
+        return Ok(shared.clone());
+    }
+    let namespace = format!("{}{name}", config.namespace_prefix);
+    if namespace.len() > NAMESPACE_BYTES_MAX {
+        return Err(WorkspaceError::NameTooLong { bytes_max: NAMESPACE_BYTES_MAX - config.namespace_prefix.len() });
+    }
+    Ok(namespace)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Reasons why a workspace is not made or changed.
+
+use thiserror::Error;
+
+use super::BadVariable;
+use crate::ci::NoTarget;
+use gateway_store::{CreateError, StoreError};
+use gateway_types::LifecycleRefused;
+use gateway_types::token::NoRandomness;
+use workspace_spec::devfile::{DevfileProblems, Problem};
+use workspace_spec::pipeline::PipelineProblem;
+
+/// Reason of a refusal. Each text says what to change.
+#[derive(Debug, Error)]
+pub enum WorkspaceError {
+    /// There is none of that name that an executor runs for its owner.
+    #[error("there is no workspace of that name whose life is managed here")]
+    NoSuchWorkspace,
+    /// There is no cluster of that name, or no operator has configured it yet.
+    #[error("there is no cluster of that name that is configured")]
+    NoSuchCluster,
+    /// The operator has not opened the cluster for workspaces.
+    #[error("the cluster takes no workspaces: `enabled` is not set in its configuration")]
+    ClusterDisabled,
+    /// The configuration of the cluster in the store is not one that this version reads.
+    #[error("the stored configuration of the cluster cannot be read")]
+    ClusterUnreadable,
+    /// Another workspace has that name.
+    #[error("the name is taken")]
+    NameTaken,
+    /// The cluster's prefix and the name are longer than the name of a namespace may be.
+    #[error("a name has at most {bytes_max} characters in this cluster")]
+    NameTooLong {
+        /// The longest name, in bytes.
+        bytes_max: usize,
+    },
+    /// There are as many workspaces in the cluster or CI system as there may be.
+    #[error("there are {0} workspaces already, and no more may be")]
+    ClusterQuota(u32),
+    /// The owner has as many workspaces there as one may have.
+    #[error("you have {0} workspaces there already, and may have no more")]
+    UserQuota(u32),
+    /// The devfile cannot be used; all that is wrong with it.
+    #[error("the devfile cannot be used: {}", problems(.0))]
+    Devfile(Vec<Problem>),
+    /// The objects of devfile and configuration cannot be applied; all problems of them.
+    #[error("what the devfile asks for cannot be made: {}", .0.join("; "))]
+    Frozen(Vec<String>),
+    /// The operator has not opened CI systems for workspaces.
+    #[error("workspaces are not made in CI systems here: `ci.enabled` is not set")]
+    CiDisabled,
+    /// It cannot be in that CI system.
+    #[error(transparent)]
+    Target(#[from] NoTarget),
+    /// Requests that CI cannot fulfil; all of them.
+    #[error("CI cannot give what is asked for: {}", pipeline(.0))]
+    Pipeline(Vec<PipelineProblem>),
+    /// Variables that cannot be used; all that is wrong with them.
+    #[error("variables cannot be used: {}", variables(.0))]
+    Variables(Vec<BadVariable>),
+    /// It cannot become that any more.
+    #[error(transparent)]
+    Refused(#[from] LifecycleRefused),
+    /// It is not what the caller believed.
+    #[error("the workspace has changed since it was read")]
+    Changed,
+    /// Something is left of it.
+    #[error("the workspace is not terminated yet")]
+    NotOver,
+    /// Others write the same all the time.
+    #[error("the workspace changes too fast just now; try again")]
+    Busy,
+    /// The work was given up.
+    #[error("the work was interrupted; try again")]
+    Interrupted,
+    /// No token could be made.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<DevfileProblems> for WorkspaceError {
+    fn from(problems: DevfileProblems) -> Self {
+        Self::Devfile(problems.0)
+    }
+}
+
+impl From<CreateError> for WorkspaceError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::NameTaken => Self::NameTaken,
+            // The workspace was prepared anew as often as it is worth.
+            CreateError::ConfigChanged => Self::Busy,
+            CreateError::ClusterQuota(quota) => Self::ClusterQuota(quota),
+            CreateError::UserQuota(quota) => Self::UserQuota(quota),
+            CreateError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+fn problems(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+    lines.join("; ")
+}
+
+fn pipeline(problems: &[PipelineProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("; ")
+}
+
+fn variables(wrong: &[BadVariable]) -> String {
+    let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    lines.join("; ")
+}
