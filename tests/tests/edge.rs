@@ -1,6 +1,6 @@
 //! The edge over real sockets, in one process: what a user sends against what an app gets, byte for byte, and back.
 //!
-//! Each test names what it guards. "trap N" is a row of the stack notes, section 5; "row N" one of the peers' incidents.
+//! Each test names what it guards. "trap N" and "row N" are the traps and the holes of `docs/defences.md`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Every failure that has a name (design, section 2.5), produced for real and looked at as a program, as a browser and
+//! Every failure that has a name, produced for real and looked at as a program, as a browser and
 //! with HEAD.
 
 #![allow(

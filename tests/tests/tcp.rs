@@ -1,5 +1,5 @@
 //! Raw TCP through a gateway, over real sockets in one process: an app, its agent, the gateway, and a user's end of the
-//! stream. "trap N" is a row of the stack notes, section 5; "row N" one of the peers' incidents.
+//! stream. "trap N" and "row N" are the traps and the holes of `docs/defences.md`.
 
 #![allow(
     clippy::unwrap_used,

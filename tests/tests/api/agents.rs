@@ -9,7 +9,7 @@ use workspace_agent::Ended;
 
 use super::support::World;
 
-/// Within this a token that ended has ended its session (design, section 5).
+/// Within this a token that ended has ended its session.
 const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test]

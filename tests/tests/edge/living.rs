@@ -9,7 +9,7 @@ use gateway_types::{Share, UnixSeconds};
 
 use super::support::World;
 
-/// Within this a revocation has cut what was open (design, section 5).
+/// Within this a revocation has cut what was open.
 const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 const UPGRADE: &str = "connection: upgrade\r\nupgrade: lines\r\n";

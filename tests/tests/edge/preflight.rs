@@ -1,4 +1,4 @@
-//! CORS preflights between ports of one workspace (design, section 4; row 6).
+//! CORS preflights between ports of one workspace (hole 6 of docs/defences.md).
 
 use e2e::raw::Raw;
 

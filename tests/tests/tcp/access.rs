@@ -12,7 +12,7 @@ use tunnel_proto::hello::{AppProtocol, HostMode, Port};
 use super::streams::echo;
 use super::support::{HANDSHAKE, World, soon};
 
-/// Within this a revocation has cut what was open (design, section 5).
+/// Within this a revocation has cut what was open.
 const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 /// What an answer says, without what differs by design.

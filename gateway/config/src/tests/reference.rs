@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::*;
 
 /// Where it is, from this crate's folder.
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configuration.md");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
 
 /// Set to write the file anew.
 const UPDATE: &str = "UPDATE_REFERENCE";

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Site, is_signed_in};
 
-/// Within this a revocation has cut what was open (design, section 5).
+/// Within this a revocation has cut what was open.
 const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Site, is_signed_in};
 
-/// Within this a revocation has cut what was open (design, section 5).
+/// Within this a revocation has cut what was open.
 const CUT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Waits until the answer to a question is yes; as long as a change may take to count.
